@@ -14,7 +14,7 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_fuzz::served::{CHUNK, Deed, Good, Hostile, Known, SETTLING, Served, Volume};
 use bywash_fuzz::{Steps, settled};
-use bywash_protocol::Ask;
+use bywash_protocol::ControlRequest;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 
@@ -126,7 +126,7 @@ impl World {
             Step::Read { volume, block } => good.check(served, volume.into(), block.into(), 16),
             Step::Revoke(which) => {
                 let volume = USERS[usize::from(which) % USERS.len()].1.into();
-                good.administer(served, Ask::Revoke { volume });
+                good.administer(served, ControlRequest::Revoke { volume });
             }
             Step::Renew(which) => {
                 let (_, name) = USERS[usize::from(which) % USERS.len()];

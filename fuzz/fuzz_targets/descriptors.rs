@@ -14,7 +14,7 @@ use bywash_fuzz::served::{CHUNK, Good, SETTLING, Served, Volume};
 use bywash_fuzz::{Kind, Steps, Value, hello, settled};
 use bywash_link::{Messages, socket_pair};
 use bywash_peers::{offered, send};
-use bywash_protocol::{Access, Answer, Ask};
+use bywash_protocol::{Access, ControlReply, ControlRequest};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -81,12 +81,12 @@ impl World {
     }
 
     /// Sends a request with descriptors, and returns the answer.
-    fn ask(&mut self, messages: &Messages, ask: &Ask, files: &[RawFd]) -> Option<Answer> {
+    fn ask(&mut self, messages: &Messages, ask: &ControlRequest, files: &[RawFd]) -> Option<ControlReply> {
         let copy = messages.as_fd().try_clone_to_owned().unwrap();
         // Bypasses `Messages`, which would refuse to send so many descriptors.
         assert!(send(&copy, &ask.to_bytes().unwrap(), files), "{:?}", std::io::Error::last_os_error());
         let (bytes, _) = self.served.receive(messages, ask)?;
-        Some(Answer::of_bytes(&bytes).unwrap())
+        Some(ControlReply::from_bytes(&bytes).unwrap())
     }
 
     fn greet(&mut self) -> Messages {
@@ -98,18 +98,18 @@ impl World {
         match step {
             Step::File(kinds, is_closed) => {
                 let messages = self.greet();
-                let answer = self.ask(&messages, &Ask::OpenDescriptor {}, &passed(&kinds));
-                if let Some(Answer::Granted(granted)) = answer {
+                let answer = self.ask(&messages, &ControlRequest::OpenDescriptor {}, &passed(&kinds));
+                if let Some(ControlReply::Granted(granted)) = answer {
                     assert!(kinds.len() == 1 && kinds[0].is_file(), "{kinds:?} was opened");
                     if is_closed {
-                        self.ask(&messages, &Ask::Close { grant: granted.grant }, &[]);
+                        self.ask(&messages, &ControlRequest::Close { grant: granted.grant }, &[]);
                     }
                 }
             }
             Step::Socket(kinds) => {
                 let messages = self.greet();
-                let answer = self.ask(&messages, &Ask::Channel {}, &passed(&kinds));
-                assert_ne!(answer, Some(Answer::Done {}), "there is a channel over {kinds:?}");
+                let answer = self.ask(&messages, &ControlRequest::SetUpChannel {}, &passed(&kinds));
+                assert_ne!(answer, Some(ControlReply::Done {}), "there is a channel over {kinds:?}");
             }
             Step::Memory { control, arena, more, bytes, depth } => {
                 self.take_memory(control, arena, &more, bytes, depth);
@@ -117,18 +117,18 @@ impl World {
             Step::Along(which, kinds) => {
                 let messages = self.greet();
                 let asks = [
-                    Ask::Volumes {},
-                    Ask::Open { volume: "theirs".into(), access: Access::Read },
-                    Ask::Status {},
+                    ControlRequest::Volumes {},
+                    ControlRequest::Open { volume: "theirs".into(), access: Access::Read },
+                    ControlRequest::Status {},
                 ];
                 let files = passed(&kinds);
                 let answer = self.ask(&messages, &asks[usize::from(which) % asks.len()], &files);
-                let is_refused = matches!(answer, None | Some(Answer::Refused(_)));
+                let is_refused = matches!(answer, None | Some(ControlReply::Refused(_)));
                 assert!(is_refused || files.is_empty(), "{answer:?} to what came with {kinds:?}");
             }
             Step::First(kinds) => {
                 let (_, connection) = self.served.connection_of(USER);
-                send(&connection, &Ask::Volumes {}.to_bytes().unwrap(), &passed(&kinds));
+                send(&connection, &ControlRequest::Volumes {}.to_bytes().unwrap(), &passed(&kinds));
                 (0..4).for_each(|_| self.served.step());
             }
         }
@@ -152,8 +152,8 @@ impl World {
         let bytes = if is_right { 1 << 14 } else { bytes.get() };
         let rings = [if is_right { 8 } else { u32::from(depth) }; 2];
         assert!(send(&here, &hello(b"bywash c", 1, 1, bytes, rings), &files));
-        let answer = self.ask(&messages, &Ask::Channel {}, &[there.as_raw_fd()]);
-        let is_made = answer == Some(Answer::Done {});
+        let answer = self.ask(&messages, &ControlRequest::SetUpChannel {}, &[there.as_raw_fd()]);
+        let is_made = answer == Some(ControlReply::Done {});
         assert!(is_made || !is_right, "a channel that should be was refused: {answer:?}");
         // Memory that can be taken away after it was mapped must be refused.
         let stays = |kind: Option<Kind>| kind.is_none_or(Kind::stays);

@@ -12,12 +12,16 @@
 #![expect(clippy::unwrap_used, reason = "a fuzz target fails by panicking")]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use bywash_client::{Access, Choice, Error, Options, Path, Queue, Range, Room, VolumeId, Wait};
+use bywash_client::{
+    Access, Error, Options, PathChoice, Queue, Range, RequestMemory, VolumeId, VolumePath, Wait,
+};
 use bywash_fuzz::{Few, Kind, Ring, Steps, Value, Where, hello, settled};
 use bywash_link::{Listener, Messages};
 use bywash_peers::{FIXED, Words, accept, memory, receive, send};
 use bywash_protocol::layout::Status;
-use bywash_protocol::{Answer, Ask, Code, Granted, MESSAGE_BYTES_MAX, Refused, VERSION};
+use bywash_protocol::{
+    ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind, VERSION,
+};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -196,15 +200,15 @@ impl Liar {
 /// Answers one client until it leaves, or until the input says so.
 fn serve(messages: &Messages, mut said: VecDeque<Said>, rings: &Mutex<Rings>) {
     while let Ok(packet) = messages.receive(SLACK * 4) {
-        let ask = Ask::of_bytes(&packet.bytes).unwrap();
+        let ask = ControlRequest::from_bytes(&packet.bytes).unwrap();
         let next = match (&ask, said.is_empty()) {
             // The client does not wait for the answer to a close, so it takes none from the input.
-            (Ask::Close { .. }, _) | (_, true) => Said::Right,
+            (ControlRequest::Close { .. }, _) | (_, true) => Said::Right,
             _ => said.pop_front().unwrap(),
         };
         let is_right = matches!(next, Said::Right);
         let Some((bytes, files)) = answer(&ask, next) else { return };
-        if is_right && matches!(ask, Ask::Channel {}) && packet.descriptors.len() == 1 {
+        if is_right && matches!(ask, ControlRequest::SetUpChannel {}) && packet.descriptors.len() == 1 {
             meet(packet.descriptors.into_iter().next().unwrap(), &mut rings.lock().unwrap());
         }
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
@@ -214,19 +218,26 @@ fn serve(messages: &Messages, mut said: VecDeque<Said>, rings: &Mutex<Rings>) {
     }
 }
 
-fn answer(ask: &Ask, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+fn answer(ask: &ControlRequest, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
     // SAFETY: the descriptors of kinds stay open as long as the process.
     let again =
         |kind: &Kind| unsafe { BorrowedFd::borrow_raw(kind.descriptor()) }.try_clone_to_owned().unwrap();
     let files = |kinds: Vec<Kind>| kinds.iter().take(16).map(again).collect::<Vec<_>>();
     let granted = |grant, bytes, block, access, mapped: bool| {
         let not_mapped = (!mapped).then(|| "no".to_owned());
-        Answer::Granted(Granted { grant, bytes, block, access, device: "liar".into(), not_mapped })
+        ControlReply::Granted(GrantInfo {
+            grant,
+            bytes,
+            block,
+            access,
+            device: "liar".into(),
+            unmappable_reason: not_mapped,
+        })
     };
     let (answer, files) = match said {
         Said::Right => match ask {
-            Ask::Hello { .. } => {
-                let welcome = Answer::Welcome {
+            ControlRequest::Hello { .. } => {
+                let welcome = ControlReply::Welcome {
                     version: VERSION,
                     client: 1,
                     depth_max: DEPTH as u32,
@@ -235,10 +246,16 @@ fn answer(ask: &Ask, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
                 };
                 (welcome, vec![memory(4096, FIXED)])
             }
-            Ask::Open { access, .. } => (granted(1 << 32, 8192, BLOCK as u32, *access, true), vec![]),
-            Ask::OpenDescriptor {} => (granted(2 << 32 | 1, 8192, BLOCK as u32, Access::Read, false), vec![]),
-            Ask::Map { .. } => (Answer::Chunks { chunk_bytes: 8192, count: 1 }, vec![memory(8192, FIXED)]),
-            _ => (Answer::Done {}, vec![]),
+            ControlRequest::Open { access, .. } => {
+                (granted(1 << 32, 8192, BLOCK as u32, *access, true), vec![])
+            }
+            ControlRequest::OpenDescriptor {} => {
+                (granted(2 << 32 | 1, 8192, BLOCK as u32, Access::Read, false), vec![])
+            }
+            ControlRequest::Map { .. } => {
+                (ControlReply::Chunks { chunk_bytes: 8192, count: 1 }, vec![memory(8192, FIXED)])
+            }
+            _ => (ControlReply::Done {}, vec![]),
         },
         Said::Granted { grant, bytes, block, access, mapped } => {
             let access = [Access::Read, Access::Write, Access::ReadWrite][usize::from(access) % 3];
@@ -246,17 +263,18 @@ fn answer(ask: &Ask, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
             (granted(grant, bytes.get(), block.get() as u32, access, mapped), vec![])
         }
         Said::Chunks { bytes, count, kinds } => {
-            (Answer::Chunks { chunk_bytes: bytes.get(), count: count.get() as u32 }, files(kinds))
+            (ControlReply::Chunks { chunk_bytes: bytes.get(), count: count.get() as u32 }, files(kinds))
         }
         Said::Refused(code) => {
-            let code = [Code::Denied, Code::Limit, Code::Missing, Code::Failed][usize::from(code) % 4];
-            (Answer::Refused(Refused::new(code, "no")), vec![])
+            let code = [RefusalKind::Denied, RefusalKind::Limit, RefusalKind::Missing, RefusalKind::Failed]
+                [usize::from(code) % 4];
+            (ControlReply::Refused(Refusal::new(code, "no")), vec![])
         }
         Said::Other(which, kinds) => {
             let others = [
-                Answer::Done {},
-                Answer::Report {},
-                Answer::Welcome {
+                ControlReply::Done {},
+                ControlReply::Report {},
+                ControlReply::Welcome {
                     version: 1,
                     client: 9,
                     depth_max: 0,
@@ -298,9 +316,9 @@ fn check(error: &Error) {
 impl Victim {
     fn reaped(&mut self, done: bywash_client::Completion) {
         let bytes = self.in_flight.remove(&done.user_data).expect("it was not under way, or comes twice");
-        if let Some(room) = done.room {
+        if let Some(room) = done.memory {
             assert_eq!(room.len(), bytes);
-            if let Room::Arena(buffer) = room {
+            if let RequestMemory::Arena(buffer) = room {
                 buffer.read(0, &mut vec![0; bytes]);
             }
         }
@@ -378,7 +396,7 @@ impl Step {
                 if let Some(volume) = victim.volumes.get(usize::from(which) % victim.volumes.len().max(1)) {
                     let block = victim.queue.block(*volume).unwrap_or(1);
                     assert!(block.is_power_of_two());
-                    if victim.queue.path(*volume).is_ok_and(|path| path == Path::Mapped) {
+                    if victim.queue.path(*volume).is_ok_and(|path| path == VolumePath::Mapped) {
                         // All of a mapped volume exists, so reading its last block must not fault.
                         let bytes = victim.queue.len(*volume).unwrap();
                         let last =
@@ -435,7 +453,7 @@ impl Step {
 fn run(input: Input, liar: &Liar) {
     let first = [input.greeting.unwrap_or(Said::Right), input.channel.unwrap_or(Said::Right)];
     liar.scripts.send(first.into_iter().chain(input.said).collect()).unwrap();
-    let choice = if input.mapped { Choice::Mapped } else { Choice::Automatic };
+    let choice = if input.mapped { PathChoice::Mapped } else { PathChoice::Automatic };
     let options =
         Options::new().choice(choice).limit(LIMIT).depth(DEPTH as u32).arena_bytes(ARENA).wait(Wait::Sleep);
     // SAFETY: the server of this process never writes to the arena.

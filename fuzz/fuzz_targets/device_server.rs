@@ -14,7 +14,7 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_fuzz::served::{CHUNK, Deed, Good, Hostile, Known, SETTLING, Served, Volume};
 use bywash_fuzz::{Steps, settled};
-use bywash_protocol::Ask;
+use bywash_protocol::ControlRequest;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 
@@ -124,7 +124,7 @@ impl World {
         Hostile::come(&mut self.served, connection, all, true)
     }
 
-    fn administer(&mut self, ask: Ask) {
+    fn administer(&mut self, ask: ControlRequest) {
         self.good.administer(&mut self.served, ask);
     }
 
@@ -139,16 +139,24 @@ impl World {
                 good.zero(served, volume.into(), block.into(), blocks.into());
             }
             Step::Revoke(which) => {
-                self.administer(Ask::Revoke { volume: THEIRS[usize::from(which) % THEIRS.len()].into() });
+                self.administer(ControlRequest::Revoke {
+                    volume: THEIRS[usize::from(which) % THEIRS.len()].into(),
+                });
             }
             Step::Renew => good.renew(served, &VOLUMES[4]),
             Step::Resize(blocks) => {
                 let bytes = u64::from(blocks % 16 + 1) * 4096;
-                self.administer(Ask::Resize { volume: "slowly".into(), bytes });
+                self.administer(ControlRequest::Resize { volume: "slowly".into(), bytes });
             }
             Step::ReadOnly(read_only) => {
                 let (owner, group, mode, read_only) = (None, None, None, Some(read_only));
-                self.administer(Ask::Permit { volume: "mine".into(), owner, group, mode, read_only });
+                self.administer(ControlRequest::SetOwnership {
+                    volume: "mine".into(),
+                    owner,
+                    group,
+                    mode,
+                    read_only,
+                });
             }
             Step::Deed(deed) => hostile.act(served, deed),
             Step::Leave => *hostile = self.hostile(),

@@ -9,8 +9,10 @@
 
 use arbitrary::Arbitrary;
 use bywash_fuzz::{Few, Size, Value};
-use bywash_protocol::layout::{Opcode, PIECE_BYTES, PIECES_MAX, Piece, asked};
-use bywash_protocol::{Answer, Ask, Code, MESSAGE_BYTES_MAX, Refused, notices, report};
+use bywash_protocol::layout::{GRANT_RANGE_BYTES, GRANT_RANGES_MAX, GrantRange, Opcode, decode_request};
+use bywash_protocol::{
+    ControlReply, ControlRequest, MESSAGE_BYTES_MAX, Refusal, RefusalKind, report, revocations,
+};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
@@ -26,7 +28,7 @@ enum Input<'a> {
         buffer: Size,
         same: bool,
     },
-    Piece([u8; PIECE_BYTES]),
+    Piece([u8; GRANT_RANGE_BYTES]),
     Refusal(&'a str, u16),
 }
 
@@ -61,48 +63,50 @@ fuzz_target!(|input: Input<'_>| match input {
         request(opcode.of(9) as u8, flags % 3, &arguments, buffer.get());
     }
     Input::Piece(bytes) => {
-        let piece = Piece::of_bytes(&bytes);
+        let piece = GrantRange::from_bytes(&bytes);
         assert_eq!(piece.to_bytes(), bytes);
         let (grant, word) = (piece.grant, piece.offset);
-        assert_eq!(notices::is_valid(grant, word), notices::tag_of(grant) > word);
-        assert_eq!(notices::tag_of(grant) << 32 | notices::place_of(grant) as u64, grant);
+        assert_eq!(revocations::is_valid(grant, word), revocations::tag_of(grant) > word);
+        assert_eq!(revocations::tag_of(grant) << 32 | revocations::index_of(grant) as u64, grant);
     }
     Input::Refusal(text, times) => {
-        let refused = Refused::new(Code::Failed, text.repeat(usize::from(times % 300)));
-        let bytes = Answer::Refused(refused.clone()).to_bytes().unwrap();
-        assert_eq!(Answer::of_bytes(&bytes), Ok(Answer::Refused(refused)));
+        let refused = Refusal::new(RefusalKind::Failed, text.repeat(usize::from(times % 300)));
+        let bytes = ControlReply::Refused(refused.clone()).to_bytes().unwrap();
+        assert_eq!(ControlReply::from_bytes(&bytes), Ok(ControlReply::Refused(refused)));
     }
 });
 
 fn read(bytes: &[u8]) {
-    if let Ok(ask) = Ask::of_bytes(bytes) {
+    if let Ok(ask) = ControlRequest::from_bytes(bytes) {
         // A decoded message can be encoded, perhaps to more bytes, and then means the same.
         if let Ok(said) = ask.to_bytes() {
             assert!(said.len() <= MESSAGE_BYTES_MAX);
-            assert_eq!(Ask::of_bytes(&said), Ok(ask));
+            assert_eq!(ControlRequest::from_bytes(&said), Ok(ask));
         }
     }
-    if let Ok(answer) = Answer::of_bytes(bytes)
+    if let Ok(answer) = ControlReply::from_bytes(bytes)
         && let Ok(said) = answer.to_bytes()
     {
-        assert_eq!(Answer::of_bytes(&said), Ok(answer));
+        assert_eq!(ControlReply::from_bytes(&said), Ok(answer));
     }
     let _ = serde_json::from_slice::<report::Status>(bytes);
     let _ = serde_json::from_slice::<Vec<report::Volume>>(bytes);
 }
 
 fn request(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) {
-    let Ok(found) = asked(opcode, flags, arguments, buffer) else { return };
+    let Ok(found) = decode_request(opcode, flags, arguments, buffer) else { return };
     assert_eq!((found.opcode as u8, found.fua), (opcode, flags == 1));
-    assert_eq!(found.head as u64 + found.data, buffer as u64);
+    assert_eq!(found.pieces_bytes as u64 + found.data_bytes, buffer as u64);
     match found.opcode {
-        Opcode::ReadMany | Opcode::WriteMany => {
+        Opcode::ReadRanges | Opcode::WriteRanges => {
             let count = found.piece.length as usize;
-            assert!((1..=PIECES_MAX).contains(&count) && found.head == count * PIECE_BYTES);
+            assert!(
+                (1..=GRANT_RANGES_MAX).contains(&count) && found.pieces_bytes == count * GRANT_RANGE_BYTES
+            );
         }
-        Opcode::Read | Opcode::Write => assert_eq!(found.piece.length, found.data),
-        Opcode::CompareAndWrite => assert_eq!(found.piece.length * 2, found.data),
+        Opcode::Read | Opcode::Write => assert_eq!(found.piece.length, found.data_bytes),
+        Opcode::CompareAndWrite => assert_eq!(found.piece.length * 2, found.data_bytes),
         Opcode::Flush | Opcode::Discard | Opcode::WriteZeroes => assert_eq!(buffer, 0),
     }
-    assert!(found.head > 0 || found.piece.grant == arguments[0]);
+    assert!(found.pieces_bytes > 0 || found.piece.grant == arguments[0]);
 }

@@ -7,7 +7,7 @@
 
 use arbitrary::Arbitrary;
 use bywash_fuzz::Steps;
-use bywash_server::schedule::{Client, Error, Limits, REQUEST, SHARE_MAX, Schedule};
+use bywash_server::schedule::{ClientKey, Error, Limits, REQUEST_CHARGE_BYTES, SHARE_MAX, Schedule};
 use libfuzzer_sys::fuzz_target;
 
 const CLIENTS: usize = 6;
@@ -36,7 +36,7 @@ enum Step {
 }
 
 struct One {
-    client: Client,
+    client: ClientKey,
     limits: Limits,
     wants: bool,
     joined: u64,
@@ -48,7 +48,7 @@ struct One {
 fuzz_target!(|steps: Steps<Step>| {
     let mut schedule = Schedule::new();
     let mut all: [Option<One>; CLIENTS] = Default::default();
-    let mut gone: Vec<Client> = Vec::new();
+    let mut gone: Vec<ClientKey> = Vec::new();
     let mut now = 1u64;
     for step in steps {
         match step {
@@ -79,7 +79,7 @@ fuzz_target!(|steps: Steps<Step>| {
                         });
                     }
                     Err(Error::Share(_)) => assert!(limits.share == 0 || limits.share > SHARE_MAX),
-                    Err(Error::Nothing) => assert!(nothing),
+                    Err(Error::ZeroRate) => assert!(nothing),
                     Err(other) => panic!("{other}"),
                 }
             }
@@ -91,13 +91,13 @@ fuzz_target!(|steps: Steps<Step>| {
             }
             Step::Wants(who) => {
                 if let Some(one) = &mut all[usize::from(who) % CLIENTS] {
-                    schedule.wants(one.client);
+                    schedule.activate(one.client);
                     one.wants = true;
                 }
             }
             Step::WantsNothing(who) => {
                 if let Some(one) = &mut all[usize::from(who) % CLIENTS] {
-                    schedule.wants_nothing(one.client);
+                    schedule.deactivate(one.client);
                     one.wants = false;
                 }
             }
@@ -119,9 +119,9 @@ fuzz_target!(|steps: Steps<Step>| {
             Step::Stale(which, what) => {
                 let Some(client) = gone.get(usize::from(which) % gone.len().max(1)) else { continue };
                 match what % 4 {
-                    0 => schedule.wants(*client),
-                    1 => schedule.wants_nothing(*client),
-                    2 => schedule.served(*client, BYTES_MAX, now),
+                    0 => schedule.activate(*client),
+                    1 => schedule.deactivate(*client),
+                    2 => schedule.charge(*client, BYTES_MAX, now),
                     _ => schedule.leave(*client),
                 }
             }
@@ -139,7 +139,7 @@ fn turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS], bytes: u64, n
     let found = all.iter().position(|one| one.as_ref().is_some_and(|one| one.client == next));
     let Some((at, Some(one))) = found.map(|at| (at, &mut all[at])) else { panic!("{next:?} is nobody") };
     assert!(one.wants, "it has a turn and wants nothing");
-    schedule.served(next, bytes, now);
+    schedule.charge(next, bytes, now);
     (one.bytes, one.requests, one.largest) = (one.bytes + bytes, one.requests + 1, one.largest.max(bytes));
     let seconds = (now - one.joined) as f64 / 1e9;
     // The burst that a limit allows, what has been earned since, and one request by which the client may
@@ -158,7 +158,7 @@ fn turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS], bytes: u64, n
 /// before: no later than others have used what pays for the largest debt.
 fn everybody_has_a_turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS], mut now: u64) {
     for one in all.iter_mut().flatten() {
-        schedule.wants(one.client);
+        schedule.activate(one.client);
         one.wants = true;
     }
     let mut is_waiting = |one: &Option<One>| {
@@ -168,7 +168,8 @@ fn everybody_has_a_turn(schedule: &mut Schedule, all: &mut [Option<One>; CLIENTS
     let mut waits: Vec<bool> = all.iter().map(&mut is_waiting).collect();
     let shares: u64 = all.iter().flatten().map(|one| u64::from(one.limits.share)).sum();
     // A debt is at most 1,024 quanta of 64 KiB; each round pays one quantum for each share.
-    let rounds = 1026 * shares * (64 << 10) / (BYTES_MAX + REQUEST as u64) + 2 * CLIENTS as u64 + 2;
+    let rounds =
+        1026 * shares * (64 << 10) / (BYTES_MAX + REQUEST_CHARGE_BYTES as u64) + 2 * CLIENTS as u64 + 2;
     for _ in 0..rounds {
         if let Some(at) = turn(schedule, all, BYTES_MAX, now) {
             waits[at] = false;

@@ -4,7 +4,9 @@
 //! The disk's medium checks that each request keeps the rules of media, and accesses all of its memory.
 
 use bywash_peers::{Words, memory};
-use bywash_vhost::{Done, Export, Full, Geometry, Medium, Operation, Options, Owner, Piece, Request};
+use bywash_vhost::{
+    Completion, Export, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Options, Request,
+};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -64,8 +66,8 @@ struct Waiting {
     token: u64,
     operation: Operation,
     offset: usize,
-    pieces: Vec<Piece>,
-    _memory: Owner,
+    pieces: Vec<GuestSegment>,
+    _memory: MappingOwner,
 }
 
 // SAFETY: the pieces stay mapped as long as the owner lives, which moves to the other thread with them.
@@ -114,7 +116,7 @@ impl Medium for Checked {
             "{operation:?} {offset} {length}"
         );
         assert!(offset.checked_add(length).is_some_and(|end| end <= DISK_BYTES), "{offset} {length}");
-        let bytes: usize = pieces.iter().map(Piece::bytes).sum();
+        let bytes: usize = pieces.iter().map(GuestSegment::bytes).sum();
         assert!(pieces.len() <= 8 && (pieces.is_empty() || bytes as u64 == length), "{bytes} {length}");
         let carries = matches!(operation, Operation::Read | Operation::Write | Operation::WriteDurable);
         assert!(carries != pieces.is_empty(), "{operation:?} of {} pieces", pieces.len());
@@ -127,11 +129,11 @@ impl Medium for Checked {
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
         while let Some(waiting) = self.waiting.pop() {
             let token = waiting.token;
             self.carry_out(waiting);
-            done(Done { token, result: Ok(()) });
+            done(Completion { token, result: Ok(()) });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Conversion of Rust errors to exceptions of `bywash.errors`, with the same text.
 
-use bywash_client::{Code, Error as StorageError};
+use bywash_client::{Error as StorageError, RefusalKind};
 use bywash_container::Error;
 use bywash_flow::Error as FlowError;
 use bywash_model::describe::Error as DescriptionError;
@@ -131,26 +131,26 @@ pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
     let class = match error {
         E::TimedOut { .. } => "TimedOut",
         E::Gone { .. } => "ServerGone",
-        E::Broken { .. } => "ProtocolError",
-        E::Unknown => "UnknownError",
+        E::ProtocolViolation { .. } => "ProtocolError",
+        E::OutcomeUnknown => "UnknownError",
         E::Refused { refused, .. } => match refused.code {
-            Code::Denied => "DeniedError",
-            Code::Missing => "MissingError",
+            RefusalKind::Denied => "DeniedError",
+            RefusalKind::Missing => "MissingError",
             _ => "RefusedError",
         },
         E::Denied { .. } => "DeniedError",
         E::NoGrant { .. } | E::Revoked { .. } => "RevokedError",
-        E::OutOfBounds { .. } | E::Misaligned { .. } | E::Lengths { .. } => "RangeError",
-        E::Malformed { .. } | E::Scattered { .. } => "RangeError",
+        E::OutOfBounds { .. } | E::Misaligned { .. } | E::LengthMismatch { .. } => "RangeError",
+        E::Malformed { .. } | E::TooManyExtents { .. } => "RangeError",
         E::DeviceFailed { .. } | E::DeviceTimedOut { .. } => "DeviceError",
         E::NoSpace { .. } | E::NotSupported { .. } => "DeviceError",
-        E::Differs { .. } => "DiffersError",
+        E::CompareFailed { .. } => "DiffersError",
         E::NotMapped { .. } => "NotMappedError",
         E::TooLarge { .. } => "TooLargeError",
-        E::UsedUp { .. } | E::Full { .. } => "NoRoomError",
+        E::ArenaFull { .. } | E::Full { .. } => "NoRoomError",
         E::Busy => "BusyError",
         E::Idle => "IdleError",
-        E::Pieces { .. } => "PiecesError",
+        E::PieceCount { .. } => "PiecesError",
         E::Foreign { .. } => "UnfitError",
         E::Option { .. } => "OptionError",
         E::Interrupted => "Cancelled",

@@ -1,4 +1,5 @@
-//! Bounds: what no way that carries out the same requests can be faster than, measured in the same rounds as our ways.
+//! Bounds: what no way that carries out the same requests can be faster than, measured in the same rounds as
+//! our ways.
 //!
 //! ```text
 //!   copy         client ── copies the block ──► the volume's memory, mapped
@@ -7,9 +8,10 @@
 //!   staged       the same, with a copy by the client from its own memory to memory that the other core may see
 //! ```
 //!
-//! A bound has the workload, the loop around it, the volume and its pages, the buffers' sizes and the cores of the way that is
-//! held against it. It checks nothing, counts nothing, and serves one client: no program could use it as it is. What a
-//! copy, a cache line and a miss cost differs between machines, so a goal against a bound asks the same of each of them.
+//! A bound has the workload, the loop around it, the volume and its pages, the buffers' sizes and the cores
+//! of the way that is held against it. It checks nothing, counts nothing, and serves one client: no program
+//! could use it as it is. What a copy, a cache line and a miss cost differs between machines, so a goal
+//! against a bound asks the same of each of them.
 
 use super::calls::{Called, Calls, PAGE};
 use super::engine::Engine;
@@ -17,7 +19,7 @@ use super::handover::HandOver;
 use super::peer::{CLIENT_CORE, SERVER_CORE, cores};
 use super::workload::{Direction, Workload};
 use crate::error::Error;
-use bywash_client::{Access, Choice, Client, Lent, Options, Volume};
+use bywash_client::{Access, Client, MappedMemory, Options, PathChoice, Volume};
 use bywash_sync::{light_shared_fence, prepare_shared_fences, read_fence};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -32,7 +34,8 @@ pub enum Bound {
         /// All clients copy on the core that our server has, as our server does for them.
         on_one_core: bool,
     },
-    /// A cache line to another core, its copy between a shared buffer and the mapped volume, and a cache line back.
+    /// A cache line to another core, its copy between a shared buffer and the mapped volume, and a cache line
+    /// back.
     HandOver {
         /// The client copies between memory of its own and the shared buffer besides.
         is_staged: bool,
@@ -103,7 +106,7 @@ impl Bound {
 
 /// The memory of a volume without anything around it.
 pub(super) struct Bare {
-    memory: Lent,
+    memory: MappedMemory,
     bytes: usize,
     past_caches: bool,
     has_fences: bool,
@@ -115,7 +118,7 @@ pub(super) struct Bare {
 impl Bare {
     fn open(socket: &Path, volume: &str, workload: &Workload, past_caches: bool) -> Result<Bare, Error> {
         let failed = |error: bywash_client::Error| Error::failed("a bound", error.to_string());
-        let client = Client::connect(socket, Options::new().choice(Choice::Mapped)).map_err(failed)?;
+        let client = Client::connect(socket, Options::new().choice(PathChoice::Mapped)).map_err(failed)?;
         let volume = client.open(volume, Access::ReadWrite).map_err(failed)?;
         let memory = volume.map().map_err(failed)?;
         let bytes = memory.len();
@@ -143,7 +146,8 @@ impl Bare {
             "the workload was held against the volume"
         );
         let place = self.memory.as_ptr().wrapping_add(offset);
-        // SAFETY: the range is within the volume, mapped as long as `memory` is there; the buffer is the caller's promise.
+        // SAFETY: the range is within the volume, mapped as long as `memory` is there; the buffer is the
+        // caller's promise.
         unsafe {
             match direction {
                 Direction::Read => place.cast_const().copy_to_nonoverlapping(buffer, length),
@@ -176,7 +180,8 @@ impl Called for Bare {
     }
 }
 
-/// Copies bytes with stores that leave the caches alone, as far as they are whole lines at the place they go to.
+/// Copies bytes with stores that leave the caches alone, as far as they are whole lines at the place they go
+/// to.
 ///
 /// # Safety
 /// Both have `length` bytes, and neither is within the other.
@@ -186,7 +191,8 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     const WORD: usize = size_of::<__m128i>();
     let whole = if to.addr().is_multiple_of(PAGE) { length / (4 * WORD) * 4 } else { 0 };
-    // SAFETY: `whole` words are within both, and those of `to` are aligned since it begins at a page; the rest follows them.
+    // SAFETY: `whole` words are within both, and those of `to` are aligned since it begins at a page; the
+    // rest follows them.
     unsafe {
         let (words, places) = (from.cast::<__m128i>(), to.cast::<__m128i>());
         for first in (0..whole).step_by(4) {

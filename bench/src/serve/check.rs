@@ -1,16 +1,17 @@
 //! What a check against a client's grants costs, in ns, by how many extents the grant has.
 //!
-//! Extents have 1 to 16 blocks of 4 KiB; where it says *skewed*, one of 1 TiB is in the middle of them, and requests go
-//! anywhere but there. The table is measured beside two searches of the same extents that it could have been made of, a
-//! binary search and one in the order of Eytzinger, which check nothing else.
+//! Extents have 1 to 16 blocks of 4 KiB; where it says *skewed*, one of 1 TiB is in the middle of them, and
+//! requests go anywhere but there. The table is measured beside two searches of the same extents that it
+//! could have been made of, a binary search and one in the order of Eytzinger, which check nothing else.
 //!
-//! The *bound* of a check is what it loads at least: an entry of a table as large as the index of the grant, anywhere, and
-//! then, since only the entry says where, a line of a table as large as its lines; nothing is compared or checked. How long
-//! that takes depends on the caches and the memory of the machine, so the goals are against it.
+//! The *bound* of a check is what it loads at least: an entry of a table as large as the index of the grant,
+//! anywhere, and then, since only the entry says where, a line of a table as large as its lines; nothing is
+//! compared or checked. How long that takes depends on the caches and the memory of the machine, so the goals
+//! are against it.
 //!
-//! *in turn*: the offset is known only when the check before it is done, so its waiting for memory counts in full.
-//! *ahead*: offsets are known ahead, as those of the requests in a ring are, and the processor may look at several at a
-//! time. What it takes to make up the offsets is in all figures, and in the notes by itself.
+//! *in turn*: the offset is known only when the check before it is done, so its waiting for memory counts in
+//! full. *ahead*: offsets are known ahead, as those of the requests in a ring are, and the processor may look
+//! at several at a time. What it takes to make up the offsets is in all figures, and in the notes by itself.
 
 use super::contest::House;
 use super::part::Part;
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::interrupt;
 use crate::row::{Point, Row, Unit};
 use crate::statistics::Summary;
-use bywash_volume::{Access, Bytes, DeviceNumber, Grant, GrantNumber, Span, Table};
+use bywash_volume::{Access, ByteRange, Bytes, DeviceNumber, Grant, GrantNumber, Table};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -28,8 +29,8 @@ const LARGE: u64 = 1 << 40;
 const SIZES: [usize; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 /// Goal of a check in turn against the loads that it waits for: at most a quarter more.
 const WAITING: f64 = 1.0 / 1.25;
-/// Goal of checks ahead against loads ahead: at most twice as long. The processor has several under way at a time, and what a
-/// check compares takes room of the loads of those behind it.
+/// Goal of checks ahead against loads ahead: at most twice as long. The processor has several under way at a
+/// time, and what a check compares takes room of the loads of those behind it.
 const AT_A_TIME: f64 = 0.5;
 /// How much more a check may take with a thousand extents than with one.
 const FLAT: f64 = 1.25;
@@ -56,7 +57,7 @@ impl Random {
 }
 
 /// The extents of a grant; none follows the one before it on the device.
-fn spans(count: usize, skewed: bool) -> Vec<Span> {
+fn spans(count: usize, skewed: bool) -> Vec<ByteRange> {
     let mut random = Random(count as u64);
     let mut start = 0;
     (0..count)
@@ -64,7 +65,7 @@ fn spans(count: usize, skewed: bool) -> Vec<Span> {
             let large = skewed && number == count / 2;
             let length = if large { LARGE } else { (1 + random.below(16)) * BLOCK };
             start += length + BLOCK;
-            Span::new(start - length, length)
+            ByteRange::new(start - length, length)
         })
         .collect()
 }
@@ -90,7 +91,7 @@ struct Ours {
 
 impl Ours {
     /// Among other grants, as a client has them.
-    fn new(spans: &[Span]) -> Ours {
+    fn new(spans: &[ByteRange]) -> Ours {
         let mut table = Table::new(64);
         let mut number = None;
         for other in 0..64 {
@@ -121,8 +122,8 @@ struct Binary {
 }
 
 impl Binary {
-    fn new(spans: &[Span]) -> Binary {
-        let begin = |next: &mut u64, span: &Span| Some(std::mem::replace(next, *next + span.length.0));
+    fn new(spans: &[ByteRange]) -> Binary {
+        let begin = |next: &mut u64, span: &ByteRange| Some(std::mem::replace(next, *next + span.length.0));
         let starts = spans.iter().scan(0, |next, span| begin(next, span)).collect();
         Binary { starts, device: spans.iter().map(|span| span.start.0).collect() }
     }
@@ -145,7 +146,7 @@ struct Eytzinger {
 }
 
 impl Eytzinger {
-    fn new(spans: &[Span]) -> Eytzinger {
+    fn new(spans: &[ByteRange]) -> Eytzinger {
         let binary = Binary::new(spans);
         let mut made = Eytzinger {
             starts: vec![0; spans.len() + 1],

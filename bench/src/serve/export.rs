@@ -1,7 +1,8 @@
-//! A volume of ours by vhost-user-blk, in a process of its own, for the same client as another server's disk has.
+//! A volume of ours by vhost-user-blk, in a process of its own, for the same client as another server's disk
+//! has.
 //!
-//! `bywash serve --vhost-user` does the same in the server's process, in a thread of its own. The volume is reached as the
-//! library does it by itself: memory is mapped, so that the server's core has no part in it.
+//! `bywash serve --vhost-user` does the same in the server's process, in a thread of its own. The volume is
+//! reached as the library does it by itself: memory is mapped, so that the server's core has no part in it.
 
 use super::talk::{self, Program, Talk};
 use crate::error::Error;
@@ -82,7 +83,7 @@ fn serve(job: &Job) -> Result<(), Error> {
     let medium = OnVolume::open(queue, &job.volume, Access::ReadWrite).map_err(|error| failed(&error))?;
     // An error of the client has the end of this.
     let report = |event| {
-        if let Event::Failed(error) = event {
+        if let Event::CutOff(error) = event {
             say(format_args!("the export: {error}"));
         }
     };

@@ -1,12 +1,12 @@
-//! Our ways to a volume: mapped or by the channel, by calls that wait or by a queue, from the program's own memory or from
-//! the channel's.
+//! Our ways to a volume: mapped or by the channel, by calls that wait or by a queue, from the program's own
+//! memory or from the channel's.
 
 use super::calls::{Called, Calls, stride};
 use super::engine::{Engine, Request, Tag};
 use super::workload::{Direction, Workload};
 use crate::error::Error;
 use bywash_client::{
-    Access, Buffer, Choice, Client, Completion, Options, Queue, Room, Volume, VolumeId, Wait,
+    Access, Buffer, Client, Completion, Options, PathChoice, Queue, RequestMemory, Volume, VolumeId, Wait,
 };
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ impl Ours {
     /// What keeps it from being reached so.
     pub fn open(&self, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
         let depth = workload.depth.next_power_of_two() as u32;
-        let choice = if self.way.is_mapped() { Choice::Mapped } else { Choice::Channel };
+        let choice = if self.way.is_mapped() { PathChoice::Mapped } else { PathChoice::Channel };
         let wait = match self.wait {
             Waiting::Spin => Wait::Spin,
             Waiting::Adaptive => Wait::Adaptive,
@@ -127,14 +127,16 @@ struct Queued {
     queue: Queue,
     volume: VolumeId,
     /// Of each tag; none while a request has it.
-    rooms: Vec<Option<Room>>,
+    rooms: Vec<Option<RequestMemory>>,
 }
 
 impl Queued {
     fn new(queue: Queue, volume: VolumeId, way: Way, workload: &Workload) -> Result<Queued, Error> {
         let room = |_| match way {
-            Way::Channel => queue.alloc(workload.block).map(|buffer: Buffer| Some(Room::from(buffer))),
-            _ => Ok(Some(Room::from(vec![0u8; workload.block]))),
+            Way::Channel => {
+                queue.alloc(workload.block).map(|buffer: Buffer| Some(RequestMemory::from(buffer)))
+            }
+            _ => Ok(Some(RequestMemory::from(vec![0u8; workload.block]))),
         };
         let rooms = (0..workload.depth).map(room).collect::<Result<Vec<_>, _>>().map_err(failed)?;
         Ok(Queued { queue, volume, rooms })
@@ -144,14 +146,14 @@ impl Queued {
     fn finish(&mut self, completion: Completion, done: &mut Vec<Tag>) -> Result<(), Error> {
         completion.outcome.map_err(failed)?;
         let tag = completion.user_data as Tag;
-        if let Some(room) = completion.room {
+        if let Some(room) = completion.memory {
             self.rooms[usize::from(tag)] = Some(room);
         }
         done.push(tag);
         Ok(())
     }
 
-    fn room(&self, tag: Tag) -> &Room {
+    fn room(&self, tag: Tag) -> &RequestMemory {
         self.rooms[usize::from(tag)].as_ref().expect("nothing is under way of this tag")
     }
 }
@@ -163,12 +165,12 @@ impl Engine for Queued {
         let given = match (direction, place.take()) {
             (_, None) => return Err(failed(format!("tag {tag} is under way twice"))),
             (Direction::Read, Some(room)) => self.queue.read(self.volume, offset, room, tag.into()),
-            (Direction::Write, Some(Room::Arena(buffer))) => {
+            (Direction::Write, Some(RequestMemory::Arena(buffer))) => {
                 self.queue.write(self.volume, offset, buffer, false, tag.into())
             }
-            (Direction::Write, Some(Room::Own(bytes))) => {
+            (Direction::Write, Some(RequestMemory::Own(bytes))) => {
                 let given = self.queue.write_from(self.volume, offset, &bytes, false, tag.into());
-                *place = Some(Room::Own(bytes));
+                *place = Some(RequestMemory::Own(bytes));
                 given
             }
         };
@@ -194,8 +196,8 @@ impl Engine for Queued {
 
     fn fill(&mut self, tag: Tag, bytes: &[u8]) {
         let written = match self.rooms[usize::from(tag)].as_mut() {
-            Some(Room::Arena(buffer)) => buffer.write(0, bytes),
-            Some(Room::Own(room)) => {
+            Some(RequestMemory::Arena(buffer)) => buffer.write(0, bytes),
+            Some(RequestMemory::Own(room)) => {
                 room.copy_from_slice(bytes);
                 bytes.len()
             }

@@ -7,8 +7,8 @@
 use super::moved::FILLING;
 use super::talk::{self, Program, Talk};
 use crate::error::Error;
-use bywash_client::{Access, Choice, Client, NewVolume, Options, Path as Way};
-use bywash_server::{LimitsFile, Patience};
+use bywash_client::{Access, Client, NewVolume, Options, PathChoice, VolumePath as Way};
+use bywash_server::{LimitsFile, Timeouts};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn serve(job: &Job) -> Result<(), Error> {
     options.limits = LimitsFile::read(&job.limits).map_err(|error| failed(&error))?;
     options.cpu = job.core;
     if job.is_spinning {
-        options.patience = Patience { poll: None, ..Patience::default() };
+        options.patience = Timeouts { poll: None, ..Timeouts::default() };
     }
     let server = bywash_server::Server::start(options).map_err(|error| failed(&error))?;
     // Until the bench has had enough of it.
@@ -140,7 +140,7 @@ impl Server {
     /// That there is none.
     pub fn own_way(&self, device: &str) -> Result<String, Error> {
         let client =
-            Client::connect(&self.socket, Options::new().choice(Choice::Automatic)).map_err(failed)?;
+            Client::connect(&self.socket, Options::new().choice(PathChoice::Automatic)).map_err(failed)?;
         let opened = client.open(&volume(device, 0), Access::ReadWrite).map_err(failed)?;
         Ok(match opened.path() {
             Way::Mapped => "mapped".into(),

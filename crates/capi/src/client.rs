@@ -6,7 +6,7 @@ use crate::options::{one_of, way_to_wait};
 use crate::path::{check_place, name_of};
 use crate::text;
 use crate::text::bywash_text;
-use ::bywash_client::{Choice, Client, Options, Reconnect};
+use ::bywash_client::{Client, Options, PathChoice, Reconnect};
 use std::ffi::{CStr, c_char, c_int};
 use std::time::Duration;
 
@@ -69,9 +69,9 @@ fn set<V>(
     }))
 }
 
-/// Creates options with the defaults: a timeout of 10 s for every response, a depth of 256 and an arena of 16 MiB (or as
-/// much as the server allows), no reconnecting. Free them with bywash_client_options_free(), at any time after the last
-/// connection was made with them.
+/// Creates options with the defaults: a timeout of 10 s for every response, a depth of 256 and an arena of 16
+/// MiB (or as much as the server allows), no reconnecting. Free them with bywash_client_options_free(), at
+/// any time after the last connection was made with them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_options_new(options: *mut bywash_client_options) -> c_int {
     answer(check_place(options, NULL_OPTIONS).and_then(|()| {
@@ -109,8 +109,8 @@ pub unsafe extern "C" fn bywash_client_options_set_limit(
     set(options, Ok(Duration::from_nanos(limit_ns)), Options::limit)
 }
 
-/// Sets the depth, the greatest number of requests in flight: a power of two (else making a channel fails with
-/// BYWASH_ERROR_OPTION).
+/// Sets the depth, the greatest number of requests in flight: a power of two (else making a channel fails
+/// with BYWASH_ERROR_OPTION).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_options_set_depth(
     options: bywash_client_options,
@@ -119,7 +119,8 @@ pub unsafe extern "C" fn bywash_client_options_set_depth(
     set(options, Ok(requests), Options::depth)
 }
 
-/// Sets the size, in bytes, of the arena through which reads and writes of volumes that are not mapped are copied.
+/// Sets the size, in bytes, of the arena through which reads and writes of volumes that are not mapped are
+/// copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_options_set_arena_bytes(
     options: bywash_client_options,
@@ -143,13 +144,13 @@ pub unsafe extern "C" fn bywash_client_options_set_choice(
     options: bywash_client_options,
     choice: c_int,
 ) -> c_int {
-    let choices = [Choice::Automatic, Choice::Mapped, Choice::Channel];
+    let choices = [PathChoice::Automatic, PathChoice::Mapped, PathChoice::Channel];
     set(options, one_of("the way to volumes", choice, &choices), Options::choice)
 }
 
-/// Sets how long, in nanoseconds, the library tries to reconnect after the server has ended. Requests without a completion
-/// are then submitted again, except compare-and-write (BYWASH_ERROR_UNKNOWN). With 0, the default, requests in flight and
-/// all later ones fail with BYWASH_ERROR_PEER_DIED.
+/// Sets how long, in nanoseconds, the library tries to reconnect after the server has ended. Requests without
+/// a completion are then submitted again, except compare-and-write (BYWASH_ERROR_UNKNOWN). With 0, the
+/// default, requests in flight and all later ones fail with BYWASH_ERROR_PEER_DIED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_options_set_reconnect(
     options: bywash_client_options,
@@ -162,9 +163,9 @@ pub unsafe extern "C" fn bywash_client_options_set_reconnect(
     set(options, Ok(reconnect), Options::reconnect)
 }
 
-/// Sets whether buffers of queues can be used in place (bywash_buffer_map()); 0 is no, the default. With any other value you
-/// promise that the server touches a buffer only while a request with the buffer is in flight. If the promise is broken,
-/// contents change while you read them.
+/// Sets whether buffers of queues can be used in place (bywash_buffer_map()); 0 is no, the default. With any
+/// other value you promise that the server touches a buffer only while a request with the buffer is in
+/// flight. If the promise is broken, contents change while you read them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_options_set_trusted(
     options: bywash_client_options,
@@ -197,8 +198,8 @@ pub unsafe extern "C" fn bywash_client_connect(
     }))
 }
 
-/// Closes a connection and zeroes the handle. Volumes that were opened with the connection remain open. A zero handle is
-/// ignored.
+/// Closes a connection and zeroes the handle. Volumes that were opened with the connection remain open. A
+/// zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_close(client: *mut bywash_client) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.

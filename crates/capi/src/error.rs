@@ -3,7 +3,7 @@
 //! The text is kept for each thread apart. It is made only when something goes wrong, and costs an allocation
 //! then, except where "wrong" is everyday: nothing there yet.
 
-use ::bywash_client::{Code, Error as ClientError};
+use ::bywash_client::{Error as ClientError, RefusalKind};
 use ::bywash_container::Error;
 use ::bywash_flow::Error as FlowError;
 use std::borrow::Cow;
@@ -145,28 +145,28 @@ impl From<ClientError> for Failure {
         let code = match &error {
             E::TimedOut { .. } => BYWASH_ERROR_TIMED_OUT,
             E::Gone { .. } => BYWASH_ERROR_PEER_DIED,
-            E::Broken { .. } => BYWASH_ERROR_PEER,
-            E::Unknown => BYWASH_ERROR_UNKNOWN,
+            E::ProtocolViolation { .. } => BYWASH_ERROR_PEER,
+            E::OutcomeUnknown => BYWASH_ERROR_UNKNOWN,
             E::Refused { refused, .. } => match refused.code {
-                Code::Denied => BYWASH_ERROR_DENIED,
-                Code::Missing => BYWASH_ERROR_MISSING,
+                RefusalKind::Denied => BYWASH_ERROR_DENIED,
+                RefusalKind::Missing => BYWASH_ERROR_MISSING,
                 _ => BYWASH_ERROR_REFUSED,
             },
             E::Denied { .. } => BYWASH_ERROR_DENIED,
             E::NoGrant { .. } | E::Revoked { .. } => BYWASH_ERROR_REVOKED,
-            E::OutOfBounds { .. } | E::Misaligned { .. } | E::Lengths { .. } | E::Malformed { .. } => {
+            E::OutOfBounds { .. } | E::Misaligned { .. } | E::LengthMismatch { .. } | E::Malformed { .. } => {
                 BYWASH_ERROR_RANGE
             }
-            E::Scattered { .. } => BYWASH_ERROR_RANGE,
+            E::TooManyExtents { .. } => BYWASH_ERROR_RANGE,
             E::DeviceFailed { .. } | E::DeviceTimedOut { .. } => BYWASH_ERROR_DEVICE,
             E::NoSpace { .. } | E::NotSupported { .. } => BYWASH_ERROR_DEVICE,
-            E::Differs { .. } => BYWASH_ERROR_DIFFERS,
+            E::CompareFailed { .. } => BYWASH_ERROR_DIFFERS,
             E::NotMapped { .. } => BYWASH_ERROR_NOT_MAPPED,
             E::TooLarge { .. } => BYWASH_ERROR_TOO_LARGE,
-            E::UsedUp { .. } | E::Full { .. } => BYWASH_ERROR_NO_ROOM,
+            E::ArenaFull { .. } | E::Full { .. } => BYWASH_ERROR_NO_ROOM,
             E::Busy => BYWASH_ERROR_BUSY,
             E::Idle => BYWASH_ERROR_IDLE,
-            E::Pieces { .. } => BYWASH_ERROR_PIECES,
+            E::PieceCount { .. } => BYWASH_ERROR_PIECES,
             E::Foreign { .. } => BYWASH_ERROR_HANDLE,
             E::Option { .. } => BYWASH_ERROR_OPTION,
             // C gives nobody the means to do that.

@@ -45,7 +45,7 @@ pub struct bywash_write_piece {
 pub(crate) unsafe fn pieces_of<'a, P>(pieces: *const P, count: usize) -> Result<&'a [P], Failure> {
     const NULL: &CStr = c"the pointer to the pieces is null";
     if !(1..=BYWASH_VOLUME_PIECES_MAX).contains(&count) {
-        return Err(Error::Pieces { asked: count, most: BYWASH_VOLUME_PIECES_MAX }.into());
+        return Err(Error::PieceCount { asked: count, most: BYWASH_VOLUME_PIECES_MAX }.into());
     }
     if pieces.is_null() {
         return Err(Failure::null(NULL));
@@ -81,8 +81,8 @@ pub unsafe extern "C" fn bywash_client_read_many(
     answer(read())
 }
 
-/// Writes ranges of several volumes by one request; see bywash_client_read_many(). If one piece is invalid nothing is
-/// written. With `durable` other than 0 all bytes are durable when the call returns.
+/// Writes ranges of several volumes by one request; see bywash_client_read_many(). If one piece is invalid
+/// nothing is written. With `durable` other than 0 all bytes are durable when the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_write_many(
     client: bywash_client,
@@ -96,7 +96,8 @@ pub unsafe extern "C" fn bywash_client_write_many(
         let volumes = given.iter().map(|piece| opened(piece.volume)).collect::<Result<Vec<_>, _>>()?;
         let mut pieces = Vec::with_capacity(count);
         for (piece, volume) in given.iter().zip(&volumes) {
-            // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length says.
+            // SAFETY: the header's rule: a pointer is null or valid, here to as many bytes as the length
+            // says.
             let from = unsafe { to_copy(piece.from, piece.length) }?;
             pieces.push(WritePiece { volume, offset: piece.offset, from });
         }

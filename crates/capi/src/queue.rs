@@ -9,7 +9,7 @@ use crate::error::{Failure, answer};
 use crate::handles::{BUSY, DEAD, Table, consume, handles, put};
 use crate::path::{check_place, given, limit};
 use crate::volume::{access_of, volume_name};
-use ::bywash_client::{Completion, Queue, QueueDispatcher, Room, VolumeId};
+use ::bywash_client::{Completion, Queue, QueueDispatcher, RequestMemory, VolumeId};
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::replace;
 use std::os::fd::{AsFd, AsRawFd};
@@ -128,16 +128,18 @@ impl Notes {
     /// # Safety
     /// What was lent to the request is still there.
     pub(crate) unsafe fn finish(&self, done: Completion) -> bywash_done {
-        let Completion { user_data, outcome, room } = done;
+        let Completion { user_data, outcome, memory: room } = done;
         let Note { user_data, to } = self.remove(user_data);
         let none = bywash_buffer { id: 0 };
         let mut told = outcome.map_err(Failure::from);
         let buffer = match room {
-            Some(Room::Arena(buffer)) => BUFFERS.insert(Memory::Queue(buffer)).unwrap_or_else(|full| {
-                told = Err(full);
-                none
-            }),
-            Some(Room::Own(bytes)) => {
+            Some(RequestMemory::Arena(buffer)) => {
+                BUFFERS.insert(Memory::Queue(buffer)).unwrap_or_else(|full| {
+                    told = Err(full);
+                    none
+                })
+            }
+            Some(RequestMemory::Own(bytes)) => {
                 if let (Some(to), Ok(())) = (to, &told) {
                     // SAFETY: as many bytes as were asked for, of which the caller promises that they are
                     // there.
@@ -272,7 +274,7 @@ pub unsafe extern "C" fn bywash_queue_open_descriptor(
 /// Closes a volume of a queue. BYWASH_ERROR_BUSY: requests of the volume are in flight, or were not reaped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_queue_close_volume(queue: bywash_queue, volume: u64) -> c_int {
-    answer(self::queue(queue).and_then(|end| end.with(|queue| Ok(queue.close(VolumeId::of_word(volume))?))))
+    answer(self::queue(queue).and_then(|end| end.with(|queue| Ok(queue.close(VolumeId::from_word(volume))?))))
 }
 
 /// Reaps up to `most` completions into `done` and returns their number in `count`. Waits for the first one up

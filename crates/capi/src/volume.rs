@@ -8,7 +8,7 @@ use crate::options::one_of;
 use crate::path::{check_place, given, name_of};
 use crate::text;
 use crate::text::bywash_text;
-use ::bywash_client::{Access, Path, Volume};
+use ::bywash_client::{Access, Volume, VolumePath};
 use std::ffi::{CStr, c_char, c_int};
 
 /// An open volume. May be used by several threads at a time.
@@ -43,8 +43,8 @@ pub struct bywash_volume_info {
     pub block: u32,
     /// Rights with which the volume is open: one of enum bywash_access.
     pub access: u32,
-    /// 1 if the volume's memory is mapped, so that the server takes no part in reads and writes; 0 if requests go through
-    /// the channel.
+    /// 1 if the volume's memory is mapped, so that the server takes no part in reads and writes; 0 if
+    /// requests go through the channel.
     pub is_mapped: u32,
 }
 
@@ -93,9 +93,9 @@ pub unsafe extern "C" fn bywash_volume_open(
     }))
 }
 
-/// Opens a regular file or a block device by a descriptor of the program, with the rights of the descriptor's access mode.
-/// The library takes the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
-/// BYWASH_ERROR_HANDLE.
+/// Opens a regular file or a block device by a descriptor of the program, with the rights of the descriptor's
+/// access mode. The library takes the descriptor over and closes it even if the call fails, except with
+/// BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_open_descriptor(
     client: bywash_client,
@@ -134,8 +134,8 @@ pub unsafe extern "C" fn bywash_volume_get_info(
     )
 }
 
-/// Returns the reason why a volume is not mapped, or an empty text if the volume is mapped. Free the text with
-/// bywash_text_free().
+/// Returns the reason why a volume is not mapped, or an empty text if the volume is mapped. Free the text
+/// with bywash_text_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_why_not_mapped(
     volume: bywash_volume,
@@ -144,8 +144,8 @@ pub unsafe extern "C" fn bywash_volume_why_not_mapped(
     answer(check_place(text, text::NULL_TEXT).and_then(|()| {
         let why = with(volume, |volume| {
             Ok(match volume.path() {
-                Path::Mapped => String::new(),
-                Path::Channel { why } => why,
+                VolumePath::Mapped => String::new(),
+                VolumePath::Channel { why } => why,
             })
         })?;
         // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
@@ -186,15 +186,15 @@ pub unsafe extern "C" fn bywash_volume_write(
     }))
 }
 
-/// Flushes a volume: every write that was completed before the call is durable when the call returns, as far as the device
-/// is durable at all.
+/// Flushes a volume: every write that was completed before the call is durable when the call returns, as far
+/// as the device is durable at all.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_flush(volume: bywash_volume) -> c_int {
     answer(with(volume, Volume::flush))
 }
 
-/// Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until they are
-/// written again.
+/// Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until
+/// they are written again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_discard(volume: bywash_volume, offset: u64, length: u64) -> c_int {
     answer(with(volume, |volume| volume.discard(offset, length)))
@@ -214,8 +214,9 @@ pub unsafe extern "C" fn bywash_volume_write_zeroes(
     }))
 }
 
-/// Writes the `length` bytes at `written` if the range holds the bytes at `expected`, else fails with BYWASH_ERROR_DIFFERS.
-/// The operation is atomic among all clients of the server. Most devices support a length of one block.
+/// Writes the `length` bytes at `written` if the range holds the bytes at `expected`, else fails with
+/// BYWASH_ERROR_DIFFERS. The operation is atomic among all clients of the server. Most devices support a
+/// length of one block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_volume_compare_and_write(
     volume: bywash_volume,
@@ -229,7 +230,7 @@ pub unsafe extern "C" fn bywash_volume_compare_and_write(
     answer(both.and_then(|(expected, written)| {
         with(volume, |volume| match volume.compare_and_write(offset, expected, written)? {
             true => Ok(()),
-            false => Err(::bywash_client::Error::Differs { volume: volume.name() }),
+            false => Err(::bywash_client::Error::CompareFailed { volume: volume.name() }),
         })
     }))
 }

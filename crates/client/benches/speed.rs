@@ -6,7 +6,7 @@
 //! take turns, and the figures of the channel say little. Each figure is the median, with the quartiles, of
 //! rounds that each run every case. The case *copy* only copies as many bytes to memory of the volume's size.
 
-use bywash_client::{Access, Choice, Client, NewVolume, Options, Queue, VolumeId, Wait};
+use bywash_client::{Access, Client, NewVolume, Options, PathChoice, Queue, VolumeId, Wait};
 use bywash_server::Server;
 use std::error::Error;
 use std::hint::black_box;
@@ -54,7 +54,7 @@ fn streamed(queue: &mut Queue, volume: VolumeId, count: u64, bytes: usize) -> Ou
         }
         let done = queue.reap()?;
         done.outcome?;
-        if let Some(bywash_client::Room::Arena(buffer)) = done.room {
+        if let Some(bywash_client::RequestMemory::Arena(buffer)) = done.memory {
             spare.push(buffer);
         }
     }
@@ -70,7 +70,7 @@ fn main() -> Outcome {
     options.devices.push("memory=mem:64M".parse()?);
     let server = Server::start(options)?;
     let options = |choice| Options::new().choice(choice).wait(Wait::Adaptive).limit(Duration::from_secs(30));
-    let client = Client::connect(&socket, options(Choice::Mapped))?;
+    let client = Client::connect(&socket, options(PathChoice::Mapped))?;
     let name = "volume".to_owned();
     client.create(NewVolume {
         name,
@@ -81,18 +81,18 @@ fn main() -> Outcome {
         mode: 0o600,
     })?;
     let mapped = client.open("volume", Access::ReadWrite)?;
-    let by_channel = Client::connect(&socket, options(Choice::Channel))?;
+    let by_channel = Client::connect(&socket, options(PathChoice::Channel))?;
     let channel = by_channel.open("volume", Access::ReadWrite)?;
     let open = |choice| -> Result<(Queue, VolumeId), Box<dyn Error>> {
         let mut queue = Queue::connect(&socket, options(choice))?;
         let volume = queue.open("volume", Access::ReadWrite)?;
         Ok((queue, volume))
     };
-    let (mut mapped_queue, mapped_id) = open(Choice::Mapped)?;
-    let (mut reading_queue, reading_id) = open(Choice::Mapped)?;
-    let (mut one_queue, one_id) = open(Choice::Channel)?;
-    let (mut channel_queue, channel_id) = open(Choice::Channel)?;
-    let (mut buffer_queue, buffer_id) = open(Choice::Channel)?;
+    let (mut mapped_queue, mapped_id) = open(PathChoice::Mapped)?;
+    let (mut reading_queue, reading_id) = open(PathChoice::Mapped)?;
+    let (mut one_queue, one_id) = open(PathChoice::Channel)?;
+    let (mut channel_queue, channel_id) = open(PathChoice::Channel)?;
+    let (mut buffer_queue, buffer_id) = open(PathChoice::Channel)?;
     let (from, mut to) = (vec![7u8; 4096], vec![0u8; 4096]);
     let mut memory = vec![1u8; VOLUME as usize];
     let mut room = vec![0u8; 4096];
@@ -139,7 +139,7 @@ fn main() -> Outcome {
                     reading_queue.read(reading_id, offset(number, bytes), own, number)?;
                     let done = reading_queue.reap()?;
                     done.outcome?;
-                    if let Some(bywash_client::Room::Own(own)) = done.room {
+                    if let Some(bywash_client::RequestMemory::Own(own)) = done.memory {
                         room = own;
                     }
                 }

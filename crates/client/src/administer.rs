@@ -4,7 +4,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
-use bywash_protocol::Ask;
+use bywash_protocol::ControlRequest;
 
 /// Description of a volume to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +43,15 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Refused`] if the server refuses, for example because this program is no administrator;
-    /// [`Error::TimedOut`] if the server does not reply in time; [`Error::Gone`] or [`Error::Broken`] if the
-    /// connection ends; [`Error::Forked`] in a forked child; [`Error::Io`] if a system call fails.
+    /// [`Error::TimedOut`] if the server does not reply in time; [`Error::Gone`] or
+    /// [`Error::ProtocolViolation`] if the connection ends; [`Error::Forked`] in a forked child;
+    /// [`Error::Io`] if a system call fails.
     pub fn create(&self, volume: NewVolume) -> Result<(), Error> {
         let NewVolume { name, device, bytes, owner, group, mode } = volume;
         let what = format!("cannot make {name}");
-        self.administer(&Ask::Create { volume: name, device, bytes, owner, group, mode }, || what.clone())
+        self.administer(&ControlRequest::Create { volume: name, device, bytes, owner, group, mode }, || {
+            what.clone()
+        })
     }
 
     /// Makes a volume larger or smaller. Making it smaller revokes its grants.
@@ -56,7 +59,7 @@ impl Client {
     /// # Errors
     /// Same as [`Client::create`].
     pub fn resize(&self, volume: &str, bytes: u64) -> Result<(), Error> {
-        let ask = Ask::Resize { volume: volume.into(), bytes };
+        let ask = ControlRequest::Resize { volume: volume.into(), bytes };
         self.administer(&ask, || format!("cannot resize {volume}"))
     }
 
@@ -65,7 +68,7 @@ impl Client {
     /// # Errors
     /// Same as [`Client::create`].
     pub fn rename(&self, volume: &str, to: &str) -> Result<(), Error> {
-        let ask = Ask::Rename { volume: volume.into(), to: to.into() };
+        let ask = ControlRequest::Rename { volume: volume.into(), to: to.into() };
         self.administer(&ask, || format!("cannot rename {volume}"))
     }
 
@@ -75,7 +78,7 @@ impl Client {
     /// Same as [`Client::create`].
     pub fn permit(&self, volume: &str, permissions: Permissions) -> Result<(), Error> {
         let Permissions { owner, group, mode, read_only } = permissions;
-        let ask = Ask::Permit { volume: volume.into(), owner, group, mode, read_only };
+        let ask = ControlRequest::SetOwnership { volume: volume.into(), owner, group, mode, read_only };
         self.administer(&ask, || format!("cannot change who may use {volume}"))
     }
 
@@ -84,7 +87,7 @@ impl Client {
     /// # Errors
     /// Same as [`Client::create`].
     pub fn remove(&self, volume: &str) -> Result<(), Error> {
-        let ask = Ask::Remove { volume: volume.into() };
+        let ask = ControlRequest::Remove { volume: volume.into() };
         self.administer(&ask, || format!("cannot remove {volume}"))
     }
 
@@ -93,7 +96,7 @@ impl Client {
     /// # Errors
     /// Same as [`Client::create`].
     pub fn revoke(&self, volume: &str) -> Result<(), Error> {
-        let ask = Ask::Revoke { volume: volume.into() };
+        let ask = ControlRequest::Revoke { volume: volume.into() };
         self.administer(&ask, || format!("cannot take back the grants of {volume}"))
     }
 }

@@ -41,7 +41,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// State of a call's place. A place is the entry of a call in [`State::places`]; its index is the request's
 /// user data.
 #[derive(Debug)]
-enum Place {
+enum CallState {
     Free,
     Reserved,
     InFlight,
@@ -65,7 +65,7 @@ struct State {
     submitter: Submitter,
     /// The end of the channel that reaps; `None` while a thread reaps with it.
     reaper: Option<Reaper>,
-    places: Vec<Place>,
+    places: Vec<CallState>,
     free: Vec<u32>,
     waiting: usize,
     /// Number of threads that wait for the completion of a request of their own.
@@ -86,7 +86,7 @@ impl Calls {
         let state = State {
             submitter,
             reaper: Some(reaper),
-            places: (0..depth).map(|_| Place::Free).collect(),
+            places: (0..depth).map(|_| CallState::Free).collect(),
             free: (0..depth as u32).rev().collect(),
             waiting: 0,
             owners: 0,
@@ -150,7 +150,7 @@ impl Calls {
                 Ok(buffer) => Ok(Some((place, Some(buffer)))),
                 // Other calls hold the memory and will free it.
                 Err(bywash_link::Error::ArenaFull { .. }) if state.in_use() > 1 => Ok(None),
-                Err(error) => Err(Error::of_link(error, WHAT, self.limit)),
+                Err(error) => Err(Error::from_link(error, WHAT, self.limit)),
             }
         });
         if let (Err(_), Some(place)) = (&reserved, place) {
@@ -165,9 +165,9 @@ impl Calls {
             return Err(end.clone());
         }
         // The place must be in flight before a completion can arrive.
-        state.places[place as usize] = Place::InFlight;
+        state.places[place as usize] = CallState::InFlight;
         state.submitter.submit(submission).map(drop).map_err(|refused| {
-            let error = Error::of_link(refused.error, WHAT, self.limit);
+            let error = Error::from_link(refused.error, WHAT, self.limit);
             if error.is_end() {
                 state.end = Some(error.clone());
             }
@@ -244,7 +244,7 @@ impl Calls {
                             None
                         }
                         Err(bywash_link::Error::TimedOut) => None,
-                        Err(error) => Some(Error::of_link(error, WHAT, self.limit)),
+                        Err(error) => Some(Error::from_link(error, WHAT, self.limit)),
                     };
                     match failed {
                         Some(error) if error.is_end() => state.end = Some(error),
@@ -270,7 +270,7 @@ impl Calls {
     }
 
     /// Keeps the memory of a request whose device may still write to it.
-    pub(crate) fn lose(&self, buffer: Buffer) {
+    pub(crate) fn quarantine(&self, buffer: Buffer) {
         lock(&self.state).lost.push(buffer);
     }
 
@@ -283,7 +283,7 @@ impl Calls {
 impl State {
     fn reserve(&mut self) -> Option<u32> {
         let place = self.free.pop()?;
-        self.places[place as usize] = Place::Reserved;
+        self.places[place as usize] = CallState::Reserved;
         Some(place)
     }
 
@@ -292,16 +292,16 @@ impl State {
     }
 
     fn set_free(&mut self, place: u32) {
-        self.places[place as usize] = Place::Free;
+        self.places[place as usize] = CallState::Free;
         self.free.push(place);
     }
 
     fn take_done(&mut self, place: u32) -> Option<Completion> {
-        if !matches!(self.places[place as usize], Place::Done(_)) {
+        if !matches!(self.places[place as usize], CallState::Done(_)) {
             return None;
         }
-        match std::mem::replace(&mut self.places[place as usize], Place::Reserved) {
-            Place::Done(done) => Some(done),
+        match std::mem::replace(&mut self.places[place as usize], CallState::Reserved) {
+            CallState::Done(done) => Some(done),
             _ => None,
         }
     }
@@ -314,7 +314,7 @@ impl State {
                 self.set_free(place);
             }
             None => {
-                self.places[place as usize] = Place::Abandoned;
+                self.places[place as usize] = CallState::Abandoned;
                 self.abandoned += 1;
             }
         }
@@ -332,12 +332,12 @@ impl State {
         // The user data is the one that `call` set, so it is the index of a place.
         let place = done.user_data as u32;
         match self.places[place as usize] {
-            Place::Abandoned => {
+            CallState::Abandoned => {
                 self.abandoned -= 1;
                 self.forget(done);
                 self.set_free(place);
             }
-            _ => self.places[place as usize] = Place::Done(done),
+            _ => self.places[place as usize] = CallState::Done(done),
         }
     }
 }

@@ -8,10 +8,10 @@ use crate::calls::Calls;
 use crate::error::Error;
 use crate::options::{Interrupt, Options, Reconnect};
 use crate::queue::Queue;
-use crate::session::{Grant, Origin, Session, lock, unexpected};
+use crate::session::{Grant, Session, VolumeSource, lock, unexpected};
 use crate::volume::Volume;
 use bywash_link::socket_pair;
-use bywash_protocol::{Access, Answer, Ask, report};
+use bywash_protocol::{Access, ControlReply, ControlRequest, report};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -34,14 +34,14 @@ pub struct Client(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     socket: PathBuf,
     pub(crate) options: Options,
-    attached: Mutex<Arc<Attached>>,
+    attached: Mutex<Arc<Connection>>,
     /// Generation of the connection in `attached`, readable without its lock.
     generation: AtomicU64,
 }
 
 /// One connection, and the channel of its synchronous calls once one of them has needed it.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub(crate) struct Connection {
     pub(crate) session: Arc<Session>,
     calls: Mutex<Option<Arc<Calls>>>,
 }
@@ -52,13 +52,13 @@ impl Client {
     /// # Errors
     /// [`Error::Option`] if the client's name is longer than 64 bytes; [`Error::Io`] if the socket cannot be
     /// connected; [`Error::Refused`] if the server does not admit this program; [`Error::TimedOut`] if the
-    /// server does not reply in time; [`Error::Gone`] or [`Error::Broken`] if it closes the connection or
-    /// breaks the protocol.
+    /// server does not reply in time; [`Error::Gone`] or [`Error::ProtocolViolation`] if it closes the
+    /// connection or breaks the protocol.
     pub fn connect(socket: impl Into<PathBuf>, options: Options) -> Result<Client, Error> {
         let socket = socket.into();
-        let end = Instant::now() + options.limit;
+        let end = Instant::now() + options.timeout;
         let session = Arc::new(Session::connect(&socket, &options, 0, end)?);
-        let attached = Mutex::new(Arc::new(Attached { session, calls: Mutex::default() }));
+        let attached = Mutex::new(Arc::new(Connection { session, calls: Mutex::default() }));
         Ok(Client(Arc::new(Shared { socket, options, attached, generation: AtomicU64::new(0) })))
     }
 
@@ -66,10 +66,10 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Refused`] if there is no such volume or the program has no right to open it so;
-    /// [`Error::NotMapped`] if [`crate::Choice::Mapped`] is set and the volume cannot be mapped; and the
+    /// [`Error::NotMapped`] if [`crate::PathChoice::Mapped`] is set and the volume cannot be mapped; and the
     /// errors of [`Client::status`].
     pub fn open(&self, volume: &str, access: Access) -> Result<Volume, Error> {
-        Volume::open(self, Origin::Name(volume.into(), access))
+        Volume::open(self, VolumeSource::Name(volume.into(), access))
     }
 
     /// Opens a volume over a regular file or a block device that the program has opened. The access mode of
@@ -78,7 +78,7 @@ impl Client {
     /// # Errors
     /// Same as [`Client::open`].
     pub fn open_descriptor(&self, file: impl Into<OwnedFd>) -> Result<Volume, Error> {
-        Volume::open(self, Origin::Descriptor(file.into()))
+        Volume::open(self, VolumeSource::Descriptor(file.into()))
     }
 
     /// Makes a queue of requests, over a connection of its own that has the same options.
@@ -111,30 +111,30 @@ impl Client {
     /// # Errors
     /// Same as [`Client::status`].
     pub fn volumes(&self) -> Result<Vec<report::Volume>, Error> {
-        self.report(&Ask::Volumes {}, "cannot list the volumes")
+        self.report(&ControlRequest::Volumes {}, "cannot list the volumes")
     }
 
     /// Reports the state of the server.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if the server does not reply in time; [`Error::Gone`] or [`Error::Broken`] if the
-    /// connection ends and is not replaced; [`Error::Refused`] if the server refuses; [`Error::Forked`] in a
-    /// forked child; [`Error::Interrupted`] if the program ends the attempts to connect again; [`Error::Io`]
-    /// if a system call fails.
+    /// [`Error::TimedOut`] if the server does not reply in time; [`Error::Gone`] or
+    /// [`Error::ProtocolViolation`] if the connection ends and is not replaced; [`Error::Refused`] if the
+    /// server refuses; [`Error::Forked`] in a forked child; [`Error::Interrupted`] if the program ends the
+    /// attempts to connect again; [`Error::Io`] if a system call fails.
     pub fn status(&self) -> Result<report::Status, Error> {
-        self.report(&Ask::Status {}, "cannot learn what the server does")
+        self.report(&ControlRequest::Status {}, "cannot learn what the server does")
     }
 
-    fn report<T: serde::de::DeserializeOwned>(&self, ask: &Ask, what: &str) -> Result<T, Error> {
-        self.0.again(|attached, end| attached.session.ask_report(ask, end, || what.into()))
+    fn report<T: serde::de::DeserializeOwned>(&self, ask: &ControlRequest, what: &str) -> Result<T, Error> {
+        self.0.with_reconnect(|attached, end| attached.session.ask_report(ask, end, || what.into()))
     }
 
     /// Sends an administrator's operation to the server. The operation must not be carried out twice, so it
     /// is not repeated over another connection.
-    pub(crate) fn administer(&self, ask: &Ask, what: impl Fn() -> String) -> Result<(), Error> {
-        let end = Instant::now() + self.0.options.limit;
+    pub(crate) fn administer(&self, ask: &ControlRequest, what: impl Fn() -> String) -> Result<(), Error> {
+        let end = Instant::now() + self.0.options.timeout;
         let attached = self.0.attached();
-        let attached = match attached.session.look_now() {
+        let attached = match attached.session.check_server_now() {
             Ok(()) => attached,
             // The server had closed the connection before the operation was sent, so sending it now is no
             // repetition.
@@ -146,7 +146,7 @@ impl Client {
 
 impl Shared {
     /// Returns the current connection.
-    pub(crate) fn attached(&self) -> Arc<Attached> {
+    pub(crate) fn attached(&self) -> Arc<Connection> {
         lock(&self.attached).clone()
     }
 
@@ -158,11 +158,11 @@ impl Shared {
 
     /// Calls `attempt` with a connection and a deadline. If the connection ends meanwhile and the options
     /// allow it, connects again and repeats the attempt.
-    pub(crate) fn again<R>(
+    pub(crate) fn with_reconnect<R>(
         &self,
-        mut attempt: impl FnMut(&Arc<Attached>, Instant) -> Result<R, Error>,
+        mut attempt: impl FnMut(&Arc<Connection>, Instant) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let limit = self.options.limit;
+        let limit = self.options.timeout;
         let given = match self.options.reconnect {
             Reconnect::No => limit,
             Reconnect::Within(within) => limit + within,
@@ -185,7 +185,7 @@ impl Shared {
 
     /// Returns a connection in place of one that has ended with `why`, if the options allow that. All callers
     /// that find the same connection ended share one new connection.
-    fn reconnect(&self, ended: &Arc<Attached>, why: Error) -> Result<Arc<Attached>, Error> {
+    fn reconnect(&self, ended: &Arc<Connection>, why: Error) -> Result<Arc<Connection>, Error> {
         let Reconnect::Within(within) = self.options.reconnect else { return Err(why) };
         let mut current = lock(&self.attached);
         if !Arc::ptr_eq(&current, ended) {
@@ -193,7 +193,7 @@ impl Shared {
         }
         let generation = ended.session.generation + 1;
         let session = connect_again(&self.socket, &self.options, generation, within, &why)?;
-        let attached = Arc::new(Attached { session: Arc::new(session), calls: Mutex::default() });
+        let attached = Arc::new(Connection { session: Arc::new(session), calls: Mutex::default() });
         *current = attached.clone();
         self.generation.store(generation, Ordering::Release);
         Ok(attached)
@@ -211,7 +211,7 @@ pub(crate) fn connect_again(
 ) -> Result<Session, Error> {
     let end = Instant::now() + within;
     loop {
-        let limit = end.min(Instant::now() + options.limit);
+        let limit = end.min(Instant::now() + options.timeout);
         match Session::connect(socket, options, generation, limit) {
             Ok(session) => return Ok(session),
             Err(error) if Instant::now() >= end => {
@@ -226,7 +226,7 @@ pub(crate) fn connect_again(
     }
 }
 
-impl Attached {
+impl Connection {
     /// Returns the channel of synchronous calls, and makes it when it is first needed.
     pub(crate) fn calls(&self, options: &Options, end: Instant) -> Result<Arc<Calls>, Error> {
         let mut calls = lock(&self.calls);
@@ -234,7 +234,7 @@ impl Attached {
             return Ok(calls.clone());
         }
         let channel = make_channel(&self.session, options, end)?;
-        let made = Arc::new(Calls::over(channel, options.limit, options.interrupt.clone()));
+        let made = Arc::new(Calls::over(channel, options.timeout, options.interrupt.clone()));
         Ok(calls.insert(made).clone())
     }
 }
@@ -247,7 +247,7 @@ pub(crate) fn make_channel(
     end: Instant,
 ) -> Result<bywash_channel::Client, Error> {
     const WHAT: &str = "the channel's greeting";
-    let link = |error| Error::of_link(error, WHAT, options.limit);
+    let link = |error| Error::from_link(error, WHAT, options.timeout);
     let left = || end.saturating_duration_since(Instant::now());
     let (here, there) = socket_pair().map_err(link)?;
     let channel = options.channel(session.depth_max, session.arena_bytes_max)?.handshake_timeout(left());
@@ -264,7 +264,7 @@ pub(crate) fn make_channel(
     };
     // Waits for this end's hello message, or for the end of the socket if the handshake has failed.
     let heard = poll(&mut [PollFd::new(&there, PollFlags::IN)], Some(&limit));
-    let (ask, what) = (Ask::Channel {}, || "cannot make a channel".to_owned());
+    let (ask, what) = (ControlRequest::SetUpChannel {}, || "cannot make a channel".to_owned());
     let asked = match heard {
         Ok(_) => session.ask(&ask, &[there.as_fd()], end, what),
         Err(error) => Err(Error::io("wait for a greeting", error)),
@@ -274,7 +274,7 @@ pub(crate) fn make_channel(
     drop(there);
     let greeted = greeting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map_err(link);
     match (asked, greeted) {
-        (Ok((Answer::Done {}, _)), greeted) => greeted,
+        (Ok((ControlReply::Done {}, _)), greeted) => greeted,
         // An error in the options tells more than the server's complaint that it received no hello message.
         (_, Err(error @ Error::Option { .. })) => Err(error),
         (Ok((other, _)), _) => Err(unexpected(&ask, other, what)),
@@ -286,8 +286,8 @@ impl Shared {
     /// Opens a grant over the connection `attached`.
     pub(crate) fn open(
         &self,
-        attached: &Arc<Attached>,
-        origin: &Origin,
+        attached: &Arc<Connection>,
+        origin: &VolumeSource,
         end: Instant,
     ) -> Result<Arc<Grant>, Error> {
         attached.session.open(origin, self.options.choice, end).map(Arc::new)

@@ -1,6 +1,6 @@
 //! Errors of the client library.
 
-use bywash_protocol::{Access, Code, Refused};
+use bywash_protocol::{Access, Refusal, RefusalKind};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// The server violated the protocol. The connection is not used any more.
     #[error("the server broke the protocol: {what}; connect to one that you trust")]
-    Broken {
+    ProtocolViolation {
         /// Description of the violation.
         what: String,
     },
@@ -33,14 +33,14 @@ pub enum Error {
     #[error(
         "the server went while it compared and wrote: whether it wrote is unknown; read the blocks to see"
     )]
-    Unknown,
+    OutcomeUnknown,
     /// The server refused an operation that was sent over its control socket.
     #[error("{what}: {refused}")]
     Refused {
         /// Description of the operation.
         what: String,
         /// The server's reason.
-        refused: Box<Refused>,
+        refused: Box<Refusal>,
     },
     /// The grant does not include the right that the operation needs.
     #[error("{volume} was opened for {access}, which does not allow to {what} it; open it with that right")]
@@ -91,7 +91,7 @@ pub enum Error {
     /// Two lengths of one request differ: the bytes to compare with and those to write, or the ranges of
     /// [`crate::Queue::read_many`] and their memory.
     #[error("{expected} bytes are to be compared and {written} to be written: give as many of each")]
-    Lengths {
+    LengthMismatch {
         /// Number of bytes to compare with; of `read_many`, the sum of the ranges.
         expected: usize,
         /// Number of bytes to write; of `read_many`, the size of the memory.
@@ -132,14 +132,14 @@ pub enum Error {
     },
     /// The bytes of a compare-and-write were not the expected ones, and nothing was written.
     #[error("the bytes of {volume} are not what was expected; nothing was written")]
-    Differs {
+    CompareFailed {
         /// Name of the volume.
         volume: Arc<str>,
     },
     /// The range consists of too many extents of the device for one request. Calls of [`crate::Volume`]
     /// divide such a range themselves.
     #[error("{volume} has these bytes in too many pieces; {bytes} at {offset} can be had in one request")]
-    Scattered {
+    TooManyExtents {
         /// Name of the volume.
         volume: Arc<str>,
         /// Offset of the range, in bytes.
@@ -173,7 +173,7 @@ pub enum Error {
     },
     /// The arena has too little free memory now.
     #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
-    UsedUp {
+    ArenaFull {
         /// Bytes asked for.
         asked: usize,
         /// Owners of the arena's bytes.
@@ -193,7 +193,7 @@ pub enum Error {
     Idle,
     /// A request of several pieces has none or too many.
     #[error("{asked} pieces in one request: there are 1 to {most}")]
-    Pieces {
+    PieceCount {
         /// Number of pieces given.
         asked: usize,
         /// Greatest number of pieces allowed.
@@ -239,19 +239,19 @@ impl Error {
     }
 
     pub(crate) fn broken(what: impl Into<String>) -> Error {
-        Error::Broken { what: what.into() }
+        Error::ProtocolViolation { what: what.into() }
     }
 
     /// Converts an error of the connection. `what` names the operation that was waited for, and `limit` its
     /// timeout.
-    pub(crate) fn of_link(error: bywash_link::Error, what: &'static str, limit: Duration) -> Error {
+    pub(crate) fn from_link(error: bywash_link::Error, what: &'static str, limit: Duration) -> Error {
         use bywash_link::Error as Link;
         match error {
             Link::TimedOut | Link::AllocTimedOut { .. } => Error::TimedOut { what, limit },
             Link::Closed | Link::PeerDied { .. } => Error::Gone { how: error.to_string() },
-            Link::Protocol { what, .. } | Link::Incompatible(what) => Error::Broken { what },
+            Link::Protocol { what, .. } | Link::Incompatible(what) => Error::ProtocolViolation { what },
             Link::TooLarge { asked, most } => Error::TooLarge { asked, most },
-            Link::ArenaFull { asked, arena } => Error::UsedUp { asked, arena },
+            Link::ArenaFull { asked, arena } => Error::ArenaFull { asked, arena },
             Link::Full { depth } => Error::Full { depth },
             Link::Option { option, value, allowed } => {
                 Error::Option { option, value: value.into(), allowed: allowed.into() }
@@ -267,11 +267,11 @@ impl Error {
 
     /// Returns true if the connection has ended, so that only a new one can help.
     pub(crate) fn is_end(&self) -> bool {
-        matches!(self, Error::Gone { .. } | Error::Broken { .. })
+        matches!(self, Error::Gone { .. } | Error::ProtocolViolation { .. })
     }
 
     /// Returns the kind of refusal, if the server refused an operation over its control socket.
-    pub fn code(&self) -> Option<Code> {
+    pub fn code(&self) -> Option<RefusalKind> {
         match self {
             Error::Refused { refused, .. } => Some(refused.code),
             _ => None,

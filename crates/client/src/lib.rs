@@ -7,9 +7,9 @@
 //!
 //! A [`Client`] connects to a server and opens [`Volume`]s, by name or by a file descriptor. A volume is read
 //! and written at byte offsets by calls that block until they are done. A [`Queue`] keeps many requests in
-//! flight. Both take the shortest path that the medium offers and report which one that is ([`Path`]). Access
-//! rights are decided when a volume is opened. They are enforced on every request, by the server or, where
-//! the medium's memory is mapped, by the processor.
+//! flight. Both take the shortest path that the medium offers and report which one that is ([`VolumePath`]).
+//! Access rights are decided when a volume is opened. They are enforced on every request, by the server or,
+//! where the medium's memory is mapped, by the processor.
 //!
 //! ```no_run
 //! use bywash_client::{Access, Client, Options};
@@ -38,10 +38,10 @@
 //! durability.* Both are as specified in [`bywash_protocol::layout`]. *Death of the server.* Every call ends
 //! with an error within the timeout, or the client connects to another server ([`Reconnect`]).
 //!
-//! - [`Client`], [`Options`], [`Choice`], [`Reconnect`], [`Wait`]: the connection
-//! - [`Volume`], [`ReadPiece`], [`WritePiece`], [`Lent`]: calls that block
-//! - [`Queue`], [`VolumeId`], [`Range`], [`Buffer`], [`Room`], [`Completion`], [`QueueDispatcher`]: calls
-//!   that do not
+//! - [`Client`], [`Options`], [`PathChoice`], [`Reconnect`], [`Wait`]: the connection
+//! - [`Volume`], [`ReadPiece`], [`WritePiece`], [`MappedMemory`]: calls that block
+//! - [`Queue`], [`VolumeId`], [`Range`], [`Buffer`], [`RequestMemory`], [`Completion`], [`QueueDispatcher`]:
+//!   calls that do not
 //! - [`NewVolume`], [`Permissions`], [`report`]: for administrators
 //! - [`Error`]: every error of this crate
 //!
@@ -62,9 +62,9 @@ mod volume;
 
 pub use administer::{NewVolume, Permissions};
 pub use bywash_channel::{ArenaUse, Wait};
-pub use bywash_protocol::{Access, Code, Refused, report};
+pub use bywash_protocol::{Access, Refusal, RefusalKind, report};
 pub use client::Client;
 pub use error::Error;
-pub use options::{Choice, Options, Path, Reconnect};
-pub use queue::{Buffer, Completion, NotSubmitted, Queue, QueueDispatcher, Range, Room, VolumeId};
-pub use volume::{Lent, ReadPiece, Volume, WritePiece};
+pub use options::{Options, PathChoice, Reconnect, VolumePath};
+pub use queue::{Buffer, Completion, Queue, QueueDispatcher, Range, RequestMemory, SubmitError, VolumeId};
+pub use volume::{MappedMemory, ReadPiece, Volume, WritePiece};

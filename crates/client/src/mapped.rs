@@ -32,7 +32,7 @@
 //! `session`, which maps, and by `volume` and `queue`, which copy.
 
 use bywash_link::{HUGE_PAGE, Mapping, MemoryFile, PAGE, ProcessGeneration};
-use bywash_protocol::notices;
+use bywash_protocol::revocations;
 use bywash_sync::{AtomicU64, Ordering, light_shared_fence, prepare_shared_fences, read_fence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -224,14 +224,14 @@ impl Drop for Mapped {
 
 /// The page in which the server tells which grants it has revoked, mapped for reading.
 #[derive(Debug)]
-pub(crate) struct Notices {
+pub(crate) struct RevocationPage {
     page: Mapping,
     count: usize,
     /// True if the server's fences reach the threads of this process.
     has_fences: bool,
 }
 
-impl Notices {
+impl RevocationPage {
     /// Maps the page that the server passed, which has one word for each of `grants_max` places.
     ///
     /// # Errors
@@ -240,11 +240,11 @@ impl Notices {
     pub(crate) fn adopt(
         page: OwnedFd,
         grants_max: u32,
-    ) -> Result<Result<Notices, String>, bywash_link::Error> {
-        match MemoryFile::from_peer(page, notices::bytes(grants_max), bywash_link::SEALS_FIXED) {
+    ) -> Result<Result<RevocationPage, String>, bywash_link::Error> {
+        match MemoryFile::from_peer(page, revocations::page_bytes(grants_max), bywash_link::SEALS_FIXED) {
             Ok(file) => {
                 let (page, count) = (file.map(false)?, grants_max as usize);
-                Ok(Ok(Notices { page, count, has_fences: prepare_shared_fences() }))
+                Ok(Ok(RevocationPage { page, count, has_fences: prepare_shared_fences() }))
             }
             Err(what) => Ok(Err(what)),
         }
@@ -252,11 +252,11 @@ impl Notices {
 
     /// Returns true if the page has a word for `grant`.
     pub(crate) fn has_place_for(&self, grant: u64) -> bool {
-        notices::place_of(grant) < self.count
+        revocations::index_of(grant) < self.count
     }
 
     /// Orders the bytes that were stored to a grant's memory before the load of its word by
-    /// [`Notices::is_valid`].
+    /// [`RevocationPage::is_valid`].
     #[inline(always)]
     pub(crate) fn fence_behind_writes(&self) {
         // SYNC: notices. The server makes the other fence, after its store of the word.
@@ -264,25 +264,25 @@ impl Notices {
     }
 
     /// Returns true if a grant is still valid. Accesses before this call count only if one of the two fences
-    /// ([`Notices::fence_behind_writes`], [`fence_behind_reads`]) was made between them and this call.
+    /// ([`RevocationPage::fence_behind_writes`], [`fence_behind_reads`]) was made between them and this call.
     ///
     /// # Panics
     /// If the page has no word for `grant`.
     #[inline(always)]
     pub(crate) fn is_valid(&self, grant: u64) -> bool {
-        let place = notices::place_of(grant);
+        let place = revocations::index_of(grant);
         assert!(place < self.count, "its place was looked at when the grant was given");
         let word = self.page.base().cast::<AtomicU64>().wrapping_add(place);
         // SAFETY: the word is aligned and lies within the page, as was asserted; the page is mapped for
         // reading and sealed against shrinking. All processes access it by atomics alone, and an atomic load
         // of 8 bytes needs no right to write.
         let word = unsafe { (*word).load(Ordering::Acquire) };
-        notices::is_valid(grant, word)
+        revocations::is_valid(grant, word)
     }
 }
 
 /// Orders the bytes that were loaded from a grant's memory before the load of its word by
-/// [`Notices::is_valid`].
+/// [`RevocationPage::is_valid`].
 #[inline(always)]
 pub(crate) fn fence_behind_reads() {
     // SYNC: notices. The word is loaded after the bytes.

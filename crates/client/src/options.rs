@@ -15,9 +15,9 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Path to a volume that the program chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Choice {
-    /// Maps the volume where its medium is memory that can be mapped, else uses the channel. [`Path`] tells
-    /// which.
+pub enum PathChoice {
+    /// Maps the volume where its medium is memory that can be mapped, else uses the channel. [`VolumePath`]
+    /// tells which.
     #[default]
     Automatic,
     /// Maps the volume; opening fails where that is impossible.
@@ -28,7 +28,7 @@ pub enum Choice {
 
 /// Path that the bytes of a volume take between program and medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Path {
+pub enum VolumePath {
     /// The volume's memory is mapped into this process: the server takes no part in an access.
     Mapped,
     /// Requests go through the channel to the server.
@@ -38,19 +38,19 @@ pub enum Path {
     },
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for VolumePath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Path::Mapped => formatter.write_str("mapped"),
-            Path::Channel { why } => write!(formatter, "through the channel: {why}"),
+            VolumePath::Mapped => formatter.write_str("mapped"),
+            VolumePath::Channel { why } => write!(formatter, "through the channel: {why}"),
         }
     }
 }
 
-impl Path {
+impl VolumePath {
     /// Returns true if the volume is mapped.
     pub fn is_mapped(&self) -> bool {
-        *self == Path::Mapped
+        *self == VolumePath::Mapped
     }
 }
 
@@ -58,11 +58,11 @@ impl Path {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reconnect {
     /// Every request in flight ends with [`Error::Gone`], and so does every later one. A compare-and-write in
-    /// flight ends with [`Error::Unknown`].
+    /// flight ends with [`Error::OutcomeUnknown`].
     #[default]
     No,
     /// Tries to connect again for this time. Then opens the volumes again, and submits again every request
-    /// that was not completed, except a compare-and-write, which ends with [`Error::Unknown`].
+    /// that was not completed, except a compare-and-write, which ends with [`Error::OutcomeUnknown`].
     Within(Duration),
 }
 
@@ -86,12 +86,12 @@ impl fmt::Debug for Interrupt {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) name: String,
-    pub(crate) limit: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) depth: Option<u32>,
     pub(crate) arena_bytes: Option<usize>,
     pub(crate) wait: Wait,
     pub(crate) reconnect: Reconnect,
-    pub(crate) choice: Choice,
+    pub(crate) choice: PathChoice,
     pub(crate) trusted: bool,
     pub(crate) interrupt: Option<Interrupt>,
 }
@@ -105,12 +105,12 @@ impl Default for Options {
         name.truncate(end.unwrap_or(0));
         Options {
             name,
-            limit: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
             depth: None,
             arena_bytes: None,
             wait: Wait::default(),
             reconnect: Reconnect::default(),
-            choice: Choice::default(),
+            choice: PathChoice::default(),
             trusted: false,
             interrupt: None,
         }
@@ -132,7 +132,7 @@ impl Options {
 
     /// Sets the timeout: the greatest time that the server may take to reply. Default 10 s.
     pub fn limit(mut self, limit: Duration) -> Options {
-        self.limit = limit;
+        self.timeout = limit;
         self
     }
 
@@ -161,7 +161,7 @@ impl Options {
     }
 
     /// Sets the path that opened volumes take.
-    pub fn choice(mut self, choice: Choice) -> Options {
+    pub fn choice(mut self, choice: PathChoice) -> Options {
         self.choice = choice;
         self
     }

@@ -9,17 +9,17 @@ use bywash_protocol::layout::{FUA, Opcode, Status};
 
 /// A request of one range, or of several pieces, without its grant and its memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct RequestHeader {
     pub(crate) opcode: Opcode,
     pub(crate) flags: u8,
     pub(crate) offset: u64,
     pub(crate) length: u64,
 }
 
-impl Shape {
+impl RequestHeader {
     #[inline(always)]
-    pub(crate) fn new(opcode: Opcode, durable: bool, offset: u64, length: u64) -> Shape {
-        Shape { opcode, flags: if durable { FUA } else { 0 }, offset, length }
+    pub(crate) fn new(opcode: Opcode, durable: bool, offset: u64, length: u64) -> RequestHeader {
+        RequestHeader { opcode, flags: if durable { FUA } else { 0 }, offset, length }
     }
 
     /// Encodes the request for a grant. A request of several pieces has their number as its length, and its
@@ -28,7 +28,7 @@ impl Shape {
     pub(crate) fn submission(&self, grant: u64) -> Submission {
         let arguments = match self.opcode {
             Opcode::Flush => [grant, 0, 0, 0, 0, 0],
-            Opcode::ReadMany | Opcode::WriteMany => [self.length, 0, 0, 0, 0, 0],
+            Opcode::ReadRanges | Opcode::WriteRanges => [self.length, 0, 0, 0, 0, 0],
             _ => [grant, self.offset, self.length, 0, 0, 0],
         };
         Submission::new(self.opcode as u8).flags(self.flags).arguments(arguments)
@@ -38,8 +38,8 @@ impl Shape {
 /// Returns the operation's name for error messages.
 pub(crate) fn name(opcode: Opcode) -> &'static str {
     match opcode {
-        Opcode::Read | Opcode::ReadMany => "read",
-        Opcode::Write | Opcode::WriteMany => "write",
+        Opcode::Read | Opcode::ReadRanges => "read",
+        Opcode::Write | Opcode::WriteRanges => "write",
         Opcode::Flush => "flush",
         Opcode::Discard => "discard",
         Opcode::WriteZeroes => "write zeroes to",
@@ -51,17 +51,17 @@ pub(crate) fn name(opcode: Opcode) -> &'static str {
 /// of the piece in a request of several pieces.
 ///
 /// # Errors
-/// The variant of [`Error`] for the completion's status; [`Error::Broken`] if the status, the value or the
-/// piece's number is impossible.
+/// The variant of [`Error`] for the completion's status; [`Error::ProtocolViolation`] if the status, the
+/// value or the piece's number is impossible.
 #[inline(always)]
 pub(crate) fn outcome<'a>(
-    shape: &Shape,
+    shape: &RequestHeader,
     status: u16,
     value: u64,
     refused: impl FnOnce(u64) -> Option<(&'a Grant, u64, u64)>,
 ) -> Result<(), Error> {
     let says_bytes = matches!(shape.opcode, Opcode::Read | Opcode::Write);
-    if status == Status::Done as u16 && (!says_bytes || value == shape.length) {
+    if status == Status::Success as u16 && (!says_bytes || value == shape.length) {
         return Ok(());
     }
     Err(what_was_wrong(shape, status, value, refused))
@@ -69,25 +69,25 @@ pub(crate) fn outcome<'a>(
 
 #[cold]
 fn what_was_wrong<'a>(
-    shape: &Shape,
+    shape: &RequestHeader,
     status: u16,
     value: u64,
     refused: impl FnOnce(u64) -> Option<(&'a Grant, u64, u64)>,
 ) -> Error {
     let what = name(shape.opcode);
-    let Some(status) = Status::of(status) else {
+    let Some(status) = Status::from_number(status) else {
         return Error::broken(format!(
             "it ended a request to {what} with status {status}, which there is not"
         ));
     };
-    if status == Status::Done {
+    if status == Status::Success {
         let length = shape.length;
         return Error::broken(format!("it says that {value} bytes went, and {length} were asked to {what}"));
     }
-    let is_many = matches!(shape.opcode, Opcode::ReadMany | Opcode::WriteMany);
+    let is_many = matches!(shape.opcode, Opcode::ReadRanges | Opcode::WriteRanges);
     let is_refusal = matches!(
         status,
-        Status::Denied | Status::NoGrant | Status::Revoked | Status::OutOfBounds | Status::Malformed
+        Status::AccessDenied | Status::NoGrant | Status::Revoked | Status::OutOfBounds | Status::Malformed
     );
     let about = match (is_many, is_refusal) {
         // A failure of the device names no piece, so it concerns the whole request.
@@ -98,32 +98,32 @@ fn what_was_wrong<'a>(
         },
         (false, _) => refused(0),
     };
-    let Some((grant, offset, length)) = about else { return of_several(status, what, value) };
+    let Some((grant, offset, length)) = about else { return from_many(status, what, value) };
     let volume = grant.name.clone();
     match status {
-        Status::Done | Status::Malformed => Error::Malformed { what, volume },
-        Status::Denied => Error::Denied { volume, access: grant.access, what },
+        Status::Success | Status::Malformed => Error::Malformed { what, volume },
+        Status::AccessDenied => Error::Denied { volume, access: grant.access, what },
         Status::NoGrant => Error::NoGrant { volume },
         Status::Revoked => Error::Revoked { volume },
         Status::OutOfBounds => Error::OutOfBounds { volume, offset, length, bytes: grant.bytes },
         Status::Failed => Error::DeviceFailed { what, volume },
         Status::NoSpace => Error::NoSpace { what, volume },
         Status::TimedOut => Error::DeviceTimedOut { what, volume },
-        Status::Differs => Error::Differs { volume },
-        Status::Scattered => Error::Scattered { volume, offset, bytes: value },
+        Status::Mismatch => Error::CompareFailed { volume },
+        Status::TooFragmented => Error::TooManyExtents { volume, offset, bytes: value },
         Status::NotSupported => Error::NotSupported { what, volume },
     }
 }
 
 /// Makes the error of a request to several volumes for which the server did not tell which of them failed.
-fn of_several(status: Status, what: &'static str, value: u64) -> Error {
+fn from_many(status: Status, what: &'static str, value: u64) -> Error {
     let volume = "one of several volumes".into();
     match status {
         Status::NoSpace => Error::NoSpace { what, volume },
         Status::TimedOut => Error::DeviceTimedOut { what, volume },
-        Status::Differs => Error::Differs { volume },
+        Status::Mismatch => Error::CompareFailed { volume },
         Status::NotSupported => Error::NotSupported { what, volume },
-        Status::Scattered => Error::Scattered { volume, offset: 0, bytes: value },
+        Status::TooFragmented => Error::TooManyExtents { volume, offset: 0, bytes: value },
         _ => Error::DeviceFailed { what, volume },
     }
 }

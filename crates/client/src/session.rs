@@ -10,10 +10,12 @@
 //! Called by `client`, `volume` and `queue`.
 
 use crate::error::Error;
-use crate::mapped::{Mapped, Notices, fence_behind_reads};
-use crate::options::{Choice, Options, Path};
+use crate::mapped::{Mapped, RevocationPage, fence_behind_reads};
+use crate::options::{Options, PathChoice, VolumePath};
 use bywash_link::{Counter, Messages, PAGE, ProcessGeneration, connect_within};
-use bywash_protocol::{Access, Answer, Ask, Granted, MESSAGE_BYTES_MAX, VERSION, notices};
+use bywash_protocol::{
+    Access, ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, VERSION, revocations,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,19 +41,19 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Way in which a volume was opened, kept so that it can be opened again.
 #[derive(Debug)]
-pub(crate) enum Origin {
+pub(crate) enum VolumeSource {
     /// By name, with these rights.
     Name(Arc<str>, Access),
     /// By a file descriptor of the program.
     Descriptor(OwnedFd),
 }
 
-impl Origin {
+impl VolumeSource {
     /// Returns the volume's name, for error messages.
     pub(crate) fn name(&self) -> Arc<str> {
         match self {
-            Origin::Name(name, _) => name.clone(),
-            Origin::Descriptor(_) => "the file that was passed".into(),
+            VolumeSource::Name(name, _) => name.clone(),
+            VolumeSource::Descriptor(_) => "the file that was passed".into(),
         }
     }
 }
@@ -59,7 +61,7 @@ impl Origin {
 /// The right to send over the control socket, with the number of replies that are owed. One thread holds it
 /// at a time.
 #[derive(Debug, Default)]
-struct Talk {
+struct SendRight {
     owed: usize,
 }
 
@@ -68,12 +70,12 @@ struct Talk {
 pub(crate) struct Session {
     messages: Messages,
     /// `None` while a thread holds the right to send.
-    talk: Mutex<Option<Talk>>,
+    talk: Mutex<Option<SendRight>>,
     free: Condvar,
     /// Numbers of grants to give back to the server.
     dropped: Mutex<Vec<u64>>,
     is_over: AtomicBool,
-    notices: Notices,
+    notices: RevocationPage,
     looks: Counter,
     limit: Duration,
     maker: ProcessGeneration,
@@ -89,14 +91,14 @@ pub(crate) struct Session {
 /// adds the grants in them to `late`. The caller makes sure that no other thread sends meanwhile.
 fn ask_over(
     messages: &Messages,
-    talk: &mut Talk,
+    talk: &mut SendRight,
     late: &mut Vec<u64>,
-    ask: &Ask,
+    ask: &ControlRequest,
     descriptors: &[BorrowedFd<'_>],
     end: Instant,
-) -> Result<(Answer, Vec<OwnedFd>), bywash_link::Error> {
+) -> Result<(ControlReply, Vec<OwnedFd>), bywash_link::Error> {
     let left = || end.saturating_duration_since(Instant::now());
-    let misfit = |error: bywash_protocol::NotAMessage| bywash_link::Error::Incompatible(error.to_string());
+    let misfit = |error: bywash_protocol::DecodeError| bywash_link::Error::Incompatible(error.to_string());
     if talk.owed >= OWED_MAX {
         return Err(bywash_link::Error::TimedOut);
     }
@@ -107,10 +109,10 @@ fn ask_over(
     loop {
         let packet = messages.receive(left())?;
         talk.owed -= 1;
-        let answer = Answer::of_bytes(&packet.bytes).map_err(misfit)?;
+        let answer = ControlReply::from_bytes(&packet.bytes).map_err(misfit)?;
         match answer {
             _ if talk.owed == 0 => return Ok((answer, packet.descriptors)),
-            Answer::Granted(granted) => late.push(granted.grant),
+            ControlReply::Granted(granted) => late.push(granted.grant),
             _ => {}
         }
     }
@@ -123,7 +125,8 @@ impl Session {
     /// # Errors
     /// [`Error::Option`] if the client's name is too long; [`Error::Io`] if a system call fails;
     /// [`Error::TimedOut`] after `end`; [`Error::Refused`] if the server does not admit the client;
-    /// [`Error::Gone`] if it closes the connection; [`Error::Broken`] if its reply violates the protocol.
+    /// [`Error::Gone`] if it closes the connection; [`Error::ProtocolViolation`] if its reply violates the
+    /// protocol.
     pub(crate) fn connect(
         socket: &std::path::Path,
         options: &Options,
@@ -132,14 +135,14 @@ impl Session {
     ) -> Result<Session, Error> {
         const WHAT: &str = "the greeting";
         options.check()?;
-        let link = |error| Error::of_link(error, WHAT, options.limit);
+        let link = |error| Error::from_link(error, WHAT, options.timeout);
         let left = end.saturating_duration_since(Instant::now());
         let messages = Messages::over(connect_within(socket, left).map_err(link)?, MESSAGE_BYTES_MAX);
-        let mut talk = Talk::default();
-        let hello = Ask::Hello { version: VERSION, name: options.name.clone() };
+        let mut talk = SendRight::default();
+        let hello = ControlRequest::Hello { version: VERSION, name: options.name.clone() };
         let (answer, mut files) =
             ask_over(&messages, &mut talk, &mut Vec::new(), &hello, &[], end).map_err(link)?;
-        let Answer::Welcome { version, client, depth_max, arena_bytes_max, grants_max } = answer else {
+        let ControlReply::Welcome { version, client, depth_max, arena_bytes_max, grants_max } = answer else {
             return Err(unexpected(&hello, answer, || "to be let in".into()));
         };
         if version != VERSION {
@@ -151,7 +154,7 @@ impl Session {
         let (Some(page), true) = (files.pop(), files.is_empty()) else {
             return Err(Error::broken("its welcome came with another number of descriptors than one"));
         };
-        let notices = Notices::adopt(page, grants_max).map_err(link)?.map_err(Error::broken)?;
+        let notices = RevocationPage::adopt(page, grants_max).map_err(link)?.map_err(Error::broken)?;
         Ok(Session {
             messages,
             talk: Mutex::new(Some(talk)),
@@ -160,7 +163,7 @@ impl Session {
             is_over: AtomicBool::new(false),
             notices,
             looks: Counter::default(),
-            limit: options.limit,
+            limit: options.timeout,
             maker: ProcessGeneration::current(),
             generation,
             client,
@@ -174,15 +177,15 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Refused`] if the server refuses; [`Error::TimedOut`] if the reply does not arrive until
-    /// `end`, or too many replies are owed; [`Error::Gone`] or [`Error::Broken`] if the connection ends;
-    /// [`Error::Forked`] in a forked child; [`Error::Io`] if a system call fails.
+    /// `end`, or too many replies are owed; [`Error::Gone`] or [`Error::ProtocolViolation`] if the connection
+    /// ends; [`Error::Forked`] in a forked child; [`Error::Io`] if a system call fails.
     pub(crate) fn ask(
         &self,
-        ask: &Ask,
+        ask: &ControlRequest,
         descriptors: &[BorrowedFd<'_>],
         end: Instant,
         what: impl Fn() -> String,
-    ) -> Result<(Answer, Vec<OwnedFd>), Error> {
+    ) -> Result<(ControlReply, Vec<OwnedFd>), Error> {
         const WHAT: &str = "what was asked over the server's socket";
         if !self.maker.is_here() {
             return Err(Error::Forked);
@@ -197,12 +200,12 @@ impl Session {
         *lock(&self.talk) = Some(talk);
         self.free.notify_one();
         match outcome {
-            Ok((Answer::Refused(refused), _)) => {
+            Ok((ControlReply::Refused(refused), _)) => {
                 Err(Error::Refused { what: what(), refused: Box::new(refused) })
             }
             Ok(answer) => Ok(answer),
             Err(error) => {
-                let error = Error::of_link(error, WHAT, self.limit);
+                let error = Error::from_link(error, WHAT, self.limit);
                 if error.is_end() {
                     self.is_over.store(true, Ordering::Relaxed);
                 }
@@ -215,9 +218,14 @@ impl Session {
     ///
     /// # Errors
     /// Same as [`Session::ask`].
-    pub(crate) fn ask_done(&self, ask: &Ask, end: Instant, what: impl Fn() -> String) -> Result<(), Error> {
+    pub(crate) fn ask_done(
+        &self,
+        ask: &ControlRequest,
+        end: Instant,
+        what: impl Fn() -> String,
+    ) -> Result<(), Error> {
         match self.ask(ask, &[], end, &what)? {
-            (Answer::Done {}, _) => Ok(()),
+            (ControlReply::Done {}, _) => Ok(()),
             (other, _) => Err(unexpected(ask, other, what)),
         }
     }
@@ -225,20 +233,20 @@ impl Session {
     /// Like [`Session::ask`], for an operation whose reply is a report.
     ///
     /// # Errors
-    /// Same as [`Session::ask`]; [`Error::Broken`] if the report cannot be read.
+    /// Same as [`Session::ask`]; [`Error::ProtocolViolation`] if the report cannot be read.
     pub(crate) fn ask_report<T: serde::de::DeserializeOwned>(
         &self,
-        ask: &Ask,
+        ask: &ControlRequest,
         end: Instant,
         what: impl Fn() -> String,
     ) -> Result<T, Error> {
         match self.ask(ask, &[], end, &what)? {
-            (Answer::Report {}, mut files) if files.len() == 1 => {
+            (ControlReply::Report {}, mut files) if files.len() == 1 => {
                 let bytes = files.pop().map(|file| read_report(&file)).transpose()?.unwrap_or_default();
                 let told = serde_json::from_slice(&bytes);
                 told.map_err(|error| Error::broken(format!("its report cannot be read: {error}")))
             }
-            (Answer::Report {}, files) => {
+            (ControlReply::Report {}, files) => {
                 Err(Error::broken(format!("its report came with {} descriptors", files.len())))
             }
             (other, _) => Err(unexpected(ask, other, what)),
@@ -246,25 +254,25 @@ impl Session {
     }
 
     /// Takes the right to send, waiting for it until `end`.
-    fn take_talk(&self, end: Instant) -> Option<Talk> {
+    fn take_talk(&self, end: Instant) -> Option<SendRight> {
         let left = end.saturating_duration_since(Instant::now());
         let waited = self.free.wait_timeout_while(lock(&self.talk), left, |talk| talk.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.take()
     }
 
     /// Gives the dropped grants back to the server, without waiting for the replies.
-    fn give_back(&self, talk: &mut Talk) {
+    fn give_back(&self, talk: &mut SendRight) {
         // Replies that have arrived already make room for more that are owed.
         while talk.owed > 0 {
             let Ok(Some(packet)) = self.messages.try_receive() else { break };
             talk.owed -= 1;
-            if let Ok(Answer::Granted(granted)) = Answer::of_bytes(&packet.bytes) {
+            if let Ok(ControlReply::Granted(granted)) = ControlReply::from_bytes(&packet.bytes) {
                 lock(&self.dropped).push(granted.grant);
             }
         }
         while talk.owed < OWED_MAX {
             let Some(grant) = lock(&self.dropped).pop() else { return };
-            let sent = Ask::Close { grant }
+            let sent = ControlRequest::Close { grant }
                 .to_bytes()
                 .is_ok_and(|bytes| self.messages.send(&bytes, &[], Duration::ZERO).is_ok());
             match sent {
@@ -290,7 +298,7 @@ impl Session {
         }
     }
 
-    /// Same as [`Notices::fence_behind_writes`].
+    /// Same as [`RevocationPage::fence_behind_writes`].
     #[inline(always)]
     pub(crate) fn fence_behind_writes(&self) {
         self.notices.fence_behind_writes();
@@ -313,14 +321,14 @@ impl Session {
     /// Counts `times` accesses, and checks after each [`LOOK_EVERY`] of them that the server is alive.
     /// Returns [`Error::Gone`] if it is not.
     #[inline(always)]
-    pub(crate) fn look(&self, times: u64) -> Result<(), Error> {
+    pub(crate) fn check_server(&self, times: u64) -> Result<(), Error> {
         self.looks.add(times);
-        if self.looks.get() % LOOK_EVERY < times { self.look_now() } else { Ok(()) }
+        if self.looks.get() % LOOK_EVERY < times { self.check_server_now() } else { Ok(()) }
     }
 
     /// Returns [`Error::Gone`] if the server has closed the connection.
     #[cold]
-    pub(crate) fn look_now(&self) -> Result<(), Error> {
+    pub(crate) fn check_server_now(&self) -> Result<(), Error> {
         match self.is_over() {
             true => Err(Error::Gone { how: "it has closed its socket".into() }),
             false => Ok(()),
@@ -331,32 +339,34 @@ impl Session {
     ///
     /// # Errors
     /// Same as [`Session::ask`]; [`Error::NotMapped`] if `choice` is [`Choice::Mapped`] and the volume cannot
-    /// be mapped; [`Error::Broken`] if the grant violates the protocol.
+    /// be mapped; [`Error::ProtocolViolation`] if the grant violates the protocol.
     pub(crate) fn open(
         self: &Arc<Session>,
-        origin: &Origin,
-        choice: Choice,
+        origin: &VolumeSource,
+        choice: PathChoice,
         end: Instant,
     ) -> Result<Grant, Error> {
         let name = origin.name();
         let what = || format!("cannot open {name}");
         let (ask, files): (_, &[BorrowedFd<'_>]) = match origin {
-            Origin::Name(volume, access) => (Ask::Open { volume: volume.to_string(), access: *access }, &[]),
-            Origin::Descriptor(file) => (Ask::OpenDescriptor {}, &[file.as_fd()]),
+            VolumeSource::Name(volume, access) => {
+                (ControlRequest::Open { volume: volume.to_string(), access: *access }, &[])
+            }
+            VolumeSource::Descriptor(file) => (ControlRequest::OpenDescriptor {}, &[file.as_fd()]),
         };
         let granted = match self.ask(&ask, files, end, what)? {
-            (Answer::Granted(granted), _) => granted,
+            (ControlReply::Granted(granted), _) => granted,
             (other, _) => return Err(unexpected(&ask, other, what)),
         };
         let number = granted.grant;
         let is_right = self.notices.has_place_for(number)
-            && notices::tag_of(number) > 0
+            && revocations::tag_of(number) > 0
             && granted.block.is_power_of_two()
             && granted.block <= BLOCK_MAX;
         if !is_right {
             return Err(Error::broken(format!("it granted what cannot be: {granted:?}")));
         }
-        if let Origin::Name(_, access) = origin
+        if let VolumeSource::Name(_, access) = origin
             && granted.access != *access
         {
             let has = granted.access;
@@ -370,18 +380,18 @@ impl Session {
             access: granted.access,
             device: granted.device.as_str().into(),
             memory: None,
-            is_volatile: granted.not_mapped.is_none(),
+            is_volatile: granted.unmappable_reason.is_none(),
             why: String::new(),
             name,
         };
-        let outcome = match (choice, &granted.not_mapped) {
-            (Choice::Channel, _) => Err("it was opened that way".into()),
+        let outcome = match (choice, &granted.unmappable_reason) {
+            (PathChoice::Channel, _) => Err("it was opened that way".into()),
             (_, Some(why)) => Err(why.clone()),
             (_, None) => self.map(&granted, &grant.name, end)?,
         };
         match outcome {
             Ok(memory) => grant.memory = Some(memory),
-            Err(why) if choice == Choice::Mapped => {
+            Err(why) if choice == PathChoice::Mapped => {
                 return Err(Error::NotMapped { volume: grant.name.clone(), why });
             }
             Err(why) => grant.why = why,
@@ -390,22 +400,22 @@ impl Session {
     }
 
     /// Maps the memory of a grant. The inner error is the reason why it cannot be mapped; the outer one is an
-    /// error of [`Session::ask`], or [`Error::Broken`] if the chunks violate the protocol.
-    fn map(&self, granted: &Granted, name: &str, end: Instant) -> Result<Result<Mapped, String>, Error> {
-        let Granted { grant, bytes, access, .. } = *granted;
+    /// error of [`Session::ask`], or [`Error::ProtocolViolation`] if the chunks violate the protocol.
+    fn map(&self, granted: &GrantInfo, name: &str, end: Instant) -> Result<Result<Mapped, String>, Error> {
+        let GrantInfo { grant, bytes, access, .. } = *granted;
         let kernel = |error| format!("its memory cannot be mapped here: {error}");
-        let mut memory = match Mapped::reserve(bytes, access.reads(), access.writes()) {
+        let mut memory = match Mapped::reserve(bytes, access.allows_read(), access.allows_write()) {
             Ok(memory) => memory,
             Err(error) => return Ok(Err(kernel(error))),
         };
         let mut from = 0;
         while (memory.filled() as u64) < bytes {
-            let ask = Ask::Map { grant, from };
+            let ask = ControlRequest::Map { grant, from };
             let (answer, files) = match self.ask(&ask, &[], end, || format!("cannot map {name}")) {
                 Err(Error::Refused { refused, .. }) => return Ok(Err(refused.message)),
                 answer => answer?,
             };
-            let Answer::Chunks { chunk_bytes, count } = answer else {
+            let ControlReply::Chunks { chunk_bytes, count } = answer else {
                 return Err(unexpected(&ask, answer, || format!("cannot map {name}")));
             };
             let fits = chunk_bytes > 0
@@ -434,9 +444,9 @@ impl Session {
 
 /// Makes the error for a reply of another kind than `ask` has: its refusal, or a violation of the protocol.
 #[cold]
-pub(crate) fn unexpected(ask: &Ask, answer: Answer, what: impl Fn() -> String) -> Error {
+pub(crate) fn unexpected(ask: &ControlRequest, answer: ControlReply, what: impl Fn() -> String) -> Error {
     match answer {
-        Answer::Refused(refused) => Error::Refused { what: what(), refused: Box::new(refused) },
+        ControlReply::Refused(refused) => Error::Refused { what: what(), refused: Box::new(refused) },
         other => Error::broken(format!("it answered {other:?} to {ask:?}")),
     }
 }
@@ -465,7 +475,7 @@ fn read_report(file: &OwnedFd) -> Result<Vec<u8>, Error> {
 
 /// Right that a request needs of its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
+pub(crate) enum Right {
     Read,
     Write,
 }
@@ -500,10 +510,10 @@ impl Drop for Grant {
 
 impl Grant {
     /// Returns the path that the volume's bytes take.
-    pub(crate) fn path(&self) -> Path {
+    pub(crate) fn path(&self) -> VolumePath {
         match self.memory {
-            Some(_) => Path::Mapped,
-            None => Path::Channel { why: self.why.clone() },
+            Some(_) => VolumePath::Mapped,
+            None => VolumePath::Channel { why: self.why.clone() },
         }
     }
 
@@ -515,7 +525,7 @@ impl Grant {
     #[inline(always)]
     pub(crate) fn check(
         &self,
-        need: Need,
+        need: Right,
         what: &'static str,
         offset: u64,
         length: u64,
@@ -528,15 +538,15 @@ impl Grant {
 
     /// Like [`Grant::check`], but without the reason.
     #[inline(always)]
-    pub(crate) fn allows(&self, need: Need, offset: u64, length: u64) -> bool {
+    pub(crate) fn allows(&self, need: Right, offset: u64, length: u64) -> bool {
         self.has_right(need) && self.is_aligned(offset, length) && self.has(offset, length)
     }
 
     #[inline(always)]
-    fn has_right(&self, need: Need) -> bool {
+    fn has_right(&self, need: Right) -> bool {
         match need {
-            Need::Read => self.access.reads(),
-            Need::Write => self.access.writes(),
+            Right::Read => self.access.allows_read(),
+            Right::Write => self.access.allows_write(),
         }
     }
 
@@ -552,7 +562,7 @@ impl Grant {
 
     /// Makes the error that tells why [`Grant::allows`] has returned false.
     #[cold]
-    fn refusal(&self, need: Need, what: &'static str, offset: u64, length: u64) -> Error {
+    fn refusal(&self, need: Right, what: &'static str, offset: u64, length: u64) -> Error {
         let volume = self.name.clone();
         match (self.has_right(need), self.is_aligned(offset, length)) {
             (false, _) => Error::Denied { volume, access: self.access, what },
@@ -594,8 +604,8 @@ impl Grant {
     /// Checks that earlier accesses count, after the fence that the caller has made.
     #[inline(always)]
     fn confirm(&self) -> Result<(), Error> {
-        self.look()?;
-        self.session.look(1)
+        self.check_revoked()?;
+        self.session.check_server(1)
     }
 
     /// Checks that the grant is still valid.
@@ -603,7 +613,7 @@ impl Grant {
     /// # Errors
     /// [`Error::Revoked`] if it is not.
     #[inline(always)]
-    pub(crate) fn look(&self) -> Result<(), Error> {
+    pub(crate) fn check_revoked(&self) -> Result<(), Error> {
         match self.session.notices.is_valid(self.number) {
             true => Ok(()),
             false => Err(self.revoked()),

@@ -1,14 +1,14 @@
 //! A volume that is read and written by calls that block until they are done.
 
-use crate::client::{Attached, Client, Shared};
+use crate::client::{Client, Connection, Shared};
 use crate::error::Error;
 use crate::mapped::Mapped;
-use crate::options::Path;
-use crate::request::{Shape, memory_is_lost, name, outcome};
-use crate::session::{Grant, Need, Origin, lock};
+use crate::options::VolumePath;
+use crate::request::{RequestHeader, memory_is_lost, name, outcome};
+use crate::session::{Grant, Right, VolumeSource, lock};
 use bywash_channel::{Buffer, Completion};
 use bywash_protocol::Access;
-use bywash_protocol::layout::{Opcode, PIECE_BYTES, PIECES_MAX, Piece};
+use bywash_protocol::layout::{GRANT_RANGE_BYTES, GRANT_RANGES_MAX, GrantRange, Opcode};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
@@ -34,16 +34,16 @@ const PARTS_OF_ARENA: usize = 4;
 ///
 /// Where the client connects again ([`crate::Reconnect`]), requests that were not completed are submitted
 /// again. This is correct, since requests in flight have no order: a write by another client since then may
-/// count as earlier or as later. Compare-and-write is different, and ends with [`Error::Unknown`]. A volume
-/// in the server's memory is empty after its server has died. Accesses to a mapped volume do not involve the
-/// server, so only [`Volume::flush`], and one in 1024 other accesses, detects its death.
+/// count as earlier or as later. Compare-and-write is different, and ends with [`Error::OutcomeUnknown`]. A
+/// volume in the server's memory is empty after its server has died. Accesses to a mapped volume do not
+/// involve the server, so only [`Volume::flush`], and one in 1024 other accesses, detects its death.
 #[derive(Clone, Debug)]
 pub struct Volume(Arc<Opened>);
 
 #[derive(Debug)]
 struct Opened {
     client: Arc<Shared>,
-    origin: Origin,
+    origin: VolumeSource,
     /// The grant over the connection that an access has used last.
     grant: RwLock<Arc<Grant>>,
     /// Held by the thread that opens the volume again over a new connection.
@@ -76,14 +76,14 @@ pub struct WritePiece<'a> {
 ///
 /// Other processes write this memory too. Nothing keeps concurrent accesses apart, and the server may revoke
 /// the grant at any time. The memory then stays mapped and keeps its bytes, but is no longer the volume's: an
-/// access has counted only if [`Lent::confirm`] succeeds *after* it.
+/// access has counted only if [`MappedMemory::confirm`] succeeds *after* it.
 #[derive(Clone, Debug)]
-pub struct Lent(Arc<Grant>);
+pub struct MappedMemory(Arc<Grant>);
 
 impl Volume {
-    pub(crate) fn open(client: &Client, origin: Origin) -> Result<Volume, Error> {
+    pub(crate) fn open(client: &Client, origin: VolumeSource) -> Result<Volume, Error> {
         let client = client.0.clone();
-        let grant = client.again(|attached, end| client.open(attached, &origin, end))?;
+        let grant = client.with_reconnect(|attached, end| client.open(attached, &origin, end))?;
         Ok(Volume(Arc::new(Opened { client, origin, grant: RwLock::new(grant), opening: Mutex::default() })))
     }
 
@@ -118,7 +118,7 @@ impl Volume {
     }
 
     /// Returns the path that the volume's bytes take, with the reason if the volume is not mapped.
-    pub fn path(&self) -> Path {
+    pub fn path(&self) -> VolumePath {
         self.0.last().path()
     }
 
@@ -128,23 +128,23 @@ impl Volume {
     /// [`Error::Denied`], [`Error::Misaligned`] or [`Error::OutOfBounds`] if the grant does not allow this
     /// range; [`Error::Revoked`] or [`Error::NoGrant`] if the grant is not valid any more;
     /// [`Error::DeviceFailed`], [`Error::DeviceTimedOut`], [`Error::NoSpace`], [`Error::NotSupported`],
-    /// [`Error::Scattered`] or [`Error::Malformed`] if the device or the server cannot carry out a request;
-    /// [`Error::TooLarge`] or [`Error::UsedUp`] if the arena has no room; and the errors of
+    /// [`Error::TooManyExtents`] or [`Error::Malformed`] if the device or the server cannot carry out a
+    /// request; [`Error::TooLarge`] or [`Error::ArenaFull`] if the arena has no room; and the errors of
     /// [`Client::status`]. After an error some of the bytes may have been read.
     #[inline]
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<(), Error> {
-        let in_memory = self.0.mapped(Need::Read, "read", offset, to.len() as u64, |grant, memory| {
+        let in_memory = self.0.mapped(Right::Read, "read", offset, to.len() as u64, |grant, memory| {
             // SAFETY: the slice is valid for writing its length, and cannot overlap mapped memory, to which
             // no reference points.
             unsafe { memory.read(offset, to.as_mut_ptr(), to.len()) };
             grant.confirm_read()
         });
         in_memory.unwrap_or_else(|| {
-            self.0.in_parts(Need::Read, "read", to.len(), offset, |at, part, offset| {
-                let shape = Shape::new(Opcode::Read, false, offset, part as u64);
+            self.0.in_parts(Right::Read, "read", to.len(), offset, |at, part, offset| {
+                let shape = RequestHeader::new(Opcode::Read, false, offset, part as u64);
                 let to = &mut to[at..at + part];
                 self.0.call(
-                    Need::Read,
+                    Right::Read,
                     shape,
                     part,
                     |_| {},
@@ -175,16 +175,16 @@ impl Volume {
 
     #[inline]
     fn write(&self, from: &[u8], offset: u64, durable: bool) -> Result<(), Error> {
-        let in_memory = self.0.mapped(Need::Write, "write", offset, from.len() as u64, |grant, memory| {
+        let in_memory = self.0.mapped(Right::Write, "write", offset, from.len() as u64, |grant, memory| {
             memory.write(offset, from);
             grant.confirm_write()
         });
         in_memory.unwrap_or_else(|| {
-            self.0.in_parts(Need::Write, "write", from.len(), offset, |at, part, offset| {
-                let shape = Shape::new(Opcode::Write, durable, offset, part as u64);
+            self.0.in_parts(Right::Write, "write", from.len(), offset, |at, part, offset| {
+                let shape = RequestHeader::new(Opcode::Write, durable, offset, part as u64);
                 let from = &from[at..at + part];
                 self.0.call(
-                    Need::Write,
+                    Right::Write,
                     shape,
                     part,
                     |buffer| {
@@ -207,7 +207,7 @@ impl Volume {
         let last = self.0.last();
         if last.is_volatile {
             last.memory.as_ref().map_or(Ok(()), check_here)?;
-            let outcome = last.confirm_write().and_then(|()| last.session.look_now());
+            let outcome = last.confirm_write().and_then(|()| last.session.check_server_now());
             if let Err(error) = &outcome
                 && error.is_end()
             {
@@ -216,8 +216,16 @@ impl Volume {
             }
             return outcome;
         }
-        self.0.again(|attached, grant, end| {
-            self.0.call_once(attached, grant, Shape::new(Opcode::Flush, false, 0, 0), 0, |_| {}, |_| {}, end)
+        self.0.with_reconnect(|attached, grant, end| {
+            self.0.call_once(
+                attached,
+                grant,
+                RequestHeader::new(Opcode::Flush, false, 0, 0),
+                0,
+                |_| {},
+                |_| {},
+                end,
+            )
         })
     }
 
@@ -248,7 +256,7 @@ impl Volume {
 
     fn zero(&self, offset: u64, length: u64, durable: bool) -> Result<(), Error> {
         let in_memory =
-            self.0.mapped(Need::Write, name(Opcode::WriteZeroes), offset, length, |grant, memory| {
+            self.0.mapped(Right::Write, name(Opcode::WriteZeroes), offset, length, |grant, memory| {
                 memory.write_zeroes(offset, length);
                 grant.confirm_write()
             });
@@ -260,20 +268,20 @@ impl Volume {
     /// block.
     ///
     /// # Errors
-    /// [`Error::Lengths`] if `expected` and `new` differ in length; [`Error::Unknown`] if the server dies
-    /// after the request was submitted; else the same as [`Volume::read_at`].
+    /// [`Error::LengthMismatch`] if `expected` and `new` differ in length; [`Error::OutcomeUnknown`] if the
+    /// server dies after the request was submitted; else the same as [`Volume::read_at`].
     pub fn compare_and_write(&self, offset: u64, expected: &[u8], new: &[u8]) -> Result<bool, Error> {
         if expected.len() != new.len() {
-            return Err(Error::Lengths { expected: expected.len(), written: new.len() });
+            return Err(Error::LengthMismatch { expected: expected.len(), written: new.len() });
         }
-        let shape = Shape::new(Opcode::CompareAndWrite, false, offset, new.len() as u64);
+        let shape = RequestHeader::new(Opcode::CompareAndWrite, false, offset, new.len() as u64);
         let fill = |buffer: &mut Buffer| {
             buffer.write(0, expected);
             buffer.write(expected.len(), new);
         };
-        match self.0.call(Need::Write, shape, 2 * new.len(), fill, |_| {}) {
+        match self.0.call(Right::Write, shape, 2 * new.len(), fill, |_| {}) {
             Ok(()) => Ok(true),
-            Err(Error::Differs { .. }) => Ok(false),
+            Err(Error::CompareFailed { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -282,16 +290,16 @@ impl Volume {
     ///
     /// # Errors
     /// [`Error::NotMapped`] if the volume is not mapped; else the same as [`Client::open`].
-    pub fn map(&self) -> Result<Lent, Error> {
+    pub fn map(&self) -> Result<MappedMemory, Error> {
         let grant = self.0.current()?;
         match grant.path() {
-            Path::Mapped => Ok(Lent(grant)),
-            Path::Channel { why } => Err(Error::NotMapped { volume: grant.name.clone(), why }),
+            VolumePath::Mapped => Ok(MappedMemory(grant)),
+            VolumePath::Channel { why } => Err(Error::NotMapped { volume: grant.name.clone(), why }),
         }
     }
 }
 
-impl Lent {
+impl MappedMemory {
     /// Returns the address of the first byte. While others access the same bytes, only atomic accesses are
     /// sound. An access that [`Volume::access`] does not allow ends the program with a signal.
     pub fn as_ptr(&self) -> *mut u8 {
@@ -322,20 +330,20 @@ impl Client {
     /// Reads parts of several volumes by one request.
     ///
     /// # Errors
-    /// [`Error::Pieces`] unless there are 1 to 32 pieces; [`Error::Foreign`] if a volume belongs to another
-    /// client; else the same as [`Volume::read_at`], naming the volume where that is known. Nothing was read
-    /// then, unless the device failed or a mapped grant was revoked meanwhile.
+    /// [`Error::PieceCount`] unless there are 1 to 32 pieces; [`Error::Foreign`] if a volume belongs to
+    /// another client; else the same as [`Volume::read_at`], naming the volume where that is known. Nothing
+    /// was read then, unless the device failed or a mapped grant was revoked meanwhile.
     pub fn read_many(&self, pieces: &mut [ReadPiece<'_>]) -> Result<(), Error> {
         let opened: Vec<&Opened> = pieces.iter().map(|piece| &*piece.volume.0).collect();
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.to.len())).collect();
-        self.many(Opcode::ReadMany, false, &opened, &ranges, |at, how| match how {
+        self.many(Opcode::ReadRanges, false, &opened, &ranges, |at, how| match how {
             // SAFETY: the piece's slice is valid for writing its length, and cannot overlap mapped memory, to
             // which no reference points.
-            Bytes::Mapped(memory, offset) => unsafe {
+            PieceTarget::Mapped(memory, offset) => unsafe {
                 memory.read(offset, pieces[at].to.as_mut_ptr(), pieces[at].to.len());
             },
-            Bytes::Filling(..) => {}
-            Bytes::Done(buffer, from) => drop(buffer.read(from, pieces[at].to)),
+            PieceTarget::Filling(..) => {}
+            PieceTarget::Done(buffer, from) => drop(buffer.read(from, pieces[at].to)),
         })
     }
 
@@ -358,10 +366,10 @@ impl Client {
     fn write_pieces(&self, pieces: &[WritePiece<'_>], durable: bool) -> Result<(), Error> {
         let opened: Vec<&Opened> = pieces.iter().map(|piece| &*piece.volume.0).collect();
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.from.len())).collect();
-        self.many(Opcode::WriteMany, durable, &opened, &ranges, |at, how| match how {
-            Bytes::Mapped(memory, offset) => memory.write(offset, pieces[at].from),
-            Bytes::Filling(buffer, to) => drop(buffer.write(to, pieces[at].from)),
-            Bytes::Done(..) => {}
+        self.many(Opcode::WriteRanges, durable, &opened, &ranges, |at, how| match how {
+            PieceTarget::Mapped(memory, offset) => memory.write(offset, pieces[at].from),
+            PieceTarget::Filling(buffer, to) => drop(buffer.write(to, pieces[at].from)),
+            PieceTarget::Done(..) => {}
         })
     }
 
@@ -372,19 +380,19 @@ impl Client {
         durable: bool,
         opened: &[&Opened],
         ranges: &[(u64, usize)],
-        mut each: impl FnMut(usize, Bytes<'_>),
+        mut each: impl FnMut(usize, PieceTarget<'_>),
     ) -> Result<(), Error> {
-        if !(1..=PIECES_MAX).contains(&opened.len()) {
-            return Err(Error::Pieces { asked: opened.len(), most: PIECES_MAX });
+        if !(1..=GRANT_RANGES_MAX).contains(&opened.len()) {
+            return Err(Error::PieceCount { asked: opened.len(), most: GRANT_RANGES_MAX });
         }
         if opened.iter().any(|one| !Arc::ptr_eq(&one.client, &self.0)) {
             return Err(Error::Foreign { what: "volume", of: "client" });
         }
-        let (need, what) = if opcode.writes() { (Need::Write, "write") } else { (Need::Read, "read") };
-        self.0.again(|attached, end| {
+        let (need, what) = if opcode.writes() { (Right::Write, "write") } else { (Right::Read, "read") };
+        self.0.with_reconnect(|attached, end| {
             let mut grants = Vec::with_capacity(opened.len());
             for (one, (offset, length)) in opened.iter().zip(ranges) {
-                let grant = one.of(attached, end)?;
+                let grant = one.grant_over(attached, end)?;
                 grant.check(need, what, *offset, *length as u64)?;
                 grants.push(grant);
             }
@@ -392,16 +400,16 @@ impl Client {
                 for (at, grant) in grants.iter().enumerate() {
                     if let Some(memory) = &grant.memory {
                         check_here(memory)?;
-                        each(at, Bytes::Mapped(memory, ranges[at].0));
+                        each(at, PieceTarget::Mapped(memory, ranges[at].0));
                     }
                 }
                 return grants.iter().try_for_each(|grant| match need {
-                    Need::Write => grant.confirm_write(),
+                    Right::Write => grant.confirm_write(),
                     _ => grant.confirm_read(),
                 });
             }
-            let shape = Shape::new(opcode, durable, 0, grants.len() as u64);
-            let head = grants.len() * PIECE_BYTES;
+            let shape = RequestHeader::new(opcode, durable, 0, grants.len() as u64);
+            let head = grants.len() * GRANT_RANGE_BYTES;
             let bytes = head + ranges.iter().map(|range| range.1).sum::<usize>();
             let places = || {
                 let ends = ranges.iter().scan(head, |end, range| {
@@ -415,10 +423,10 @@ impl Client {
             let each = RefCell::new(&mut each);
             let fill = |buffer: &mut Buffer| {
                 for (number, (grant, range)) in grants.iter().zip(ranges).enumerate() {
-                    let piece = Piece { grant: grant.number, offset: range.0, length: range.1 as u64 };
-                    buffer.write(number * PIECE_BYTES, &piece.to_bytes());
+                    let piece = GrantRange { grant: grant.number, offset: range.0, length: range.1 as u64 };
+                    buffer.write(number * GRANT_RANGE_BYTES, &piece.to_bytes());
                 }
-                places().for_each(|(number, at)| each.borrow_mut()(number, Bytes::Filling(buffer, at)));
+                places().for_each(|(number, at)| each.borrow_mut()(number, PieceTarget::Filling(buffer, at)));
             };
             let calls = attached.calls(&self.0.options, end)?;
             let refused = |number: u64| {
@@ -428,9 +436,11 @@ impl Client {
             let finish = |mut done: Completion| {
                 let outcome = outcome(&shape, done.status, done.value, refused);
                 match done.buffer.take() {
-                    Some(buffer) if memory_is_lost(done.status) => calls.lose(buffer),
+                    Some(buffer) if memory_is_lost(done.status) => calls.quarantine(buffer),
                     Some(buffer) if outcome.is_ok() => {
-                        places().for_each(|(number, at)| each.borrow_mut()(number, Bytes::Done(&buffer, at)));
+                        places().for_each(|(number, at)| {
+                            each.borrow_mut()(number, PieceTarget::Done(&buffer, at))
+                        });
                     }
                     _ => {}
                 }
@@ -443,7 +453,7 @@ impl Client {
 }
 
 /// Memory between which and the program's slice the bytes of a piece are to be moved.
-enum Bytes<'a> {
+enum PieceTarget<'a> {
     /// The mapped volume, at this offset: read from it or write to it.
     Mapped(&'a Mapped, u64),
     /// The buffer of a request that is not submitted yet, at this offset: a write puts the piece's bytes
@@ -454,7 +464,8 @@ enum Bytes<'a> {
 }
 
 /// Calls `each` for consecutive parts of a range, with the offset in the range and the length of the part: at
-/// most `part` bytes, and fewer where the device has that range in too many extents ([`Error::Scattered`]).
+/// most `part` bytes, and fewer where the device has that range in too many extents
+/// ([`Error::TooManyExtents`]).
 fn in_pieces(
     length: u64,
     part: u64,
@@ -465,7 +476,7 @@ fn in_pieces(
     loop {
         match each(at, next) {
             // Each attempt is smaller than the one before, so this ends.
-            Err(Error::Scattered { bytes, .. })
+            Err(Error::TooManyExtents { bytes, .. })
                 if bytes > 0 && bytes < next && bytes.is_multiple_of(u64::from(block)) =>
             {
                 next = bytes;
@@ -495,14 +506,14 @@ impl Opened {
 
     /// Returns a grant over a connection whose server is alive.
     fn current(&self) -> Result<Arc<Grant>, Error> {
-        self.client.again(|attached, end| {
-            attached.session.look_now()?;
-            self.of(attached, end)
+        self.client.with_reconnect(|attached, end| {
+            attached.session.check_server_now()?;
+            self.grant_over(attached, end)
         })
     }
 
     /// Returns the grant over the connection `attached`, opening it if necessary.
-    fn of(&self, attached: &Arc<Attached>, end: Instant) -> Result<Arc<Grant>, Error> {
+    fn grant_over(&self, attached: &Arc<Connection>, end: Instant) -> Result<Arc<Grant>, Error> {
         let generation = attached.session.generation;
         let found = || Some(self.last()).filter(|grant| grant.session.generation == generation);
         if let Some(grant) = found() {
@@ -522,7 +533,7 @@ impl Opened {
     #[inline(always)]
     fn mapped(
         &self,
-        need: Need,
+        need: Right,
         what: &'static str,
         offset: u64,
         length: u64,
@@ -547,29 +558,29 @@ impl Opened {
     #[cold]
     fn mapped_again(
         &self,
-        need: Need,
+        need: Right,
         what: &'static str,
         offset: u64,
         length: u64,
         mut access: impl FnMut(&Grant, &Mapped) -> Result<(), Error>,
     ) -> Option<Result<(), Error>> {
-        let outcome = self.again(|_, grant, _| {
+        let outcome = self.with_reconnect(|_, grant, _| {
             let Some(memory) = &grant.memory else { return Ok(None) };
             grant.check(need, what, offset, length)?;
             check_here(memory)?;
-            grant.session.look_now()?;
+            grant.session.check_server_now()?;
             access(grant, memory).map(Some)
         });
         outcome.transpose()
     }
 
     /// Calls `attempt` with a connection, its grant and a deadline, and again if the client connects again.
-    fn again<R>(
+    fn with_reconnect<R>(
         &self,
-        mut attempt: impl FnMut(&Arc<Attached>, &Arc<Grant>, Instant) -> Result<R, Error>,
+        mut attempt: impl FnMut(&Arc<Connection>, &Arc<Grant>, Instant) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.client.again(|attached, end| {
-            let grant = self.of(attached, end)?;
+        self.client.with_reconnect(|attached, end| {
+            let grant = self.grant_over(attached, end)?;
             attempt(attached, &grant, end)
         })
     }
@@ -578,7 +589,7 @@ impl Opened {
     /// in the range, its length, and its offset in the volume.
     fn in_parts(
         &self,
-        need: Need,
+        need: Right,
         what: &'static str,
         bytes: usize,
         offset: u64,
@@ -598,23 +609,23 @@ impl Opened {
     /// Carries out a request that needs no memory: discard or write zeroes.
     fn call_range(&self, opcode: Opcode, durable: bool, offset: u64, length: u64) -> Result<(), Error> {
         let grant = self.last();
-        grant.check(Need::Write, name(opcode), offset, length)?;
+        grant.check(Right::Write, name(opcode), offset, length)?;
         in_pieces(length, length, grant.block, |at, part| {
-            let shape = Shape::new(opcode, durable, offset + at, part);
-            self.call(Need::Write, shape, 0, |_| {}, |_| {})
+            let shape = RequestHeader::new(opcode, durable, offset + at, part);
+            self.call(Right::Write, shape, 0, |_| {}, |_| {})
         })
     }
 
     /// Carries out one request through the channel, and submits it again if the client connects again.
     fn call(
         &self,
-        need: Need,
-        shape: Shape,
+        need: Right,
+        shape: RequestHeader,
         bytes: usize,
         mut fill: impl FnMut(&mut Buffer),
         mut take: impl FnMut(&Buffer),
     ) -> Result<(), Error> {
-        self.again(|attached, grant, end| {
+        self.with_reconnect(|attached, grant, end| {
             grant.check(need, name(shape.opcode), shape.offset, shape.length)?;
             if shape.length == 0 {
                 return Ok(());
@@ -626,9 +637,9 @@ impl Opened {
     #[expect(clippy::too_many_arguments, reason = "two callers, side by side")]
     fn call_once(
         &self,
-        attached: &Arc<Attached>,
+        attached: &Arc<Connection>,
         grant: &Grant,
-        shape: Shape,
+        shape: RequestHeader,
         bytes: usize,
         fill: impl FnOnce(&mut Buffer),
         take: impl FnOnce(&Buffer),
@@ -640,7 +651,7 @@ impl Opened {
             let about = |_| Some((grant, shape.offset, shape.length));
             let outcome = outcome(&shape, done.status, done.value, about);
             match buffer {
-                Some(buffer) if memory_is_lost(done.status) => calls.lose(buffer),
+                Some(buffer) if memory_is_lost(done.status) => calls.quarantine(buffer),
                 Some(buffer) if outcome.is_ok() => take(&buffer),
                 _ => {}
             }
@@ -649,7 +660,7 @@ impl Opened {
         let called = calls.call(shape.submission(grant.number), bytes, fill, end, finish);
         called.unwrap_or_else(|(error, was_submitted)| {
             let unknown = was_submitted && error.is_end() && shape.opcode == Opcode::CompareAndWrite;
-            Err(if unknown { Error::Unknown } else { error })
+            Err(if unknown { Error::OutcomeUnknown } else { error })
         })
     }
 }

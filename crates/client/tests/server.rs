@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_client::{
-    Access, Choice, Client, Code, Error, NewVolume, Options, Path, Permissions, Range, ReadPiece, Reconnect,
-    WritePiece,
+    Access, Client, Error, NewVolume, Options, PathChoice, Permissions, Range, ReadPiece, Reconnect,
+    RefusalKind, VolumePath, WritePiece,
 };
 use bywash_peers::rounds;
 use bywash_server::Server;
@@ -62,19 +62,19 @@ impl Bench {
     }
 }
 
-fn options(choice: Choice) -> Options {
+fn options(choice: PathChoice) -> Options {
     Options::new().choice(choice).limit(Duration::from_secs(10))
 }
 
 #[test]
 fn both_ways_lead_to_the_same_bytes() {
     let bench = Bench::new();
-    let client = bench.client(options(Choice::Automatic));
-    let other = Client::connect(bench.socket(), options(Choice::Channel)).unwrap();
+    let client = bench.client(options(PathChoice::Automatic));
+    let other = Client::connect(bench.socket(), options(PathChoice::Channel)).unwrap();
     let mapped = client.open("fast", Access::ReadWrite).unwrap();
     let channel = other.open("fast", Access::ReadWrite).unwrap();
     let slow = client.open("slow", Access::ReadWrite).unwrap();
-    assert_eq!(mapped.path(), Path::Mapped);
+    assert_eq!(mapped.path(), VolumePath::Mapped);
     assert!(!channel.path().is_mapped() && !slow.path().is_mapped(), "{:?}", slow.path());
     // The contents cross chunk boundaries, and are longer than one request over the channel.
     let contents: Vec<u8> = (0..3 << 20).map(|at: usize| (at / 333) as u8).collect();
@@ -115,7 +115,7 @@ fn both_ways_lead_to_the_same_bytes() {
 #[test]
 fn a_queue_keeps_many_requests_in_flight() {
     let bench = Bench::new();
-    let mut queue = bench.client(options(Choice::Automatic)).queue().unwrap();
+    let mut queue = bench.client(options(PathChoice::Automatic)).queue().unwrap();
     let volumes = ["fast", "slow"].map(|name| queue.open(name, Access::ReadWrite).unwrap());
     let block = volumes.map(|volume| queue.block(volume).unwrap() as usize).into_iter().max().unwrap();
     for (number, volume) in (0..256u64).zip(volumes.into_iter().cycle()) {
@@ -133,7 +133,7 @@ fn a_queue_keeps_many_requests_in_flight() {
         let done = queue.reap().unwrap();
         done.outcome.unwrap();
         let mut bytes = vec![0; 2 * block];
-        done.room.unwrap().read(0, &mut bytes);
+        done.memory.unwrap().read(0, &mut bytes);
         assert_eq!(bytes, vec![128 + at as u8; 2 * block]);
     }
 }
@@ -143,7 +143,7 @@ fn a_queue_keeps_many_requests_in_flight() {
 #[test]
 fn grants_are_taken_back_on_either_way() {
     let bench = Bench::new();
-    let client = bench.client(options(Choice::Automatic));
+    let client = bench.client(options(PathChoice::Automatic));
     for round in 0..rounds(20) {
         for name in ["fast", "slow"] {
             let volume = client.open(name, Access::ReadWrite).unwrap();
@@ -180,20 +180,20 @@ fn grants_are_taken_back_on_either_way() {
 #[test]
 fn what_may_only_be_read_is_said_at_open() {
     let bench = Bench::new();
-    let client = bench.client(options(Choice::Automatic));
+    let client = bench.client(options(PathChoice::Automatic));
     let before = client.open("fast", Access::ReadWrite).unwrap();
     client.permit("fast", Permissions { read_only: Some(true), ..Permissions::default() }).unwrap();
     assert!(matches!(before.read_at(&mut [0; 512], 0), Err(Error::Revoked { .. })));
-    assert_eq!(client.open("fast", Access::ReadWrite).unwrap_err().code(), Some(Code::Denied));
+    assert_eq!(client.open("fast", Access::ReadWrite).unwrap_err().code(), Some(RefusalKind::Denied));
     let reading = client.open("fast", Access::Read).unwrap();
-    assert_eq!(reading.path(), Path::Mapped);
+    assert_eq!(reading.path(), VolumePath::Mapped);
     assert!(matches!(reading.write_at(&[0; 512], 0), Err(Error::Denied { .. })));
 }
 
 #[test]
 fn a_server_that_is_stopped_and_started_is_found_again() {
     let mut bench = Bench::new();
-    let again = options(Choice::Channel).reconnect(Reconnect::Within(Duration::from_secs(10)));
+    let again = options(PathChoice::Channel).reconnect(Reconnect::Within(Duration::from_secs(10)));
     let client = bench.client(again);
     let slow = client.open("slow", Access::ReadWrite).unwrap();
     let block = slow.block() as usize;
@@ -211,7 +211,7 @@ fn a_server_that_is_stopped_and_started_is_found_again() {
         slow.read_at(&mut bytes, block as u64).unwrap();
         assert_eq!(bytes, vec![round; block]);
     }
-    let gone = bench.client(options(Choice::Automatic));
+    let gone = bench.client(options(PathChoice::Automatic));
     let volume = gone.open("fast", Access::ReadWrite).unwrap();
     bench.stop();
     assert!(matches!(volume.flush(), Err(Error::Gone { .. })));
@@ -220,7 +220,7 @@ fn a_server_that_is_stopped_and_started_is_found_again() {
 #[test]
 fn a_file_is_passed() {
     let bench = Bench::new();
-    let client = bench.client(options(Choice::Automatic));
+    let client = bench.client(options(PathChoice::Automatic));
     let path = bench.folder.path().join("passed");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
     let volume = client.open_descriptor(std::fs::File::open(&path).unwrap()).unwrap();
@@ -240,7 +240,7 @@ fn a_program_ends_a_wait() {
     let server = Server::start(given).unwrap();
     let asked = std::sync::Arc::new(AtomicU64::new(0));
     let count = asked.clone();
-    let options = options(Choice::Automatic).interrupted_by(move || count.fetch_add(1, Relaxed) == 3);
+    let options = options(PathChoice::Automatic).interrupted_by(move || count.fetch_add(1, Relaxed) == 3);
     let client = Client::connect(&late, options).unwrap();
     let (name, device) = ("volume".to_owned(), "late".to_owned());
     client.create(NewVolume { name, device, bytes: 1 << 20, owner: 0, group: 0, mode: 0o600 }).unwrap();
@@ -261,7 +261,7 @@ fn the_program_of_the_guide_works() {
     let shown = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
     assert!(include_str!("../examples/log.rs").ends_with(shown), "the guide shows another program");
     let bench = Bench::new();
-    let client = bench.client(options(Choice::Automatic));
+    let client = bench.client(options(PathChoice::Automatic));
     let (name, device) = ("log".to_owned(), "memory".to_owned());
     client.create(NewVolume { name, device, bytes: 1 << 20, owner: 0, group: 0, mode: 0o600 }).unwrap();
     log::use_log(bench.socket().to_str().unwrap()).unwrap();

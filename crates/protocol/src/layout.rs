@@ -47,9 +47,9 @@ pub enum Opcode {
     /// Writes a block if the block's contents equal the expected bytes.
     CompareAndWrite = 6,
     /// Reads ranges of one or more grants.
-    ReadMany = 7,
+    ReadRanges = 7,
     /// Writes ranges of one or more grants.
-    WriteMany = 8,
+    WriteRanges = 8,
 }
 
 impl Opcode {
@@ -61,13 +61,13 @@ impl Opcode {
         Opcode::Discard,
         Opcode::WriteZeroes,
         Opcode::CompareAndWrite,
-        Opcode::ReadMany,
-        Opcode::WriteMany,
+        Opcode::ReadRanges,
+        Opcode::WriteRanges,
     ];
 
     /// Returns the opcode with this number, or `None` if this version defines none.
     #[inline]
-    pub fn of(number: u8) -> Option<Opcode> {
+    pub fn from_number(number: u8) -> Option<Opcode> {
         Some(match number {
             1 => Opcode::Read,
             2 => Opcode::Write,
@@ -75,43 +75,43 @@ impl Opcode {
             4 => Opcode::Discard,
             5 => Opcode::WriteZeroes,
             6 => Opcode::CompareAndWrite,
-            7 => Opcode::ReadMany,
-            8 => Opcode::WriteMany,
+            7 => Opcode::ReadRanges,
+            8 => Opcode::WriteRanges,
             _ => return None,
         })
     }
 
     /// Returns true if the operation changes the volume's contents.
     pub fn writes(self) -> bool {
-        !matches!(self, Opcode::Read | Opcode::ReadMany | Opcode::Flush)
+        !matches!(self, Opcode::Read | Opcode::ReadRanges | Opcode::Flush)
     }
 
     /// Returns true if a request with this opcode may carry the flag [`FUA`].
     fn takes_fua(self) -> bool {
-        matches!(self, Opcode::Write | Opcode::WriteZeroes | Opcode::CompareAndWrite | Opcode::WriteMany)
+        matches!(self, Opcode::Write | Opcode::WriteZeroes | Opcode::CompareAndWrite | Opcode::WriteRanges)
     }
 
     /// Returns true if the request's buffer begins with encoded pieces.
     fn is_many(self) -> bool {
-        matches!(self, Opcode::ReadMany | Opcode::WriteMany)
+        matches!(self, Opcode::ReadRanges | Opcode::WriteRanges)
     }
 }
 
 /// Request flag: the operation is durable when it completes (force unit access).
 pub const FUA: u8 = 1;
 /// Greatest number of pieces of a request: enough for a transaction's log and its pages.
-pub const PIECES_MAX: usize = 32;
+pub const GRANT_RANGES_MAX: usize = 32;
 /// Size of an encoded piece, in bytes.
-pub const PIECE_BYTES: usize = 24;
+pub const GRANT_RANGE_BYTES: usize = 24;
 
 /// Completion status of a request: 0, or an error number of Linux (errno(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Status {
     /// The request succeeded.
-    Done = 0,
+    Success = 0,
     /// The grant does not allow the operation (EACCES).
-    Denied = 13,
+    AccessDenied = 13,
     /// The grant does not exist (EBADF).
     NoGrant = 9,
     /// The grant existed and was revoked (ESTALE).
@@ -127,19 +127,19 @@ pub enum Status {
     /// The device did not complete the request before the timeout (ETIMEDOUT).
     TimedOut = 110,
     /// The block's contents differ from the expected bytes of a compare-and-write (EILSEQ).
-    Differs = 84,
+    Mismatch = 84,
     /// The device does not support the operation (EOPNOTSUPP).
     NotSupported = 95,
     /// The range lies in too many extents of the device (E2BIG). The completion's value is the number of
     /// bytes, counted from the offset, that one request can cover.
-    Scattered = 7,
+    TooFragmented = 7,
 }
 
 impl Status {
     /// All statuses.
     pub const ALL: [Status; 12] = [
-        Status::Done,
-        Status::Denied,
+        Status::Success,
+        Status::AccessDenied,
         Status::NoGrant,
         Status::Revoked,
         Status::OutOfBounds,
@@ -147,20 +147,20 @@ impl Status {
         Status::Failed,
         Status::NoSpace,
         Status::TimedOut,
-        Status::Differs,
+        Status::Mismatch,
         Status::NotSupported,
-        Status::Scattered,
+        Status::TooFragmented,
     ];
 
     /// Returns the status with this number, or `None` if this version defines none.
-    pub fn of(number: u16) -> Option<Status> {
+    pub fn from_number(number: u16) -> Option<Status> {
         Status::ALL.into_iter().find(|status| *status as u16 == number)
     }
 }
 
 /// Range of a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Piece {
+pub struct GrantRange {
     /// Number of the grant.
     pub grant: u64,
     /// Offset within the grant, in bytes.
@@ -169,10 +169,10 @@ pub struct Piece {
     pub length: u64,
 }
 
-impl Piece {
+impl GrantRange {
     /// Encodes the piece as it is stored in a request's buffer: three little-endian words.
-    pub fn to_bytes(self) -> [u8; PIECE_BYTES] {
-        let mut bytes = [0; PIECE_BYTES];
+    pub fn to_bytes(self) -> [u8; GRANT_RANGE_BYTES] {
+        let mut bytes = [0; GRANT_RANGE_BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip([self.grant, self.offset, self.length]) {
             place.copy_from_slice(&word.to_le_bytes());
         }
@@ -180,30 +180,30 @@ impl Piece {
     }
 
     /// Decodes a piece from a copy of a request's buffer.
-    pub fn of_bytes(bytes: &[u8; PIECE_BYTES]) -> Piece {
+    pub fn from_bytes(bytes: &[u8; GRANT_RANGE_BYTES]) -> GrantRange {
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[at..at + 8]);
             u64::from_le_bytes(word)
         };
-        Piece { grant: word(0), offset: word(8), length: word(16) }
+        GrantRange { grant: word(0), offset: word(8), length: word(16) }
     }
 }
 
 /// Decoded form of a request's own fields: opcode, flags, arguments and buffer length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct DecodedRequest {
     /// Operation to carry out.
     pub opcode: Opcode,
     /// True if the operation must be durable when it completes.
     pub fua: bool,
     /// Range of the operation. For a request of several pieces, `length` is the number of pieces and the
     /// other fields are 0.
-    pub piece: Piece,
+    pub piece: GrantRange,
     /// Size of the encoded pieces at the beginning of the buffer, in bytes; 0 for requests of one range.
-    pub head: usize,
+    pub pieces_bytes: usize,
     /// Number of data bytes in the buffer, behind the encoded pieces if there are any.
-    pub data: u64,
+    pub data_bytes: u64,
 }
 
 /// Reason why a request is malformed.
@@ -223,8 +223,8 @@ pub enum Malformed {
     /// An argument that the opcode does not use is not 0; the number is the argument's index.
     #[error("argument {0} means nothing here and is not 0")]
     Argument(usize),
-    /// The number of pieces is 0 or greater than [`PIECES_MAX`].
-    #[error("{0} pieces in one request: there are 1 to {PIECES_MAX}")]
+    /// The number of pieces is 0 or greater than [`GRANT_RANGES_MAX`].
+    #[error("{0} pieces in one request: there are 1 to {GRANT_RANGES_MAX}")]
     Pieces(u64),
     /// The buffer's length differs from the length that the arguments require.
     #[error("a buffer of {has} bytes, and {wants} are to pass it")]
@@ -243,14 +243,19 @@ pub enum Malformed {
 /// the server does that later.
 // Inlined, so that the result stays in registers.
 #[inline]
-pub fn asked(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) -> Result<Asked, Malformed> {
-    let opcode = Opcode::of(opcode).ok_or(Malformed::Opcode(opcode))?;
+pub fn decode_request(
+    opcode: u8,
+    flags: u8,
+    arguments: &[u64; 6],
+    buffer: usize,
+) -> Result<DecodedRequest, Malformed> {
+    let opcode = Opcode::from_number(opcode).ok_or(Malformed::Opcode(opcode))?;
     if flags & !FUA != 0 || (flags & FUA != 0 && !opcode.takes_fua()) {
         return Err(Malformed::Flags { opcode, flags });
     }
     let [grant, offset, length, others @ ..] = *arguments;
     let more = match opcode {
-        Opcode::Flush | Opcode::ReadMany | Opcode::WriteMany => offset | length,
+        Opcode::Flush | Opcode::ReadRanges | Opcode::WriteRanges => offset | length,
         _ => 0,
     };
     if others.iter().fold(more, |all, argument| all | argument) != 0 {
@@ -259,11 +264,11 @@ pub fn asked(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) -> Resu
     let fua = flags & FUA != 0;
     if opcode.is_many() {
         let count = grant;
-        let head = usize::try_from(count).ok().filter(|count| (1..=PIECES_MAX).contains(count));
-        let head = head.ok_or(Malformed::Pieces(count))? * PIECE_BYTES;
+        let head = usize::try_from(count).ok().filter(|count| (1..=GRANT_RANGES_MAX).contains(count));
+        let head = head.ok_or(Malformed::Pieces(count))? * GRANT_RANGE_BYTES;
         let data = buffer.checked_sub(head).ok_or(Malformed::Buffer { has: buffer, wants: head as u64 })?;
-        let piece = Piece { length: count, ..Piece::default() };
-        return Ok(Asked { opcode, fua, piece, head, data: data as u64 });
+        let piece = GrantRange { length: count, ..GrantRange::default() };
+        return Ok(DecodedRequest { opcode, fua, piece, pieces_bytes: head, data_bytes: data as u64 });
     }
     let data = match opcode {
         Opcode::Read | Opcode::Write => Some(length),
@@ -271,7 +276,13 @@ pub fn asked(opcode: u8, flags: u8, arguments: &[u64; 6], buffer: usize) -> Resu
         _ => Some(0),
     };
     match data.filter(|data| *data == buffer as u64) {
-        Some(data) => Ok(Asked { opcode, fua, piece: Piece { grant, offset, length }, head: 0, data }),
+        Some(data) => Ok(DecodedRequest {
+            opcode,
+            fua,
+            piece: GrantRange { grant, offset, length },
+            pieces_bytes: 0,
+            data_bytes: data,
+        }),
         None => Err(Malformed::Buffer { has: buffer, wants: data.unwrap_or(u64::MAX) }),
     }
 }
@@ -294,26 +305,29 @@ mod tests {
         assert_eq!(Status::ALL.map(|status| status as u16), [0, 13, 9, 116, 6, 22, 5, 28, 110, 84, 95, 7]);
         for number in 0..=u8::MAX {
             let known = Opcode::ALL.into_iter().find(|opcode| *opcode as u8 == number);
-            assert_eq!(Opcode::of(number), known);
+            assert_eq!(Opcode::from_number(number), known);
         }
-        let piece = Piece { grant: 0x0102_0304_0506_0708, offset: 4096, length: u64::MAX };
+        let piece = GrantRange { grant: 0x0102_0304_0506_0708, offset: 4096, length: u64::MAX };
         let mut golden = [0u8; 24];
         golden[..8].copy_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
         golden[9] = 0x10;
         golden[16..].copy_from_slice(&[0xff; 8]);
-        assert_eq!((piece.to_bytes(), Piece::of_bytes(&golden)), (golden, piece));
+        assert_eq!((piece.to_bytes(), GrantRange::from_bytes(&golden)), (golden, piece));
         for number in 0..=u16::MAX {
-            assert_eq!(Status::of(number).is_some(), Status::ALL.iter().any(|one| *one as u16 == number));
+            assert_eq!(
+                Status::from_number(number).is_some(),
+                Status::ALL.iter().any(|one| *one as u16 == number)
+            );
         }
     }
 
     #[test]
     fn requests_say_what_they_mean() {
-        let read = asked(1, 0, &[7, 512, 4096, 0, 0, 0], 4096).unwrap();
-        assert_eq!((read.opcode, read.fua, read.data), (Opcode::Read, false, 4096));
-        assert_eq!(read.piece, Piece { grant: 7, offset: 512, length: 4096 });
-        let many = asked(8, FUA, &[2, 0, 0, 0, 0, 0], 48 + 8192).unwrap();
-        assert_eq!((many.fua, many.head, many.data, many.piece.length), (true, 48, 8192, 2));
+        let read = decode_request(1, 0, &[7, 512, 4096, 0, 0, 0], 4096).unwrap();
+        assert_eq!((read.opcode, read.fua, read.data_bytes), (Opcode::Read, false, 4096));
+        assert_eq!(read.piece, GrantRange { grant: 7, offset: 512, length: 4096 });
+        let many = decode_request(8, FUA, &[2, 0, 0, 0, 0, 0], 48 + 8192).unwrap();
+        assert_eq!((many.fua, many.pieces_bytes, many.data_bytes, many.piece.length), (true, 48, 8192, 2));
         assert!(Opcode::Discard.writes() && !Opcode::Flush.writes());
     }
 
@@ -335,7 +349,7 @@ mod tests {
             (3, 0, none, 1, Malformed::Buffer { has: 1, wants: 0 }),
             (6, 0, [1, 0, u64::MAX, 0, 0, 0], 8, Malformed::Buffer { has: 8, wants: u64::MAX }),
         ] {
-            assert_eq!(asked(opcode, flags, &arguments, buffer), Err(wanted));
+            assert_eq!(decode_request(opcode, flags, &arguments, buffer), Err(wanted));
         }
     }
 
@@ -345,9 +359,9 @@ mod tests {
             opcode: u8, flags: u8, arguments: [u64; 6], small: [u8; 6], buffer in 0usize..1 << 20,
         ) {
             for arguments in [arguments, small.map(u64::from), [u64::from(small[0]), 0, buffer as u64, 0, 0, 0]] {
-                if let Ok(asked) = asked(opcode % 10, flags % 3, &arguments, buffer) {
-                    prop_assert_eq!(asked.head as u64 + asked.data, buffer as u64);
-                    prop_assert!(asked.head <= PIECES_MAX * PIECE_BYTES);
+                if let Ok(asked) = decode_request(opcode % 10, flags % 3, &arguments, buffer) {
+                    prop_assert_eq!(asked.pieces_bytes as u64 + asked.data_bytes, buffer as u64);
+                    prop_assert!(asked.pieces_bytes <= GRANT_RANGES_MAX * GRANT_RANGE_BYTES);
                 }
             }
         }

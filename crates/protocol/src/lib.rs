@@ -11,23 +11,23 @@
 //!
 //! A client connects to the server's socket (a Unix socket of sequenced packets). The server identifies the
 //! client by the credentials that the kernel reports. Over the socket the client opens grants and sets up its
-//! channel, each by one [`Ask`], to which the server sends one [`Answer`]. Then the client reads and writes
-//! by requests over the channel ([`layout`]), or directly in chunks of a memory device that it has mapped.
-//! The connection stands for the client: when the connection ends, the server releases everything that the
-//! client held.
+//! channel, each by one [`ControlRequest`], to which the server sends one [`ControlReply`]. Then the client
+//! reads and writes by requests over the channel ([`layout`]), or directly in chunks of a memory device that
+//! it has mapped. The connection stands for the client: when the connection ends, the server releases
+//! everything that the client held.
 //!
 //! ```
-//! use bywash_protocol::{Access, Ask};
+//! use bywash_protocol::{Access, ControlRequest};
 //!
-//! let ask = Ask::Open { volume: "log".into(), access: Access::ReadWrite };
-//! let bytes = ask.to_bytes().unwrap();
+//! let request = ControlRequest::Open { volume: "log".into(), access: Access::ReadWrite };
+//! let bytes = request.to_bytes().unwrap();
 //! assert_eq!(bytes, br#"{"ask":"open","volume":"log","access":"read-write"}"#);
-//! assert_eq!(Ask::of_bytes(&bytes), Ok(ask));
+//! assert_eq!(ControlRequest::from_bytes(&bytes), Ok(request));
 //! ```
 //!
-//! - [`Ask`], [`Answer`], [`Refused`], [`Code`]: the messages of the control socket
+//! - [`ControlRequest`], [`ControlReply`], [`Refusal`], [`RefusalKind`]: the messages of the control socket
 //! - [`layout`]: requests over the channel and their completions
-//! - [`notices`]: the page that tells which grants were revoked
+//! - [`revocations`]: the page that tells which grants were revoked
 //! - [`report`]: the server's reports on its state
 //!
 //! Invariant: this crate only encodes and decodes; it uses no socket and no shared memory.
@@ -36,10 +36,12 @@
 
 pub mod layout;
 mod message;
-pub mod notices;
 pub mod report;
+pub mod revocations;
 
-pub use message::{Access, Answer, Ask, Code, Granted, MESSAGE_BYTES_MAX, NotAMessage, Refused};
+pub use message::{
+    Access, ControlReply, ControlRequest, DecodeError, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind,
+};
 
 /// Version of the protocol, which the client sends in its hello message.
 pub const VERSION: u32 = 1;

@@ -20,12 +20,12 @@ pub enum Access {
 
 impl Access {
     /// Returns true if the grant allows reading.
-    pub fn reads(self) -> bool {
+    pub fn allows_read(self) -> bool {
         self != Access::Write
     }
 
     /// Returns true if the grant allows writing.
-    pub fn writes(self) -> bool {
+    pub fn allows_write(self) -> bool {
         self != Access::Read
     }
 }
@@ -40,19 +40,19 @@ impl fmt::Display for Access {
     }
 }
 
-/// Control message of a client. The first message of a connection is [`Ask::Hello`].
+/// Control message of a client. The first message of a connection is [`ControlRequest::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Ask {
-    /// Introduces the client. Reply: [`Answer::Welcome`], with a descriptor of the page of
-    /// [`crate::notices`], which the client maps for reading.
+pub enum ControlRequest {
+    /// Introduces the client. Reply: [`ControlReply::Welcome`], with a descriptor of the page of
+    /// [`crate::revocations`], which the client maps for reading.
     Hello {
         /// Protocol version of the client: [`crate::VERSION`].
         version: u32,
         /// Name that the client gives itself, shown to people: at most 64 bytes, no control characters.
         name: String,
     },
-    /// Opens a grant of a volume, by the volume's name. Reply: [`Answer::Granted`].
+    /// Opens a grant of a volume, by the volume's name. Reply: [`ControlReply::Granted`].
     Open {
         /// Name of the volume.
         volume: String,
@@ -60,32 +60,32 @@ pub enum Ask {
         access: Access,
     },
     /// Opens a grant of a regular file or a block device, whose open descriptor is attached to this message.
-    /// The grant allows what the descriptor's access mode allows. Reply: [`Answer::Granted`].
+    /// The grant allows what the descriptor's access mode allows. Reply: [`ControlReply::Granted`].
     OpenDescriptor {},
-    /// Closes a grant. Reply: [`Answer::Done`], when no request by this grant is in flight any more.
+    /// Closes a grant. Reply: [`ControlReply::Done`], when no request by this grant is in flight any more.
     Close {
         /// Number of the grant.
         grant: u64,
     },
     /// Sets up a channel over the socket whose descriptor is attached to this message. The client should have
-    /// sent its hello message of the channel through that socket already. Reply: [`Answer::Done`].
-    Channel {},
-    /// Asks for chunks of the memory device behind a grant, to map them. Reply: [`Answer::Chunks`].
+    /// sent its hello message of the channel through that socket already. Reply: [`ControlReply::Done`].
+    SetUpChannel {},
+    /// Asks for chunks of the memory device behind a grant, to map them. Reply: [`ControlReply::Chunks`].
     Map {
         /// Number of the grant.
         grant: u64,
         /// Index of the first chunk that is asked for, counted from the grant's beginning.
         from: u32,
     },
-    /// Lists the volumes that the client may see. Reply: [`Answer::Report`], a list of
+    /// Lists the volumes that the client may see. Reply: [`ControlReply::Report`], a list of
     /// [`crate::report::Volume`].
     Volumes {},
-    /// Asks for the server's state. Administrators only. Reply: [`Answer::Report`], a
+    /// Asks for the server's state. Administrators only. Reply: [`ControlReply::Report`], a
     /// [`crate::report::Status`].
     Status {},
 
     /// Creates a volume. This message and the following ones are for administrators: root and the server's
-    /// own user. Reply: [`Answer::Done`].
+    /// own user. Reply: [`ControlReply::Done`].
     Create {
         /// Name of the volume.
         volume: String,
@@ -101,14 +101,14 @@ pub enum Ask {
         mode: u16,
     },
     /// Resizes a volume. If the volume becomes smaller, the server revokes its grants. Reply:
-    /// [`Answer::Done`].
+    /// [`ControlReply::Done`].
     Resize {
         /// Name of the volume.
         volume: String,
         /// Least new size of the volume, in bytes. The server rounds it up to whole blocks of the store.
         bytes: u64,
     },
-    /// Renames a volume. Its grants stay valid. Reply: [`Answer::Done`].
+    /// Renames a volume. Its grants stay valid. Reply: [`ControlReply::Done`].
     Rename {
         /// Name of the volume.
         volume: String,
@@ -116,8 +116,8 @@ pub enum Ask {
         to: String,
     },
     /// Changes a volume's owner, group, permissions or read-only flag, and revokes its grants. Reply:
-    /// [`Answer::Done`].
-    Permit {
+    /// [`ControlReply::Done`].
+    SetOwnership {
         /// Name of the volume.
         volume: String,
         /// User number of the new owner, or `None` to keep the owner.
@@ -130,24 +130,24 @@ pub enum Ask {
         read_only: Option<bool>,
     },
     /// Removes a volume and revokes its grants. The server clears the volume's blocks before another volume
-    /// gets them. Reply: [`Answer::Done`].
+    /// gets them. Reply: [`ControlReply::Done`].
     Remove {
         /// Name of the volume.
         volume: String,
     },
-    /// Revokes all grants of a volume. Reply: [`Answer::Done`], when no request by these grants is in flight
-    /// any more.
+    /// Revokes all grants of a volume. Reply: [`ControlReply::Done`], when no request by these grants is in
+    /// flight any more.
     Revoke {
         /// Name of the volume.
         volume: String,
     },
 }
 
-/// Control message of a server. The server sends one for each [`Ask`], in the order of these.
+/// Control message of a server. The server sends one for each [`ControlRequest`], in the order of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub enum Answer {
-    /// Reply to [`Ask::Hello`].
+pub enum ControlReply {
+    /// Reply to [`ControlRequest::Hello`].
     Welcome {
         /// Protocol version of the server.
         version: u32,
@@ -161,11 +161,11 @@ pub enum Answer {
         /// is attached to this message.
         grants_max: u32,
     },
-    /// Reply to [`Ask::Open`] and [`Ask::OpenDescriptor`].
-    Granted(Granted),
-    /// Reply to [`Ask::Map`], with the descriptors of consecutive chunks: as many as fit into one message,
-    /// beginning with the chunk that the client asked for. The client maps each from offset 0, for reading,
-    /// or for writing too if the grant allows that.
+    /// Reply to [`ControlRequest::Open`] and [`ControlRequest::OpenDescriptor`].
+    Granted(GrantInfo),
+    /// Reply to [`ControlRequest::Map`], with the descriptors of consecutive chunks: as many as fit into one
+    /// message, beginning with the chunk that the client asked for. The client maps each from offset 0, for
+    /// reading, or for writing too if the grant allows that.
     Chunks {
         /// Size of a chunk, in bytes; the grant's last chunk may be shorter.
         chunk_bytes: u64,
@@ -178,12 +178,12 @@ pub enum Answer {
     /// from offset 0.
     Report {},
     /// The server refused the message or failed to carry it out.
-    Refused(Refused),
+    Refused(Refusal),
 }
 
 /// Properties of a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Granted {
+pub struct GrantInfo {
     /// Number of the grant, which requests use.
     pub grant: u64,
     /// Size of the grant, in bytes.
@@ -195,15 +195,15 @@ pub struct Granted {
     /// Name of the device that holds the grant's data.
     pub device: String,
     /// Reason why the client cannot map the grant, or `None` if the client can.
-    pub not_mapped: Option<String>,
+    pub unmappable_reason: Option<String>,
 }
 
 /// Reason why the server refused a control message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
-pub struct Refused {
+pub struct Refusal {
     /// Kind of the refusal, for programs.
-    pub code: Code,
+    pub code: RefusalKind,
     /// Text for people: what was wrong, and what to do about it.
     pub message: String,
 }
@@ -211,7 +211,7 @@ pub struct Refused {
 /// Kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Code {
+pub enum RefusalKind {
     /// The message is not a message of this protocol, or is not allowed in this state of the connection.
     Malformed,
     /// Client and server speak different versions of the protocol.
@@ -236,34 +236,34 @@ pub enum Code {
 /// Error for bytes that are not a message of this protocol, or a message that does not fit into a packet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no message of this protocol: {0}")]
-pub struct NotAMessage(String);
+pub struct DecodeError(String);
 
-fn to_bytes(message: &impl Serialize) -> Result<Vec<u8>, NotAMessage> {
-    let bytes = serde_json::to_vec(message).map_err(|error| NotAMessage(error.to_string()))?;
+fn to_bytes(message: &impl Serialize) -> Result<Vec<u8>, DecodeError> {
+    let bytes = serde_json::to_vec(message).map_err(|error| DecodeError(error.to_string()))?;
     match bytes.len() {
         0..=MESSAGE_BYTES_MAX => Ok(bytes),
-        length => Err(NotAMessage(format!("{length} bytes are more than {MESSAGE_BYTES_MAX}"))),
+        length => Err(DecodeError(format!("{length} bytes are more than {MESSAGE_BYTES_MAX}"))),
     }
 }
 
-fn of_bytes<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, NotAMessage> {
-    serde_json::from_slice(bytes).map_err(|error| NotAMessage(error.to_string()))
+fn of_bytes<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, DecodeError> {
+    serde_json::from_slice(bytes).map_err(|error| DecodeError(error.to_string()))
 }
 
-impl Ask {
+impl ControlRequest {
     /// Encodes the message as one packet.
     ///
     /// # Errors
-    /// [`NotAMessage`] if the packet would be longer than [`MESSAGE_BYTES_MAX`].
-    pub fn to_bytes(&self) -> Result<Vec<u8>, NotAMessage> {
+    /// [`DecodeError`] if the packet would be longer than [`MESSAGE_BYTES_MAX`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>, DecodeError> {
         to_bytes(self)
     }
 
     /// Decodes a packet.
     ///
     /// # Errors
-    /// [`NotAMessage`] if the bytes are not JSON, or not a control message of a client.
-    pub fn of_bytes(bytes: &[u8]) -> Result<Ask, NotAMessage> {
+    /// [`DecodeError`] if the bytes are not JSON, or not a control message of a client.
+    pub fn from_bytes(bytes: &[u8]) -> Result<ControlRequest, DecodeError> {
         of_bytes(bytes)
     }
 
@@ -271,43 +271,43 @@ impl Ask {
     pub fn is_for_administrators(&self) -> bool {
         matches!(
             self,
-            Ask::Create { .. }
-                | Ask::Resize { .. }
-                | Ask::Rename { .. }
-                | Ask::Permit { .. }
-                | Ask::Remove { .. }
-                | Ask::Revoke { .. }
+            ControlRequest::Create { .. }
+                | ControlRequest::Resize { .. }
+                | ControlRequest::Rename { .. }
+                | ControlRequest::SetOwnership { .. }
+                | ControlRequest::Remove { .. }
+                | ControlRequest::Revoke { .. }
         )
     }
 }
 
-impl Answer {
+impl ControlReply {
     /// Encodes the message as one packet.
     ///
     /// # Errors
-    /// [`NotAMessage`] if the packet would be longer than [`MESSAGE_BYTES_MAX`].
-    pub fn to_bytes(&self) -> Result<Vec<u8>, NotAMessage> {
+    /// [`DecodeError`] if the packet would be longer than [`MESSAGE_BYTES_MAX`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>, DecodeError> {
         to_bytes(self)
     }
 
     /// Decodes a packet.
     ///
     /// # Errors
-    /// [`NotAMessage`] if the bytes are not JSON, or not a control message of a server.
-    pub fn of_bytes(bytes: &[u8]) -> Result<Answer, NotAMessage> {
+    /// [`DecodeError`] if the bytes are not JSON, or not a control message of a server.
+    pub fn from_bytes(bytes: &[u8]) -> Result<ControlReply, DecodeError> {
         of_bytes(bytes)
     }
 }
 
-impl Refused {
+impl Refusal {
     /// Creates a refusal. A message that would not fit into a packet is cut.
-    pub fn new(code: Code, message: impl fmt::Display) -> Refused {
+    pub fn new(code: RefusalKind, message: impl fmt::Display) -> Refusal {
         let mut message = message.to_string();
         if message.len() > MESSAGE_TEXT_MAX {
             let end = (0..=MESSAGE_TEXT_MAX).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
             message.truncate(end);
         }
-        Refused { code, message }
+        Refusal { code, message }
     }
 }
 
@@ -323,27 +323,30 @@ mod tests {
     #[test]
     fn golden_messages() {
         for (ask, golden) in [
-            (Ask::Hello { version: 1, name: "x".into() }, r#"{"ask":"hello","version":1,"name":"x"}"#),
-            (Ask::OpenDescriptor {}, r#"{"ask":"open-descriptor"}"#),
-            (Ask::Close { grant: 1 << 32 }, r#"{"ask":"close","grant":4294967296}"#),
-            (Ask::Channel {}, r#"{"ask":"channel"}"#),
-            (Ask::Map { grant: 7, from: 16 }, r#"{"ask":"map","grant":7,"from":16}"#),
+            (
+                ControlRequest::Hello { version: 1, name: "x".into() },
+                r#"{"ask":"hello","version":1,"name":"x"}"#,
+            ),
+            (ControlRequest::OpenDescriptor {}, r#"{"ask":"open-descriptor"}"#),
+            (ControlRequest::Close { grant: 1 << 32 }, r#"{"ask":"close","grant":4294967296}"#),
+            (ControlRequest::SetUpChannel {}, r#"{"ask":"set-up-channel"}"#),
+            (ControlRequest::Map { grant: 7, from: 16 }, r#"{"ask":"map","grant":7,"from":16}"#),
         ] {
             assert_eq!(ask.to_bytes().unwrap(), golden.as_bytes());
-            assert_eq!(Ask::of_bytes(golden.as_bytes()), Ok(ask));
+            assert_eq!(ControlRequest::from_bytes(golden.as_bytes()), Ok(ask));
         }
-        let granted = Granted {
+        let granted = GrantInfo {
             grant: 5,
             bytes: 4096,
             block: 512,
             access: Access::Read,
             device: "fast".into(),
-            not_mapped: None,
+            unmappable_reason: None,
         };
         let golden = r#"{"answer":"granted","grant":5,"bytes":4096,"block":512,"access":"read","device":"fast","not_mapped":null}"#;
-        assert_eq!(Answer::Granted(granted.clone()).to_bytes().unwrap(), golden.as_bytes());
-        assert_eq!(Answer::of_bytes(golden.as_bytes()), Ok(Answer::Granted(granted)));
-        let refused = Answer::Refused(Refused::new(Code::Denied, "no"));
+        assert_eq!(ControlReply::Granted(granted.clone()).to_bytes().unwrap(), golden.as_bytes());
+        assert_eq!(ControlReply::from_bytes(golden.as_bytes()), Ok(ControlReply::Granted(granted)));
+        let refused = ControlReply::Refused(Refusal::new(RefusalKind::Denied, "no"));
         let golden = r#"{"answer":"refused","code":"denied","message":"no"}"#;
         assert_eq!(refused.to_bytes().unwrap(), golden.as_bytes());
     }
@@ -353,27 +356,27 @@ mod tests {
         for rubbish in
             ["", "{", "[]", r#"{"ask":"fly"}"#, r#"{"ask":"open"}"#, r#"{"ask":"close","grant":1,"x":2}"#]
         {
-            let error = Ask::of_bytes(rubbish.as_bytes()).unwrap_err().to_string();
+            let error = ControlRequest::from_bytes(rubbish.as_bytes()).unwrap_err().to_string();
             assert!(error.starts_with("it is no message"), "{error}");
         }
-        let long = Ask::Open { volume: "x".repeat(MESSAGE_BYTES_MAX), access: Access::Read };
+        let long = ControlRequest::Open { volume: "x".repeat(MESSAGE_BYTES_MAX), access: Access::Read };
         assert!(long.to_bytes().unwrap_err().to_string().contains("more than"));
     }
 
     #[test]
     fn whatever_is_said_of_a_refusal_fits() {
         for text in ["\u{1}", "é", "\"", "x"] {
-            let refused = Answer::Refused(Refused::new(Code::Failed, text.repeat(10_000)));
+            let refused = ControlReply::Refused(Refusal::new(RefusalKind::Failed, text.repeat(10_000)));
             let bytes = refused.to_bytes().unwrap();
-            assert!(bytes.len() > MESSAGE_TEXT_MAX && Answer::of_bytes(&bytes) == Ok(refused));
+            assert!(bytes.len() > MESSAGE_TEXT_MAX && ControlReply::from_bytes(&bytes) == Ok(refused));
         }
     }
 
     proptest! {
         #[test]
         fn nothing_that_comes_is_worse_than_an_error(bytes: Vec<u8>) {
-            let _ = Ask::of_bytes(&bytes);
-            let _ = Answer::of_bytes(&bytes);
+            let _ = ControlRequest::from_bytes(&bytes);
+            let _ = ControlReply::from_bytes(&bytes);
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::message::Access;
 use serde::{Deserialize, Serialize};
 
-/// Number of buckets of [`Counts::latency`].
+/// Number of buckets of [`Counters::latency`].
 pub const BUCKETS: usize = 32;
 
 /// State of a volume.
@@ -32,7 +32,7 @@ pub struct Volume {
 
 /// Counters of a client, a grant, a user or a device, from when the server first knew of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct Counters {
     /// Number of completed reads.
     pub reads: u64,
     /// Number of completed requests that change data: writes, discards, zeroing, compare-and-writes.
@@ -51,7 +51,7 @@ pub struct Counts {
     /// Bucket `n` counts requests that took at least 2^n and less than 2^(n+1) nanoseconds; the first bucket
     /// also counts shorter ones, the last also longer ones.
     pub latency: [u64; BUCKETS],
-    /// Sum of the times in [`Counts::latency`], in nanoseconds.
+    /// Sum of the times in [`Counters::latency`], in nanoseconds.
     pub latency_ns: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Device {
     /// True if commands are in flight and none has completed for longer than the server's request timeout.
     pub is_stuck: bool,
     /// Counters of the requests to this device.
-    pub counts: Counts,
+    pub counts: Counters,
 }
 
 /// State of a client's grant.
@@ -93,7 +93,7 @@ pub struct Grant {
     /// True if the client has asked for chunks of the grant to map them.
     pub is_mapped: bool,
     /// Counters of the requests by this grant over the channel.
-    pub counts: Counts,
+    pub counts: Counters,
 }
 
 /// State of a client.
@@ -118,7 +118,7 @@ pub struct Client {
     /// Grants that the client holds.
     pub grants: Vec<Grant>,
     /// Counters of the requests over the client's channel.
-    pub counts: Counts,
+    pub counts: Counters,
 }
 
 /// State of a user. The counters cover all clients of the user since the server began, ended ones included.
@@ -130,7 +130,7 @@ pub struct User {
     /// Number of connected clients.
     pub clients: u64,
     /// Counters of the requests over the clients' channels.
-    pub counts: Counts,
+    pub counts: Counters,
     /// Number of helper threads that are stuck with descriptors or memory that the user's clients passed.
     #[serde(default)]
     pub stuck: u64,
@@ -181,7 +181,7 @@ pub struct Status {
     pub exports: Vec<Export>,
 }
 
-impl Counts {
+impl Counters {
     /// Counts a request that took this many nanoseconds in the latency histogram.
     #[inline]
     pub fn note_latency(&mut self, nanoseconds: u64) {
@@ -191,7 +191,7 @@ impl Counts {
     }
 
     /// Adds the counters of another client, grant, user or device to these.
-    pub fn add(&mut self, other: &Counts) {
+    pub fn add(&mut self, other: &Counters) {
         for (sum, part) in [
             (&mut self.reads, other.reads),
             (&mut self.writes, other.writes),

@@ -21,12 +21,12 @@ impl Bell {
     /// Clears the flag and returns true if the bell was rung since the last call. Cheap enough for a
     /// busy-waiting receiver.
     #[inline]
-    pub(crate) fn was_rung(&self) -> bool {
+    pub(crate) fn take_rung(&self) -> bool {
         // SYNC: rung (acquire): everything that was sent before the ring is visible now.
         self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::Acquire)
     }
 
-    /// Like [`Bell::was_rung`], but leaves the flag set.
+    /// Like [`Bell::take_rung`], but leaves the flag set.
     #[inline]
     pub(crate) fn is_rung(&self) -> bool {
         // SYNC: rung. The sender stores the flag before the descriptor becomes readable.
@@ -34,7 +34,7 @@ impl Bell {
     }
 
     /// Empties the eventfd, so that the descriptor is no longer readable.
-    pub(crate) fn quiet(&self) {
+    pub(crate) fn drain(&self) {
         let mut count = [0; 8];
         // The read fails only if the eventfd is empty already.
         let _ = rustix::io::read(&self.event, &mut count);

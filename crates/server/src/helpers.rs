@@ -23,9 +23,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Greatest number of threads of one user.
-const OF_USER_MAX: usize = 16;
+const THREADS_PER_USER_MAX: usize = 16;
 /// Number of threads of all users from which on only a user's first thread is created.
-const SHARED_MAX: usize = 256;
+const THREADS_SHARED_MAX: usize = 256;
 /// Greatest number of threads of all users, including the reserve for users' first threads. The privileged
 /// users' first threads may exceed it.
 const THREADS_MAX: usize = 1024;
@@ -113,7 +113,7 @@ impl Helpers {
 
     /// Queues a task for a user, for one of the user's threads. A task that runs longer than `limit` counts
     /// as stuck.
-    pub(crate) fn give(&self, uid: u32, limit: Duration, task: impl FnOnce() + Send + 'static) {
+    pub(crate) fn spawn(&self, uid: u32, limit: Duration, task: impl FnOnce() + Send + 'static) {
         let shared = &self.0.0;
         let mut state = shared.lock();
         let user = state.users.entry(uid).or_insert_with(User::new);
@@ -126,8 +126,8 @@ impl Helpers {
     }
 
     /// Has a thread of the user drop a value, which may close descriptors or unmap memory.
-    pub(crate) fn close(&self, uid: u32, what: impl Send + 'static) {
-        self.give(uid, CLOSING_LIMIT, move || drop(what));
+    pub(crate) fn drop_later(&self, uid: u32, what: impl Send + 'static) {
+        self.spawn(uid, CLOSING_LIMIT, move || drop(what));
     }
 
     /// Returns the number of stuck threads of each user that has some.
@@ -174,16 +174,16 @@ impl Drop for Owner {
 
 /// A value from a user's client. Wherever it is dropped, a helper thread of this user does the drop.
 #[derive(Debug)]
-pub(crate) struct Foreign<T: Send + 'static> {
+pub(crate) struct DropByHelper<T: Send + 'static> {
     /// The value; `None` after [`Foreign::take`].
     what: Option<T>,
     uid: u32,
     helpers: Helpers,
 }
 
-impl<T: Send + 'static> Foreign<T> {
-    pub(crate) fn new(what: T, uid: u32, helpers: Helpers) -> Foreign<T> {
-        Foreign { what: Some(what), uid, helpers }
+impl<T: Send + 'static> DropByHelper<T> {
+    pub(crate) fn new(what: T, uid: u32, helpers: Helpers) -> DropByHelper<T> {
+        DropByHelper { what: Some(what), uid, helpers }
     }
 
     /// Takes the value out, for a thread that may block on dropping it.
@@ -192,7 +192,7 @@ impl<T: Send + 'static> Foreign<T> {
     }
 }
 
-impl<T: Send + 'static> Deref for Foreign<T> {
+impl<T: Send + 'static> Deref for DropByHelper<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -200,10 +200,10 @@ impl<T: Send + 'static> Deref for Foreign<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Foreign<T> {
+impl<T: Send + 'static> Drop for DropByHelper<T> {
     fn drop(&mut self) {
         if let Some(what) = self.what.take() {
-            self.helpers.close(self.uid, what);
+            self.helpers.drop_later(self.uid, what);
         }
     }
 }
@@ -226,7 +226,7 @@ impl User {
 
     /// Returns true if tasks wait for which no thread is idle, and the user may have another thread.
     fn wants_thread(&self) -> bool {
-        self.waiting.len() > self.idle && self.threads < OF_USER_MAX
+        self.waiting.len() > self.idle && self.threads < THREADS_PER_USER_MAX
     }
 }
 
@@ -263,7 +263,7 @@ impl Shared {
         let first = wanting().find(|(uid, user)| {
             user.threads == 0 && (state.threads < THREADS_MAX || self.privileged.contains(uid))
         });
-        let more = || wanting().find(|_| state.threads < SHARED_MAX);
+        let more = || wanting().find(|_| state.threads < THREADS_SHARED_MAX);
         first.or_else(more).map(|(uid, _)| *uid)
     }
 
@@ -345,14 +345,14 @@ mod tests {
         let helpers = Helpers::start().unwrap();
         let (release, wait) = channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
-        for _ in 0..2 * OF_USER_MAX {
+        for _ in 0..2 * THREADS_PER_USER_MAX {
             let wait = wait.clone();
-            helpers.give(1000, Duration::ZERO, move || {
+            helpers.spawn(1000, Duration::ZERO, move || {
                 let _ = wait.lock().unwrap().recv();
             });
         }
         let (done, is_done) = channel();
-        helpers.give(1001, LIMIT, move || done.send(()).unwrap());
+        helpers.spawn(1001, LIMIT, move || done.send(()).unwrap());
         is_done.recv_timeout(LIMIT).unwrap();
         assert!(helpers.check(1001).is_ok());
         let end = Instant::now() + LIMIT;
@@ -361,7 +361,7 @@ mod tests {
             thread::yield_now();
         }
         assert!(helpers.check(1000).unwrap_err().contains("user 1000"));
-        assert!(helpers.0.0.lock().users[&1000].threads <= OF_USER_MAX);
+        assert!(helpers.0.0.lock().users[&1000].threads <= THREADS_PER_USER_MAX);
         drop(release);
         while helpers.check(1000).is_err() {
             assert!(Instant::now() < end);
@@ -374,19 +374,19 @@ mod tests {
         let helpers = Helpers::start().unwrap();
         let (release, wait) = channel::<()>();
         let wait = Arc::new(Mutex::new(wait));
-        let users = (SHARED_MAX / OF_USER_MAX) as u32 + 4;
+        let users = (THREADS_SHARED_MAX / THREADS_PER_USER_MAX) as u32 + 4;
         for uid in 0..users {
-            for _ in 0..OF_USER_MAX {
+            for _ in 0..THREADS_PER_USER_MAX {
                 let wait = wait.clone();
-                helpers.give(10_000 + uid, LIMIT, move || {
+                helpers.spawn(10_000 + uid, LIMIT, move || {
                     let _ = wait.lock().unwrap().recv();
                 });
             }
         }
         let (done, is_done) = channel();
-        helpers.give(1, LIMIT, move || done.send(()).unwrap());
+        helpers.spawn(1, LIMIT, move || done.send(()).unwrap());
         is_done.recv_timeout(LIMIT).unwrap();
-        assert!(helpers.0.0.lock().threads <= SHARED_MAX + users as usize + 1);
+        assert!(helpers.0.0.lock().threads <= THREADS_SHARED_MAX + users as usize + 1);
         drop(release);
     }
 
@@ -396,7 +396,7 @@ mod tests {
         let (done, is_done) = channel();
         for number in 0..100 {
             let done = done.clone();
-            helpers.give(7, LIMIT, move || done.send(number).unwrap());
+            helpers.spawn(7, LIMIT, move || done.send(number).unwrap());
         }
         drop(helpers);
         for _ in 0..100 {

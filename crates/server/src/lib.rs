@@ -17,15 +17,15 @@
 //! over its own channel ([`bywash_protocol::layout`]); the server checks each of them against the client's
 //! table of grants. A client can also map chunks of a `mem:` device, where the MMU enforces the grant.
 //!
-//! - [`Server`], [`Options`], [`Patience`]: a running server and its settings
+//! - [`Server`], [`Options`], [`Timeouts`]: a running server and its settings
 //! - [`LimitsFile`], [`Limits`]: limits of a user's clients
 //! - [`identity`]: recognises a device by the label on it; adopts a device, and writes its label again
-//! - [`describe`]: converts a volume of the store to a report
+//! - [`volume_report`]: converts a volume of the store to a report
 //! - [`schedule`]: chooses whose request is served next, so that no client starves another
 //! - [`metrics`]: counters in the format of Prometheus
 //! - [`Error`]: reasons why a server cannot start
 //!
-//! With the feature `testing` there is also `Stepped`, a server without threads that its caller steps.
+//! With the feature `testing` there is also `SteppedServer`, a server without threads that its caller steps.
 //!
 //! Invariant: the server copies and checks everything that a client has written before it relies on it.
 
@@ -44,11 +44,11 @@ mod server;
 #[cfg(feature = "testing")]
 mod stepped;
 
-pub use crate::control::describe;
-pub use crate::core::Patience;
-pub use bywash_volume::Contents;
+pub use crate::control::volume_report;
+pub use crate::core::Timeouts;
+pub use bywash_volume::NewBlocks;
 pub use error::Error;
 pub use limits::{CLIENTS_MAX, Limits, LimitsError, LimitsFile};
-pub use server::{Opened, Options, Server, Watch};
+pub use server::{OpenDevice, Options, Server, StatusHandle};
 #[cfg(feature = "testing")]
-pub use stepped::Stepped;
+pub use stepped::SteppedServer;

@@ -138,7 +138,7 @@ impl LimitsFile {
     }
 
     /// Returns the limits of a user's clients.
-    pub fn of(&self, uid: u32) -> &Limits {
+    pub fn for_user(&self, uid: u32) -> &Limits {
         self.users.get(&uid).unwrap_or(&self.default)
     }
 }
@@ -182,13 +182,13 @@ mod tests {
     fn what_is_not_said_is_as_for_everybody() {
         let text = "[default]\narena = \"64M\"\nshare = 2\n[user.0]\nshare = 10\nbandwidth = 1000\n";
         let file = LimitsFile::parse(text).unwrap();
-        let everybody = file.of(12345);
+        let everybody = file.for_user(12345);
         assert_eq!((everybody.arena, everybody.schedule.share, everybody.depth), (64 << 20, 2, 4096));
-        let root = file.of(0);
+        let root = file.for_user(0);
         assert_eq!((root.arena, root.schedule.share), (64 << 20, 10));
         assert_eq!(root.schedule.bytes_per_second, Some(1000));
         assert_eq!(LimitsFile::parse("").unwrap(), LimitsFile::default());
-        assert_eq!(LimitsFile::parse("[user.root]\nshare = 3").unwrap().of(0).schedule.share, 3);
+        assert_eq!(LimitsFile::parse("[user.root]\nshare = 3").unwrap().for_user(0).schedule.share, 3);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! grow with connections; only [`Status`] lists single clients. Counters of a user include the user's ended
 //! clients, so that they never decrease.
 
-use bywash_protocol::report::{BUCKETS, Counts, Status};
+use bywash_protocol::report::{BUCKETS, Counters, Status};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -22,7 +22,7 @@ pub fn text(status: &Status) -> String {
 /// Counters, and the labels of the device or user that they belong to.
 struct Counted<'a> {
     labels: Vec<(&'static str, &'a str)>,
-    counts: &'a Counts,
+    counts: &'a Counters,
 }
 
 fn write_all(status: &Status, out: &mut String) -> fmt::Result {
@@ -84,7 +84,7 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
 }
 
 /// A counter family: end of its name, help text, and the function that reads the value.
-type Kind = (&'static str, &'static str, fn(&Counts) -> u64);
+type Kind = (&'static str, &'static str, fn(&Counters) -> u64);
 
 fn write_counts(out: &mut String, of: &str, all: &[Counted<'_>]) -> fmt::Result {
     let kinds: [Kind; 7] = [
@@ -111,7 +111,7 @@ fn write_counts(out: &mut String, of: &str, all: &[Counted<'_>]) -> fmt::Result 
     Ok(())
 }
 
-fn write_histogram(out: &mut String, name: &str, labels: &[(&str, &str)], counts: &Counts) -> fmt::Result {
+fn write_histogram(out: &mut String, name: &str, labels: &[(&str, &str)], counts: &Counters) -> fmt::Result {
     let mut sum = 0;
     for (bucket, count) in counts.latency.iter().enumerate() {
         sum += count;
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn everything_is_told_once_and_names_are_quoted() {
-        let mut counts = Counts { reads: 3, bytes_read: 4096, ..Counts::default() };
+        let mut counts = Counters { reads: 3, bytes_read: 4096, ..Counters::default() };
         for nanoseconds in [1, 700, 1_000, 3_000_000_000_000] {
             counts.note_latency(nanoseconds);
         }
@@ -189,7 +189,7 @@ mod tests {
             access: Access::Read,
             bytes: 1,
             is_mapped: volume == "log",
-            counts: Counts::default(),
+            counts: Counters::default(),
         };
         let client = Client {
             client: 7,

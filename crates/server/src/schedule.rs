@@ -4,9 +4,9 @@
 //! (SIGCOMM 1995). Clients with requests stand in a circle. The client at the front may use [`QUANTUM`] times
 //! its share, and then moves to the back with what it owes or has left. A client without requests keeps its
 //! debt, but loses what it has left, so that idle clients do not save up service. A request is charged its
-//! bytes plus [`REQUEST`], so that many small requests cost as much as a few large ones. A decision takes
-//! constant time for any number of clients, except that each client at a rate limit is passed over once a
-//! round.
+//! bytes plus [`REQUEST_CHARGE_BYTES`], so that many small requests cost as much as a few large ones. A
+//! decision takes constant time for any number of clients, except that each client at a rate limit is passed
+//! over once a round.
 //!
 //! A rate limit is a token bucket. It fills at the allowed rate and holds a hundredth of a second's worth. A
 //! request may drive the bucket below zero; the client then waits until it is above zero again. So the limit
@@ -22,7 +22,7 @@ mod window;
 
 use thiserror::Error;
 
-pub use users::{ByUser, Member};
+pub use users::{ByUser, ConnectionKey};
 
 /// Limits of a client at one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub const CLIENTS_MAX: usize = 1 << 16;
 /// Service that a share of 1 may use in a round, in bytes: a few large requests, or a batch of small ones.
 pub const QUANTUM: i64 = 64 << 10;
 /// Charge of a request besides its bytes, in bytes: about what could be moved while the request is handled.
-pub const REQUEST: i64 = 4 << 10;
+pub const REQUEST_CHARGE_BYTES: i64 = 4 << 10;
 /// Capacity of a token bucket, in seconds of its rate.
 const BURST: f64 = 0.01;
 
@@ -61,7 +61,7 @@ pub enum Error {
     Share(u32),
     /// A rate limit is 0, so that no request would ever be served.
     #[error("a limit of nothing a second: leave it out, or refuse the client")]
-    Nothing,
+    ZeroRate,
     /// The schedule holds [`CLIENTS_MAX`] clients already.
     #[error("{CLIENTS_MAX} clients are here already")]
     Full,
@@ -69,13 +69,13 @@ pub enum Error {
 
 /// Key of a client in a schedule, valid until the client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Client {
+pub struct ClientKey {
     slot: u32,
     /// Generation, which tells apart clients that used the same slot.
     turn: u32,
 }
 
-impl Client {
+impl ClientKey {
     /// Returns a number below [`CLIENTS_MAX`] that is unique among the schedule's clients, for use as a table
     /// index.
     pub fn index(self) -> usize {
@@ -111,7 +111,7 @@ impl Bucket {
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct Entry {
     turn: u32,
     is_taken: bool,
     /// True if the client is passed over, whatever its deficit.
@@ -128,7 +128,7 @@ struct Place {
 /// Clients of one resource, and the order in which they are served.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule {
-    places: Vec<Place>,
+    places: Vec<Entry>,
     free: Vec<u32>,
     /// Clients that have requests, as slots; the one at the front is served.
     circle: std::collections::VecDeque<u32>,
@@ -145,20 +145,20 @@ impl Schedule {
     /// Adds a client, which has no requests yet.
     ///
     /// # Errors
-    /// [`Error::Share`] if the share is out of range, [`Error::Nothing`] if a rate is 0, [`Error::Full`] if
+    /// [`Error::Share`] if the share is out of range, [`Error::ZeroRate`] if a rate is 0, [`Error::Full`] if
     /// there are [`CLIENTS_MAX`] clients.
-    pub fn join(&mut self, limits: Limits) -> Result<Client, Error> {
+    pub fn join(&mut self, limits: Limits) -> Result<ClientKey, Error> {
         if limits.share == 0 || limits.share > SHARE_MAX {
             return Err(Error::Share(limits.share));
         }
         let rates = [limits.bytes_per_second, limits.requests_per_second];
         if rates.contains(&Some(0)) {
-            return Err(Error::Nothing);
+            return Err(Error::ZeroRate);
         }
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.places.len() < CLIENTS_MAX => {
-                self.places.push(Place {
+                self.places.push(Entry {
                     turn: 0,
                     is_taken: false,
                     is_held: false,
@@ -177,15 +177,15 @@ impl Schedule {
         place.share = i64::from(limits.share);
         place.is_limited = rates != [None; 2];
         place.buckets = rates.map(|rate| rate.map(Bucket::new));
-        Ok(Client { slot, turn: place.turn })
+        Ok(ClientKey { slot, turn: place.turn })
     }
 
     /// Removes a client from the schedule and its circle. A client that has left already is ignored.
-    pub fn leave(&mut self, client: Client) {
+    pub fn leave(&mut self, client: ClientKey) {
         if self.place(client).is_none() {
             return;
         }
-        self.wants_nothing(client);
+        self.deactivate(client);
         let place = &mut self.places[client.slot as usize];
         place.is_taken = false;
         place.turn = place.turn.wrapping_add(1);
@@ -194,7 +194,7 @@ impl Schedule {
 
     /// Notes that a client has requests: it enters the circle, unless it is there.
     #[inline]
-    pub fn wants(&mut self, client: Client) {
+    pub fn activate(&mut self, client: ClientKey) {
         if let Some(place) = self.place(client).filter(|place| !place.wants) {
             place.wants = true;
             self.circle.push_back(client.slot);
@@ -203,7 +203,7 @@ impl Schedule {
 
     /// Notes that a client has no more requests: it leaves the circle.
     #[inline]
-    pub fn wants_nothing(&mut self, client: Client) {
+    pub fn deactivate(&mut self, client: ClientKey) {
         let Some(place) = self.place(client).filter(|place| place.wants) else { return };
         // A debt stays: otherwise a client that sends one large request at a time would never pay for it.
         (place.wants, place.deficit) = (false, place.deficit.min(0));
@@ -218,7 +218,7 @@ impl Schedule {
     /// Returns the client whose request is served next, or `None` if no client has requests or all of those
     /// wait for a rate limit or are held.
     #[inline]
-    pub fn next(&mut self, now: u64) -> Option<Client> {
+    pub fn next(&mut self, now: u64) -> Option<ClientKey> {
         // The loop ends: a quantum per round pays off even the greatest debt after a limited number of
         // rounds, and a round in which no client is ready returns.
         let mut waiting = 0;
@@ -234,7 +234,7 @@ impl Schedule {
                 place.deficit = (place.deficit + QUANTUM * place.share).min(QUANTUM * place.share);
             }
             if place.deficit > 0 {
-                return Some(Client { slot, turn: place.turn });
+                return Some(ClientKey { slot, turn: place.turn });
             }
             waiting = 0;
             self.pass_on();
@@ -244,11 +244,11 @@ impl Schedule {
 
     /// Charges a client for a request that moves this number of bytes.
     #[inline]
-    pub fn served(&mut self, client: Client, bytes: u64, now: u64) {
+    pub fn charge(&mut self, client: ClientKey, bytes: u64, now: u64) {
         let Some(place) = self.place(client) else { return };
         // The charge and the debt are capped, so that a client pays its debt off within a limited number of
         // rounds.
-        let cost = bytes.min((DEBT_MAX - REQUEST) as u64) as i64 + REQUEST;
+        let cost = bytes.min((DEBT_MAX - REQUEST_CHARGE_BYTES) as u64) as i64 + REQUEST_CHARGE_BYTES;
         place.deficit = (place.deficit - cost).max(-DEBT_MAX);
         if place.is_limited {
             place.drain(bytes, now);
@@ -265,12 +265,12 @@ impl Schedule {
     /// no such client that is not held.
     pub fn ready_at(&self) -> Option<u64> {
         let places = self.circle.iter().map(|slot| &self.places[*slot as usize]);
-        places.filter(|place| !place.is_held).map(Place::ready_at).min()
+        places.filter(|place| !place.is_held).map(Entry::ready_at).min()
     }
 
     /// Holds a client, which is then passed over, or stops holding it.
     #[inline]
-    pub fn hold(&mut self, client: Client, is_held: bool) {
+    pub fn hold(&mut self, client: ClientKey, is_held: bool) {
         if let Some(place) = self.place(client) {
             place.is_held = is_held;
         }
@@ -283,7 +283,7 @@ impl Schedule {
     }
 
     #[inline]
-    fn place(&mut self, client: Client) -> Option<&mut Place> {
+    fn place(&mut self, client: ClientKey) -> Option<&mut Entry> {
         self.places.get_mut(client.slot as usize).filter(|place| place.is_taken && place.turn == client.turn)
     }
 }
@@ -291,7 +291,7 @@ impl Schedule {
 /// Greatest debt of a client, in bytes: 1,024 rounds of a share of 1.
 const DEBT_MAX: i64 = QUANTUM << 10;
 
-impl Place {
+impl Entry {
     /// Fills the client's buckets. Returns true if each has tokens.
     #[inline(never)]
     fn fill(&mut self, now: u64) -> bool {
@@ -326,16 +326,16 @@ mod tests {
     /// moves a byte in a nanosecond.
     fn contend(clients: &[(Limits, u64)], until: u64) -> Vec<u64> {
         let mut schedule = Schedule::new();
-        let ids: Vec<Client> = clients.iter().map(|(limits, _)| schedule.join(*limits).unwrap()).collect();
-        ids.iter().for_each(|id| schedule.wants(*id));
+        let ids: Vec<ClientKey> = clients.iter().map(|(limits, _)| schedule.join(*limits).unwrap()).collect();
+        ids.iter().for_each(|id| schedule.activate(*id));
         let (mut now, mut bytes) = (0, vec![0; ids.len()]);
         while now < until {
             match schedule.next(now) {
                 Some(next) => {
                     let number = ids.iter().position(|id| *id == next).unwrap();
-                    schedule.served(next, clients[number].1, now);
+                    schedule.charge(next, clients[number].1, now);
                     bytes[number] += clients[number].1;
-                    now += clients[number].1 + REQUEST as u64;
+                    now += clients[number].1 + REQUEST_CHARGE_BYTES as u64;
                 }
                 None => now = schedule.ready_at().unwrap().max(now + 1),
             }
@@ -353,7 +353,8 @@ mod tests {
     #[test]
     fn sizes_do_not_buy_more_time() {
         let got = contend(&[(Limits::default(), 512), (Limits::default(), 1 << 20)], SECOND);
-        let time = |bytes: u64, size: u64| (bytes / size) as f64 * (size as f64 + REQUEST as f64);
+        let time =
+            |bytes: u64, size: u64| (bytes / size) as f64 * (size as f64 + REQUEST_CHARGE_BYTES as f64);
         let ratio = time(got[0], 512) / time(got[1], 1 << 20);
         assert!((0.97..1.03).contains(&ratio), "{ratio}: {got:?}");
     }
@@ -375,20 +376,20 @@ mod tests {
     fn who_was_silent_has_saved_nothing() {
         let mut schedule = Schedule::new();
         let [one, other] = [(); 2].map(|()| schedule.join(Limits::default()).unwrap());
-        schedule.wants(one);
+        schedule.activate(one);
         for now in 0..1000 {
             assert_eq!(schedule.next(now), Some(one));
-            schedule.served(one, 4096, now);
+            schedule.charge(one, 4096, now);
         }
-        schedule.wants(other);
+        schedule.activate(other);
         let mut turns = 0;
         for now in 1000..2000 {
             let next = schedule.next(now).unwrap();
             turns += i32::from(next == other) - i32::from(next == one);
-            schedule.served(next, 4096, now);
+            schedule.charge(next, 4096, now);
         }
         assert!(turns.abs() < 20, "{turns}");
-        schedule.wants_nothing(one);
+        schedule.deactivate(one);
         schedule.leave(other);
         assert_eq!((schedule.next(2000), schedule.ready_at()), (None, None));
     }
@@ -398,16 +399,16 @@ mod tests {
     fn who_asks_anew_each_time_has_no_more() {
         let mut schedule = Schedule::new();
         let [large, small] = [(); 2].map(|()| schedule.join(Limits::default()).unwrap());
-        schedule.wants(small);
+        schedule.activate(small);
         let mut charged = [0i64; 2];
         for now in 0..100_000 {
-            schedule.wants(large);
+            schedule.activate(large);
             let next = schedule.next(now).unwrap();
             let bytes = if next == large { 256 << 10 } else { 4096 };
-            schedule.served(next, bytes, now);
-            charged[usize::from(next == small)] += bytes as i64 + REQUEST;
+            schedule.charge(next, bytes, now);
+            charged[usize::from(next == small)] += bytes as i64 + REQUEST_CHARGE_BYTES;
             if next == large {
-                schedule.wants_nothing(large);
+                schedule.deactivate(large);
             }
         }
         let ratio = charged[0] as f64 / charged[1] as f64;
@@ -418,15 +419,15 @@ mod tests {
     fn a_client_that_left_is_nobody() {
         let mut schedule = Schedule::new();
         let gone = schedule.join(Limits::default()).unwrap();
-        schedule.wants(gone);
+        schedule.activate(gone);
         schedule.leave(gone);
         schedule.leave(gone);
         let there = schedule.join(Limits::default()).unwrap();
         assert_ne!(gone, there);
-        schedule.wants(gone);
+        schedule.activate(gone);
         assert_eq!(schedule.next(0), None);
-        schedule.served(gone, 1 << 30, 0);
-        schedule.wants(there);
+        schedule.charge(gone, 1 << 30, 0);
+        schedule.activate(there);
         assert_eq!(schedule.next(0), Some(there));
     }
 
@@ -436,7 +437,7 @@ mod tests {
         let mut refused = |limits| schedule.join(limits).unwrap_err();
         assert_eq!(refused(Limits { share: 0, ..Limits::default() }), Error::Share(0));
         assert_eq!(refused(Limits { share: 1001, ..Limits::default() }), Error::Share(1001));
-        assert_eq!(refused(Limits { requests_per_second: Some(0), ..Limits::default() }), Error::Nothing);
+        assert_eq!(refused(Limits { requests_per_second: Some(0), ..Limits::default() }), Error::ZeroRate);
     }
 
     proptest! {
@@ -445,30 +446,30 @@ mod tests {
         #[test]
         fn nobody_starves(steps in proptest::collection::vec((0u8..6, 0usize..6, 0u64..1 << 22), 1..400)) {
             let mut schedule = Schedule::new();
-            let mut clients: Vec<Option<Client>> = vec![None; 6];
+            let mut clients: Vec<Option<ClientKey>> = vec![None; 6];
             for (what, who, bytes) in steps {
                 match (what, clients[who]) {
                     (0, None) => clients[who] = Some(schedule.join(Limits::default()).unwrap()),
                     (1, Some(client)) => { schedule.leave(client); clients[who] = None; }
-                    (2, Some(client)) => schedule.wants_nothing(client),
-                    (3, Some(client)) => schedule.wants(client),
+                    (2, Some(client)) => schedule.deactivate(client),
+                    (3, Some(client)) => schedule.activate(client),
                     (_, Some(client)) => {
-                        schedule.wants(client);
+                        schedule.activate(client);
                         let next = schedule.next(0).unwrap();
-                        schedule.served(next, bytes, 0);
+                        schedule.charge(next, bytes, 0);
                     }
                     _ => {}
                 }
             }
-            let wanting: Vec<Client> = clients.into_iter().flatten().collect();
-            wanting.iter().for_each(|client| schedule.wants(*client));
+            let wanting: Vec<ClientKey> = clients.into_iter().flatten().collect();
+            wanting.iter().for_each(|client| schedule.activate(*client));
             let mut seen = std::collections::HashSet::new();
             // The greatest debt in this test is 4 MiB, 64 quanta; in each round the others have about 8
             // requests each.
             for now in 0..64 * 8 * 6 * 2 {
                 if let Some(next) = schedule.next(now) {
                     seen.insert(next);
-                    schedule.served(next, 4096, now);
+                    schedule.charge(next, 4096, now);
                 }
             }
             prop_assert_eq!(seen.len(), wanting.len());

@@ -1,8 +1,8 @@
 //! A running server: starts the threads of the core and of control, and stops them.
 
-use crate::control::{Control, DeviceFacts, Event, House, Post, Registry, status};
-use crate::core::order::{DeviceBox, Order, Orders};
-use crate::core::{Core, Patience};
+use crate::control::{ControlThread, DeviceFacts, Event, EventSender, Registry, SharedState, status};
+use crate::core::order::{BoxedDevice, CoreHandle, CoreOrder};
+use crate::core::{Core, Timeouts};
 use crate::error::Error;
 use crate::helpers::Helpers;
 use crate::identity::{Identities, check_before_made, volume_block};
@@ -10,7 +10,7 @@ use crate::limits::LimitsFile;
 use bywash_device::{Device, Spec};
 use bywash_link::{Listener, SocketFile};
 use bywash_protocol::report::{Export, Status};
-use bywash_volume::{Bytes, Contents, Store};
+use bywash_volume::{Bytes, NewBlocks, Store};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -37,7 +37,7 @@ pub struct Options {
     /// Processor that the core thread is bound to; `None` for any.
     pub cpu: Option<usize>,
     /// Times that the core polls and waits.
-    pub patience: Patience,
+    pub patience: Timeouts,
 }
 
 impl Options {
@@ -50,25 +50,25 @@ impl Options {
             policy: None,
             limits: LimitsFile::default(),
             cpu: None,
-            patience: Patience::default(),
+            patience: Timeouts::default(),
         }
     }
 }
 
 /// A device that the caller has opened, for [`Server::with_devices`].
-pub struct Opened {
+pub struct OpenDevice {
     /// Name of the device, by which volumes refer to it.
     pub name: String,
     /// The open device.
     pub device: Box<dyn Device>,
     /// State of blocks that the store has not known before: cleared or unknown.
-    pub contents: Contents,
+    pub contents: NewBlocks,
 }
 
 /// A running server. It stops when it is stopped or dropped.
 pub struct Server {
-    house: Arc<House>,
-    control: Option<(Post, JoinHandle<()>)>,
+    house: Arc<SharedState>,
+    control: Option<(EventSender, JoinHandle<()>)>,
     core: Option<JoinHandle<()>>,
     /// Name of the socket in the file system, removed when this is dropped.
     name: Option<SocketFile>,
@@ -87,13 +87,13 @@ impl Server {
     ///
     /// # Errors
     /// Same as [`Server::start`].
-    pub fn with_devices(options: Options, more: Vec<Opened>) -> Result<Server, Error> {
+    pub fn with_devices(options: Options, more: Vec<OpenDevice>) -> Result<Server, Error> {
         if let Some(cpu) = options.cpu {
             check_processor(cpu)?;
         }
         let Ready { store, devices, listener, name } = Ready::new(&options, more)?;
         let (orders, waiting, bell) =
-            Orders::new().map_err(io::Error::from).map_err(Error::io("make a bell"))?;
+            CoreHandle::new().map_err(io::Error::from).map_err(Error::io("make a bell"))?;
         let (patience, cpu) = (options.patience, options.cpu);
         let helpers = Helpers::start().map_err(Error::io("make a thread"))?;
         let (for_core, own_orders) = (helpers.clone(), orders.clone());
@@ -107,8 +107,8 @@ impl Server {
             }
         });
         let core = core.map_err(Error::io("make a thread"))?;
-        let house = house(options.limits, store, devices, orders, helpers)?;
-        let control = Control::new(house.clone(), listener).map_err(Error::io("begin to listen"))?;
+        let house = shared_state(options.limits, store, devices, orders, helpers)?;
+        let control = ControlThread::new(house.clone(), listener).map_err(Error::io("begin to listen"))?;
         let post = control.post();
         let thread = thread::Builder::new().name("control".into()).spawn(move || control.run());
         let control = Some((post, thread.map_err(Error::io("make a thread"))?));
@@ -125,13 +125,13 @@ impl Server {
     }
 
     /// Returns a handle by which other threads can query the server's status.
-    pub fn watch(&self) -> Watch {
-        Watch(self.house.clone())
+    pub fn status_handle(&self) -> StatusHandle {
+        StatusHandle(self.house.clone())
     }
 
     /// Sets the function that reports the volumes which this process exports to virtual machines. Only the
     /// first call counts.
-    pub fn tell_of_exports(&self, tell: impl Fn() -> Vec<Export> + Send + Sync + 'static) {
+    pub fn set_export_reporter(&self, tell: impl Fn() -> Vec<Export> + Send + Sync + 'static) {
         let _ = self.house.exports.0.set(Box::new(tell));
     }
 
@@ -148,9 +148,9 @@ impl Server {
 
 /// Handle for querying a server's status from any thread.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<House>);
+pub struct StatusHandle(Arc<SharedState>);
 
-impl Watch {
+impl StatusHandle {
     /// Returns the server's current state and counters, or `None` when the server has stopped.
     pub fn status(&self) -> Option<Status> {
         status(&self.0).ok()
@@ -164,7 +164,7 @@ impl Drop for Server {
         // Tell both threads to stop before waiting for either. The administrator may wait for a drain that
         // never happens, and this wait ends only when the core ends. The send fails only if the core has
         // stopped already.
-        let _ = self.house.orders.send(Order::Stop);
+        let _ = self.house.orders.send(CoreOrder::Stop);
         if let Some((post, thread)) = self.control.take() {
             post.send(Event::Stop);
             // The join fails only if the thread panicked, and the panic was reported then.
@@ -176,7 +176,7 @@ impl Drop for Server {
     }
 }
 
-impl Opened {
+impl OpenDevice {
     /// Makes the device known to the store by its name. The caller who has opened the device vouches for its
     /// identity.
     fn attach(&self, store: &Store) -> Result<(), Error> {
@@ -190,13 +190,13 @@ impl Opened {
 /// Resources that a server acquires before it starts its first thread.
 pub(crate) struct Ready {
     pub(crate) store: Store,
-    pub(crate) devices: Vec<Opened>,
+    pub(crate) devices: Vec<OpenDevice>,
     pub(crate) listener: Listener,
     pub(crate) name: SocketFile,
 }
 
 impl Ready {
-    pub(crate) fn new(options: &Options, more: Vec<Opened>) -> Result<Ready, Error> {
+    pub(crate) fn new(options: &Options, more: Vec<OpenDevice>) -> Result<Ready, Error> {
         raise_descriptors();
         let store = match &options.policy {
             Some(path) => Store::open(path)?,
@@ -218,20 +218,20 @@ impl Ready {
 }
 
 /// Hands the devices to the core, and creates the state that the other threads share.
-pub(crate) fn house(
+pub(crate) fn shared_state(
     limits: LimitsFile,
     store: Store,
-    devices: Vec<Opened>,
-    orders: Orders,
+    devices: Vec<OpenDevice>,
+    orders: CoreHandle,
     helpers: Helpers,
-) -> Result<Arc<House>, Error> {
+) -> Result<Arc<SharedState>, Error> {
     let mut facts = HashMap::new();
-    for Opened { name, device, .. } in devices {
+    for OpenDevice { name, device, .. } in devices {
         let geometry = device.geometry();
         let chunk_bytes = device.chunks().map(bywash_device::Chunks::chunk_bytes);
         let added = orders.ask(|reply| {
-            let (name, device) = (name.clone(), DeviceBox(device));
-            Order::AddDevice { name, device, owner: None, reply }
+            let (name, device) = (name.clone(), BoxedDevice(device));
+            CoreOrder::AddDevice { name, device, owner: None, reply }
         });
         let number = added
             .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
@@ -239,7 +239,7 @@ pub(crate) fn house(
         let device = DeviceFacts { number, block, read_only, chunk_bytes };
         facts.insert(name, device);
     }
-    Ok(Arc::new(House {
+    Ok(Arc::new(SharedState {
         orders,
         store,
         devices: facts,
@@ -255,13 +255,13 @@ pub(crate) fn house(
 }
 
 /// Opens the devices of the options, and checks their identities against the store.
-fn open_all(options: &Options, store: &Store) -> Result<Vec<Opened>, Error> {
+fn open_all(options: &Options, store: &Store) -> Result<Vec<OpenDevice>, Error> {
     let mut identities = Identities::new(store, options.policy.is_none());
     let open = |spec: &Spec| {
         check_before_made(store, spec)?;
         let mut device = spec.open()?;
         identities.identify(spec, &mut *device)?;
-        Ok(Opened { name: spec.name.clone(), device, contents: Contents::Unknown })
+        Ok(OpenDevice { name: spec.name.clone(), device, contents: NewBlocks::Uncleared })
     };
     options.devices.iter().map(open).collect()
 }

@@ -7,12 +7,12 @@
 //! client that blocks a helper blocks the caller.
 
 use crate::bell::Bell;
-use crate::control::{Control, House, status};
+use crate::control::{ControlThread, SharedState, status};
 use crate::core::Core;
-use crate::core::order::{Order, Orders};
+use crate::core::order::{CoreHandle, CoreOrder};
 use crate::error::Error;
 use crate::helpers::Helpers;
-use crate::server::{Options, Ready, house};
+use crate::server::{Options, Ready, shared_state};
 use bywash_link::SocketFile;
 use bywash_protocol::report::Status;
 use std::cell::RefCell;
@@ -23,31 +23,32 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 /// A server that its caller steps.
-pub struct Stepped {
-    house: Arc<House>,
-    control: Control,
+pub struct SteppedServer {
+    house: Arc<SharedState>,
+    control: ControlThread,
     core: Rc<RefCell<Core>>,
     helpers: Helpers,
     /// Name of the socket in the file system, removed when this is dropped.
     name: Option<SocketFile>,
 }
 
-impl Stepped {
+impl SteppedServer {
     /// Opens the devices and listens.
     ///
     /// # Errors
     /// Same as [`crate::Server::start`].
-    pub fn start(options: Options) -> Result<Stepped, Error> {
+    pub fn start(options: Options) -> Result<SteppedServer, Error> {
         let Ready { store, devices, listener, name } = Ready::new(&options, Vec::new())?;
         let bell = |error| Error::io("make a bell")(io::Error::from(error));
-        let (orders, waiting, rung) = Orders::new().map_err(bell)?;
+        let (orders, waiting, rung) = CoreHandle::new().map_err(bell)?;
         let helpers = Helpers::without_threads();
         let core = Core::new(orders.clone(), waiting, rung.clone(), options.patience, helpers.clone());
         let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
         CORES.with_borrow_mut(|cores| cores.push((rung, Rc::downgrade(&core))));
-        let house = house(options.limits, store, devices, orders, helpers.clone())?;
-        let control = Control::stepped(house.clone(), listener).map_err(Error::io("begin to listen"))?;
-        Ok(Stepped { house, control, core, helpers, name: Some(name) })
+        let house = shared_state(options.limits, store, devices, orders, helpers.clone())?;
+        let control =
+            ControlThread::stepped(house.clone(), listener).map_err(Error::io("begin to listen"))?;
+        Ok(SteppedServer { house, control, core, helpers, name: Some(name) })
     }
 
     /// Carries out one round of each thread's work: control, administrator, helpers, core.
@@ -72,11 +73,11 @@ impl Stepped {
     }
 }
 
-impl Drop for Stepped {
+impl Drop for SteppedServer {
     fn drop(&mut self) {
         drop(self.name.take());
         // The step below carries the order out; no thread would.
-        let _ = self.house.orders.send(Order::Stop);
+        let _ = self.house.orders.send(CoreOrder::Stop);
         self.step();
         // The thread-local list may have been destroyed already when the thread ends.
         let _ = CORES.try_with(|cores| {
@@ -127,17 +128,17 @@ pub(crate) fn step_until_there<T>(
 mod tests {
     use super::*;
     use bywash_link::{Messages, connect};
-    use bywash_protocol::{Access, Answer, Ask, MESSAGE_BYTES_MAX, VERSION};
+    use bywash_protocol::{Access, ControlReply, ControlRequest, MESSAGE_BYTES_MAX, VERSION};
     use std::time::Duration;
 
     const STEPS: usize = 100;
 
-    fn ask(server: &mut Stepped, messages: &Messages, ask: &Ask) -> Answer {
+    fn ask(server: &mut SteppedServer, messages: &Messages, ask: &ControlRequest) -> ControlReply {
         messages.send(&ask.to_bytes().unwrap(), &[], Duration::ZERO).unwrap();
         for _ in 0..STEPS {
             server.step();
             if let Some(packet) = messages.try_receive().unwrap() {
-                return Answer::of_bytes(&packet.bytes).unwrap();
+                return ControlReply::from_bytes(&packet.bytes).unwrap();
             }
         }
         panic!("{ask:?}: no answer in {STEPS} steps");
@@ -149,19 +150,25 @@ mod tests {
         let socket = folder.path().join("socket");
         let mut options = Options::new(&socket);
         options.devices.push("fast=mem:4M,pages=4K".parse().unwrap());
-        let mut server = Stepped::start(options).unwrap();
+        let mut server = SteppedServer::start(options).unwrap();
         let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
-        let hello = Ask::Hello { version: VERSION, name: "one".into() };
-        assert!(matches!(ask(&mut server, &messages, &hello), Answer::Welcome { .. }));
+        let hello = ControlRequest::Hello { version: VERSION, name: "one".into() };
+        assert!(matches!(ask(&mut server, &messages, &hello), ControlReply::Welcome { .. }));
         let (volume, device) = ("a".to_owned(), "fast".into());
         let own = rustix::process::geteuid().as_raw();
-        let create =
-            Ask::Create { volume: volume.clone(), device, bytes: 2 << 20, owner: own, group: 0, mode: 0o600 };
-        assert_eq!(ask(&mut server, &messages, &create), Answer::Done {});
-        let open = Ask::Open { volume: volume.clone(), access: Access::ReadWrite };
-        assert!(matches!(ask(&mut server, &messages, &open), Answer::Granted(_)));
+        let create = ControlRequest::Create {
+            volume: volume.clone(),
+            device,
+            bytes: 2 << 20,
+            owner: own,
+            group: 0,
+            mode: 0o600,
+        };
+        assert_eq!(ask(&mut server, &messages, &create), ControlReply::Done {});
+        let open = ControlRequest::Open { volume: volume.clone(), access: Access::ReadWrite };
+        assert!(matches!(ask(&mut server, &messages, &open), ControlReply::Granted(_)));
         // Revocation waits for the core, which the server steps meanwhile.
-        assert_eq!(ask(&mut server, &messages, &Ask::Revoke { volume }), Answer::Done {});
+        assert_eq!(ask(&mut server, &messages, &ControlRequest::Revoke { volume }), ControlReply::Done {});
         assert_eq!(server.status().unwrap().clients.len(), 1);
         drop(messages);
         (0..STEPS).for_each(|_| server.step());

@@ -5,12 +5,12 @@
 //! flight as the rings have entries. Called by `frontend` for each turn, and by `messages` when the frontend
 //! changes something.
 
+use crate::inflight::Record;
 use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
 use crate::medium::{Geometry, Medium, Operation, Request};
 use crate::memory::{self, Map, Memory};
-use crate::record::Record;
-use crate::request::{Asked, Parts, What};
-use crate::ring::{Broken, Event, Head, Next, Ring};
+use crate::request::{Action, ParsedChain, Parts};
+use crate::ring::{Broken, ChainHead, EventCounter, Next, Ring};
 use crate::stats::Counters;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
@@ -24,7 +24,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Properties of a disk that are the same for every guest.
 #[derive(Debug)]
-pub(crate) struct Face {
+pub(crate) struct DiskProperties {
     pub(crate) name: [u8; NAME_BYTES],
     pub(crate) queues: u16,
     pub(crate) memory_bytes_max: u64,
@@ -35,36 +35,36 @@ pub(crate) struct Face {
 pub(crate) struct Disk<M> {
     pub(crate) medium: M,
     pub(crate) geometry: Geometry,
-    pub(crate) face: Face,
+    pub(crate) face: DiskProperties,
     /// Feature bits that the guest's driver has accepted.
     pub(crate) agreed: u64,
     pub(crate) memory: Option<Memory>,
     pub(crate) rings: Vec<Ring>,
     /// Event counters to ring, by the thread that has released this disk.
-    bells: Vec<Arc<Event>>,
+    pending_calls: Vec<Arc<EventCounter>>,
     /// Objects of the frontend that were replaced, and that requests in flight may still use.
-    replaced: Vec<Passed>,
+    replaced: Vec<FrontendObject>,
     /// Requests in flight. A request's token is its index here; there are no more than the rings have
     /// entries.
     requests: Slab<InFlight>,
     counters: Arc<Counters>,
     /// True if the next turn must follow at once.
-    again: bool,
+    more_to_do: bool,
     /// True if a chain waits until a request has completed.
-    held: bool,
+    chain_waits: bool,
 }
 
 /// An object that a frontend has passed and that is no longer needed. Unmapping it can take seconds.
 #[derive(Debug)]
-pub(crate) enum Passed {
+pub(crate) enum FrontendObject {
     Map(Arc<Map>),
     Record(#[expect(dead_code, reason = "kept until it is dropped")] Record),
     Ring(#[expect(dead_code, reason = "kept until it is dropped")] Ring),
 }
 
-impl Passed {
+impl FrontendObject {
     fn is_in_use(&self) -> bool {
-        matches!(self, Passed::Map(map) if Arc::strong_count(map) > 1)
+        matches!(self, FrontendObject::Map(map) if Arc::strong_count(map) > 1)
     }
 }
 
@@ -72,7 +72,7 @@ impl Passed {
 #[derive(Debug)]
 struct InFlight {
     ring: usize,
-    head: Head,
+    head: ChainHead,
     operation: Operation,
     length: u64,
     status: GuestAddress,
@@ -81,7 +81,7 @@ struct InFlight {
 }
 
 impl<M: Medium> Disk<M> {
-    pub(crate) fn new(medium: M, face: Face, counters: Arc<Counters>) -> Disk<M> {
+    pub(crate) fn new(medium: M, face: DiskProperties, counters: Arc<Counters>) -> Disk<M> {
         let geometry = medium.geometry();
         let rings = (0..face.queues).map(|_| Ring::new()).collect();
         Disk {
@@ -91,29 +91,29 @@ impl<M: Medium> Disk<M> {
             agreed: 0,
             memory: None,
             rings,
-            bells: Vec::new(),
+            pending_calls: Vec::new(),
             replaced: Vec::new(),
             requests: Slab::new(),
             counters,
-            again: false,
-            held: false,
+            more_to_do: false,
+            chain_waits: false,
         }
     }
 
     /// Reaps the medium, takes chains from the rings up to a limit, and notifies the guest. Returns true if
     /// more is to be done at once. `parts` is scratch space for the chains.
     pub(crate) fn turn(&mut self, parts: &mut Parts) -> bool {
-        (self.again, self.held) = (false, false);
+        (self.more_to_do, self.chain_waits) = (false, false);
         self.reap();
         for ring in 0..self.rings.len() {
-            self.take(ring, parts);
+            self.process_ring(ring, parts);
         }
         // The medium may have completed fast requests by now.
-        if self.reap() > 0 && self.held {
-            self.again = true;
+        if self.reap() > 0 && self.chain_waits {
+            self.more_to_do = true;
         }
-        self.tell();
-        self.again
+        self.notify();
+        self.more_to_do
     }
 
     /// Waits until all chains have been returned that were taken from `ring`, or from any ring if `None`.
@@ -125,7 +125,7 @@ impl<M: Medium> Disk<M> {
                 None => self.medium.in_flight(),
             };
             if left == 0 {
-                self.tell();
+                self.notify();
                 return;
             }
             self.wait_for_medium();
@@ -134,32 +134,34 @@ impl<M: Medium> Disk<M> {
 
     /// Completes all requests and resets the disk to its state before the first guest. Returns every object
     /// that the guest's frontend has passed.
-    pub(crate) fn forget_guest(&mut self) -> Vec<Passed> {
+    pub(crate) fn forget_guest(&mut self) -> Vec<FrontendObject> {
         self.drain(None);
-        self.bells.clear();
+        self.pending_calls.clear();
         self.agreed = 0;
         let mut all = std::mem::take(&mut self.replaced);
-        all.extend(self.memory.take().map(|memory| Passed::Map(memory.map().clone())));
-        all.extend(self.rings.iter_mut().map(|ring| Passed::Ring(std::mem::replace(ring, Ring::new()))));
+        all.extend(self.memory.take().map(|memory| FrontendObject::Map(memory.map().clone())));
+        all.extend(
+            self.rings.iter_mut().map(|ring| FrontendObject::Ring(std::mem::replace(ring, Ring::new()))),
+        );
         all
     }
 
     /// Replaces the guest's memory, in which all rings lie.
     pub(crate) fn set_memory(&mut self, memory: Memory) {
         if let Some(before) = self.memory.replace(memory) {
-            self.replaced.push(Passed::Map(before.map().clone()));
+            self.replaced.push(FrontendObject::Map(before.map().clone()));
         }
     }
 
     /// Keeps a replaced record until it can be dropped by a thread that does not have the disk.
     pub(crate) fn keep(&mut self, record: Record) {
-        self.replaced.push(Passed::Record(record));
+        self.replaced.push(FrontendObject::Record(record));
     }
 
     /// Hands over the event counters to ring, and the replaced objects that are no longer in use. The caller
     /// rings and drops them after it has released this disk, since either can block.
-    pub(crate) fn hand_out(&mut self, bells: &mut Vec<Arc<Event>>) -> Vec<Passed> {
-        bells.append(&mut self.bells);
+    pub(crate) fn take_released(&mut self, bells: &mut Vec<Arc<EventCounter>>) -> Vec<FrontendObject> {
+        bells.append(&mut self.pending_calls);
         match self.replaced.is_empty() {
             true => Vec::new(),
             false => self.replaced.extract_if(.., |passed| !passed.is_in_use()).collect(),
@@ -168,7 +170,7 @@ impl<M: Medium> Disk<M> {
 
     /// Stops an invalid ring for good, and has its frontend notified.
     fn give_up(&mut self, index: usize) {
-        self.bells.extend(self.rings[index].give_up());
+        self.pending_calls.extend(self.rings[index].give_up());
     }
 
     fn wait_for_medium(&mut self) {
@@ -181,36 +183,36 @@ impl<M: Medium> Disk<M> {
         }
     }
 
-    fn take(&mut self, index: usize, parts: &mut Parts) {
+    fn process_ring(&mut self, index: usize, parts: &mut Parts) {
         if !self.rings[index].is_live() {
             return;
         }
         let Some(map) = self.memory.as_ref().map(|memory| memory.map().clone()) else { return };
-        if let Err(Broken) = self.take_turn(index, parts, &map) {
+        if let Err(Broken) = self.take_chains(index, parts, &map) {
             self.give_up(index);
         }
     }
 
-    fn take_turn(&mut self, index: usize, parts: &mut Parts, map: &Arc<Map>) -> Result<(), Broken> {
+    fn take_chains(&mut self, index: usize, parts: &mut Parts, map: &Arc<Map>) -> Result<(), Broken> {
         self.rings[index].keep_looking(map)?;
         for _ in 0..TURN_MAX {
             match self.rings[index].next(map)? {
-                Next::Nothing => return Ok(()),
-                Next::Busy => {
-                    self.held = true;
+                Next::Empty => return Ok(()),
+                Next::Full => {
+                    self.chain_waits = true;
                     return Ok(());
                 }
-                Next::Unclear => break,
+                Next::StillPolling => break,
                 Next::Chain(head) => {
                     let asked = parts.read(self.rings[index].chain(head, map), map, &self.geometry);
                     if !self.carry_out(index, head, asked, parts, map)? {
-                        self.held = true;
+                        self.chain_waits = true;
                         return Ok(());
                     }
                 }
             }
         }
-        self.again = true;
+        self.more_to_do = true;
         Ok(())
     }
 
@@ -219,27 +221,27 @@ impl<M: Medium> Disk<M> {
     fn carry_out(
         &mut self,
         index: usize,
-        head: Head,
-        asked: Asked,
+        head: ChainHead,
+        asked: ParsedChain,
         parts: &Parts,
         map: &Arc<Map>,
     ) -> Result<bool, Broken> {
-        let Asked { status: Some(status), what: Ok(what) } = asked else {
+        let ParsedChain { status: Some(status), what: Ok(what) } = asked else {
             let state = asked.what.err().unwrap_or(FAILED);
             return self.refuse(index, head, asked.status, state, map);
         };
         let (operation, offset, length) = match what {
-            What::Do { operation: Operation::Write, offset, length } if self.agreed & FLUSHES == 0 => {
+            Action::Do { operation: Operation::Write, offset, length } if self.agreed & FLUSHES == 0 => {
                 // A guest that has not negotiated flushes expects every completed write to be durable
                 // (5.2.6.2).
                 (Operation::WriteDurable, offset, length)
             }
             // The medium cannot write zeros durably. Such a guest can write them as data instead.
-            What::Do { operation: Operation::WriteZeroes, .. } if self.agreed & FLUSHES == 0 => {
+            Action::Do { operation: Operation::WriteZeroes, .. } if self.agreed & FLUSHES == 0 => {
                 return self.refuse(index, head, Some(status), UNSUPPORTED, map);
             }
-            What::Do { operation, offset, length } => (operation, offset, length),
-            What::Identify => return self.identify(index, head, status, parts, map),
+            Action::Do { operation, offset, length } => (operation, offset, length),
+            Action::Identify => return self.identify(index, head, status, parts, map),
         };
         let Some(memory) = &self.memory else { return Err(Broken) };
         let in_flight = InFlight { ring: index, head, operation, length, status, map: map.clone() };
@@ -248,7 +250,7 @@ impl<M: Medium> Disk<M> {
         let (pieces, memory) = (&parts.pieces[..], &memory.owner());
         if self.medium.submit(Request { token, operation, offset, length, pieces, memory }).is_ok() {
             Counters::add(&self.counters.requests, 1);
-            Counters::add(&self.counters.resumed, head.left.into());
+            Counters::add(&self.counters.resumed, head.inherited.into());
             Counters::raise(&self.counters.under_way_max, self.requests.len() as u64);
             return Ok(true);
         }
@@ -265,7 +267,7 @@ impl<M: Medium> Disk<M> {
     fn refuse(
         &mut self,
         index: usize,
-        head: Head,
+        head: ChainHead,
         status: Option<GuestAddress>,
         state: u8,
         map: &Map,
@@ -279,7 +281,7 @@ impl<M: Medium> Disk<M> {
     fn identify(
         &mut self,
         index: usize,
-        head: Head,
+        head: ChainHead,
         status: GuestAddress,
         parts: &Parts,
         map: &Map,
@@ -294,7 +296,7 @@ impl<M: Medium> Disk<M> {
 
     /// Reaps the medium and returns the chains of the completed requests. Returns their number.
     fn reap(&mut self) -> usize {
-        let Disk { medium, requests, rings, memory, counters, bells, .. } = self;
+        let Disk { medium, requests, rings, memory, counters, pending_calls: bells, .. } = self;
         let mut count = 0;
         medium.reap(&mut |done| {
             // A medium that reports an unknown token is faulty, and the report is ignored.
@@ -326,16 +328,16 @@ impl<M: Medium> Disk<M> {
         count
     }
 
-    fn tell(&mut self) {
+    fn notify(&mut self) {
         let Some(memory) = &self.memory else { return };
-        for ring in self.rings.iter_mut().filter(|ring| ring.news) {
-            match ring.tell(memory.map()) {
+        for ring in self.rings.iter_mut().filter(|ring| ring.has_unsent_returns) {
+            match ring.notification(memory.map()) {
                 Ok(Some(call)) => {
                     Counters::add(&self.counters.notifications, 1);
-                    self.bells.push(call);
+                    self.pending_calls.push(call);
                 }
                 Ok(None) => {}
-                Err(Broken) => self.bells.extend(ring.give_up()),
+                Err(Broken) => self.pending_calls.extend(ring.give_up()),
             }
         }
     }

@@ -13,7 +13,7 @@
 //! Invariant: the export's thread sleeps only in poll(2), and touches no object that a frontend has passed.
 //! After a frontend was disconnected, none of its requests is in flight. Called by programs that serve disks.
 
-use crate::disk::{Disk, Face};
+use crate::disk::{Disk, DiskProperties};
 use crate::error::Error;
 use crate::frontend::{Frontend, Outcome, drop_aside};
 use crate::layout::{self, NAME_BYTES};
@@ -40,11 +40,11 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Greatest time that a frontend's thread may block on an object that the frontend has passed, or on the rest
 /// of a message, while another frontend waits.
-const PATIENCE: Duration = Duration::from_secs(3);
+const BLOCKED_TIMEOUT: Duration = Duration::from_secs(3);
 /// The same time when the export ends.
-const PATIENCE_AT_END: Duration = Duration::from_secs(1);
+const BLOCKED_TIMEOUT_AT_END: Duration = Duration::from_secs(1);
 /// Greatest time that a frontend may send nothing while another one waits.
-const GREETING: Duration = Duration::from_secs(10);
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Options of an export.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl Options {
         self
     }
 
-    fn check(self) -> Result<Face, Error> {
+    fn check(self) -> Result<DiskProperties, Error> {
         let Options { queues, name, memory_bytes_max } = self;
         if queues == 0 || queues > QUEUES_MAX {
             let allowed = format!("1 to {QUEUES_MAX}");
@@ -97,7 +97,7 @@ impl Options {
         }
         let mut bytes = [0; NAME_BYTES];
         bytes[..name.len()].copy_from_slice(name.as_bytes());
-        Ok(Face { name: bytes, queues, memory_bytes_max })
+        Ok(DiskProperties { name: bytes, queues, memory_bytes_max })
     }
 }
 
@@ -107,9 +107,9 @@ pub enum Event {
     /// A frontend has connected.
     Connected,
     /// The frontend has closed the connection.
-    Gone,
+    Disconnected,
     /// The frontend was disconnected, or could not be accepted.
-    Failed(Error),
+    CutOff(Error),
 }
 
 /// A disk that is being served, until this value is dropped.
@@ -183,16 +183,16 @@ impl Export {
     }
 
     /// Returns a handle that reads the counters from other threads, and even after the export has ended.
-    pub fn watch(&self) -> Watch {
-        Watch(self.shared.clone())
+    pub fn watch(&self) -> StatsHandle {
+        StatsHandle(self.shared.clone())
     }
 }
 
 /// Handle that reads a disk's counters.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<Shared>);
+pub struct StatsHandle(Arc<Shared>);
 
-impl Watch {
+impl StatsHandle {
     /// Returns the disk's counters.
     pub fn stats(&self) -> Stats {
         self.0.stats()
@@ -229,7 +229,7 @@ fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Even
     loop {
         if shared.threads.load(Ordering::Relaxed) >= STUCK_MAX {
             if !std::mem::replace(&mut is_told, true) {
-                report(Event::Failed(Error::Stuck { threads: STUCK_MAX }));
+                report(Event::CutOff(Error::Stuck { threads: STUCK_MAX }));
             }
             if is_time_to_stop(shared, &PAUSE) {
                 return None;
@@ -253,7 +253,7 @@ fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Even
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => error,
         };
-        report(Event::Failed(Error::io("accept a frontend", failure)));
+        report(Event::CutOff(Error::io("accept a frontend", failure)));
         // Without a pause the same failure would repeat at once.
         if is_time_to_stop(shared, &PAUSE) {
             return None;
@@ -280,21 +280,21 @@ fn serve<M: Medium + 'static>(
     let Outcome { disk, end } = match Frontend::start(socket, disk, shared) {
         Ok(frontend) => {
             shared.counters.is_serving.store(1, Ordering::Relaxed);
-            let outcome = Turn::new(&frontend, listener, shared).wait();
+            let outcome = Supervision::new(&frontend, listener, shared).wait();
             shared.counters.is_serving.store(0, Ordering::Relaxed);
             outcome?
         }
         Err(outcome) => outcome,
     };
     report(match end {
-        Ok(()) => Event::Gone,
-        Err(error) => Event::Failed(error),
+        Ok(()) => Event::Disconnected,
+        Err(error) => Event::CutOff(error),
     });
     Some(disk)
 }
 
 /// One frontend's time with the disk, as the export's thread sees it.
-struct Turn<'a, M> {
+struct Supervision<'a, M> {
     frontend: &'a Arc<Frontend<M>>,
     listener: &'a UnixListener,
     shared: &'a Arc<Shared>,
@@ -306,14 +306,14 @@ struct Turn<'a, M> {
     cut_off: Option<Error>,
 }
 
-impl<'a, M: Medium + 'static> Turn<'a, M> {
+impl<'a, M: Medium + 'static> Supervision<'a, M> {
     fn new(
         frontend: &'a Arc<Frontend<M>>,
         listener: &'a UnixListener,
         shared: &'a Arc<Shared>,
-    ) -> Turn<'a, M> {
+    ) -> Supervision<'a, M> {
         let began = Instant::now();
-        Turn { frontend, listener, shared, began, moment: (0, began), stopping: false, cut_off: None }
+        Supervision { frontend, listener, shared, began, moment: (0, began), stopping: false, cut_off: None }
     }
 
     /// Waits until the disk is back, and returns it with the frontend's result; `None` if its thread has
@@ -333,7 +333,7 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
             let was_wanted = std::mem::replace(&mut is_wanted, waiting || self.stopping);
             if !was_wanted {
                 self.moment.1 = Instant::now();
-            } else if let Some(mut disk) = self.press() {
+            } else if let Some(mut disk) = self.disconnect_if_late() {
                 Counters::add(&self.shared.counters.stuck, 1);
                 drop_aside(disk.forget_guest(), self.shared);
                 let threads = self.shared.threads.load(Ordering::Relaxed);
@@ -363,14 +363,14 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
 
     /// Disconnects the frontend if it has taken too long while others wait. Returns the disk if even that
     /// does not end its thread.
-    fn press(&mut self) -> Option<Box<Disk<M>>> {
+    fn disconnect_if_late(&mut self) -> Option<Box<Disk<M>>> {
         let (moment, now) = (self.frontend.moment(), Instant::now());
         if moment != self.moment.0 {
             self.moment = (moment, now);
         }
-        let patience = if self.stopping { PATIENCE_AT_END } else { PATIENCE };
+        let patience = if self.stopping { BLOCKED_TIMEOUT_AT_END } else { BLOCKED_TIMEOUT };
         let is_held_up = moment % 2 == 1 && now.duration_since(self.moment.1) > patience;
-        let is_silent = !self.frontend.has_spoken() && now.duration_since(self.began) > GREETING;
+        let is_silent = !self.frontend.has_spoken() && now.duration_since(self.began) > FIRST_MESSAGE_TIMEOUT;
         if !is_held_up && !is_silent {
             return None;
         }
@@ -380,7 +380,7 @@ impl<'a, M: Medium + 'static> Turn<'a, M> {
                 Some(Error::Frontend(format!("{what} did not come in time, and another frontend waits")));
             self.frontend.shut_down();
             // The thread gets this much time to notice that it was disconnected.
-            self.moment.1 = now - patience.saturating_sub(PATIENCE_AT_END);
+            self.moment.1 = now - patience.saturating_sub(BLOCKED_TIMEOUT_AT_END);
             return None;
         }
         is_held_up.then(|| self.frontend.take_back()).flatten()

@@ -16,7 +16,7 @@
 //! the disk can be taken out of the slot. The thread then finds the slot empty, and ends as soon as it can.
 //! Called by `export`.
 
-use crate::disk::{Disk, Passed};
+use crate::disk::{Disk, FrontendObject};
 use crate::error::Error;
 use crate::export::Shared;
 use crate::medium::Medium;
@@ -52,7 +52,7 @@ pub(crate) struct Frontend<M> {
     /// not received.
     socket: Mutex<Option<UnixStream>>,
     /// Count of times that the thread has taken or released the disk: odd while the thread does not have it.
-    moment: AtomicU64,
+    lock_count: AtomicU64,
     has_spoken: AtomicBool,
     /// The disk and the result of the conversation, for the export.
     outcome: Mutex<Option<Outcome<M>>>,
@@ -61,7 +61,7 @@ pub(crate) struct Frontend<M> {
 }
 
 /// The locked disk, held by the frontend's thread.
-pub(crate) struct Held<'a, M> {
+pub(crate) struct LockedDisk<'a, M> {
     slot: MutexGuard<'a, Option<Box<Disk<M>>>>,
     moment: &'a AtomicU64,
 }
@@ -92,12 +92,12 @@ impl<M: Medium + 'static> Frontend<M> {
             memory_bytes_max: disk.face.memory_bytes_max,
             slot: Mutex::new(Some(disk)),
             socket: Mutex::new(Some(clone)),
-            moment: AtomicU64::new(1),
+            lock_count: AtomicU64::new(1),
             has_spoken: AtomicBool::new(false),
             outcome: Mutex::default(),
             ended,
         });
-        let (theirs, counted, shared_with) = (frontend.clone(), Counted::new(shared), shared.clone());
+        let (theirs, counted, shared_with) = (frontend.clone(), ThreadCount::new(shared), shared.clone());
         let serve = move || {
             let _counted = counted;
             theirs.serve(socket, &shared_with);
@@ -138,10 +138,10 @@ impl<M: Medium + 'static> Frontend<M> {
         loop {
             let Some(mut disk) = self.disk() else { return Ok(()) };
             let again = disk.turn(&mut parts);
-            let released = disk.hand_out(&mut bells);
+            let released = disk.take_released(&mut bells);
             drop(disk);
             drop(released);
-            bells.drain(..).for_each(|bell| bell.ring());
+            bells.drain(..).for_each(|bell| bell.signal());
             let Some(mut disk) = self.disk() else { return Ok(()) };
             let (spoken, stop) = sleep(&mut disk, &heard, shared, again)?;
             drop(disk);
@@ -161,20 +161,20 @@ impl<M: Medium + 'static> Frontend<M> {
     }
 
     /// Locks the disk for this frontend's thread; `None` if the export has taken it back.
-    pub(crate) fn disk(&self) -> Option<Held<'_, M>> {
+    pub(crate) fn disk(&self) -> Option<LockedDisk<'_, M>> {
         let slot = lock(&self.slot);
-        slot.is_some().then(|| Held::new(slot, &self.moment))
+        slot.is_some().then(|| LockedDisk::new(slot, &self.lock_count))
     }
 
     /// Does the work that must not hold the disk: rings event counters, and drops objects that are no longer
     /// in use.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn flush_pending(&self) {
         let Some(mut disk) = self.disk() else { return };
         let mut bells = Vec::new();
-        let released = disk.hand_out(&mut bells);
+        let released = disk.take_released(&mut bells);
         drop(disk);
         drop(released);
-        bells.iter().for_each(|bell| bell.ring());
+        bells.iter().for_each(|bell| bell.signal());
     }
 
     // The export's thread calls the following methods, none of which waits.
@@ -182,7 +182,7 @@ impl<M: Medium + 'static> Frontend<M> {
     /// Returns the count of times that the thread has taken or released the disk: odd while the thread does
     /// not have it.
     pub(crate) fn moment(&self) -> u64 {
-        self.moment.load(Ordering::Relaxed)
+        self.lock_count.load(Ordering::Relaxed)
     }
 
     /// Returns true if the frontend has sent a whole message.
@@ -220,8 +220,8 @@ impl<M> AsFd for Frontend<M> {
 }
 
 /// Drops a frontend's objects in a thread of its own, since unmapping a guest's memory can take seconds.
-pub(crate) fn drop_aside(rest: Vec<Passed>, shared: &Arc<Shared>) {
-    let counted = Counted::new(shared);
+pub(crate) fn drop_aside(rest: Vec<FrontendObject>, shared: &Arc<Shared>) {
+    let counted = ThreadCount::new(shared);
     let end = move || drop((rest, counted));
     // If no thread can be made, they are dropped here. They are memory and event counters, whose drop takes
     // time but does not block.
@@ -229,16 +229,16 @@ pub(crate) fn drop_aside(rest: Vec<Passed>, shared: &Arc<Shared>) {
 }
 
 /// Counts a frontend's thread in `Shared::threads` as long as it lives.
-struct Counted(Arc<Shared>);
+struct ThreadCount(Arc<Shared>);
 
-impl Counted {
-    fn new(shared: &Arc<Shared>) -> Counted {
+impl ThreadCount {
+    fn new(shared: &Arc<Shared>) -> ThreadCount {
         shared.threads.fetch_add(1, Ordering::Relaxed);
-        Counted(shared.clone())
+        ThreadCount(shared.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for ThreadCount {
     fn drop(&mut self) {
         self.0.threads.fetch_sub(1, Ordering::Relaxed);
     }
@@ -254,21 +254,21 @@ impl Drop for RingsAtEnd<'_> {
     }
 }
 
-impl<'a, M> Held<'a, M> {
-    fn new(slot: MutexGuard<'a, Option<Box<Disk<M>>>>, moment: &'a AtomicU64) -> Held<'a, M> {
+impl<'a, M> LockedDisk<'a, M> {
+    fn new(slot: MutexGuard<'a, Option<Box<Disk<M>>>>, moment: &'a AtomicU64) -> LockedDisk<'a, M> {
         // Only one thread changes the count, so a load and a store suffice.
         moment.store(moment.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        Held { slot, moment }
+        LockedDisk { slot, moment }
     }
 }
 
-impl<M> Drop for Held<'_, M> {
+impl<M> Drop for LockedDisk<'_, M> {
     fn drop(&mut self) {
         self.moment.store(self.moment.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
-impl<M> Deref for Held<'_, M> {
+impl<M> Deref for LockedDisk<'_, M> {
     type Target = Disk<M>;
 
     fn deref(&self) -> &Disk<M> {
@@ -276,7 +276,7 @@ impl<M> Deref for Held<'_, M> {
     }
 }
 
-impl<M> DerefMut for Held<'_, M> {
+impl<M> DerefMut for LockedDisk<'_, M> {
     fn deref_mut(&mut self) -> &mut Disk<M> {
         self.slot.as_mut().expect("it was there when it was locked")
     }
@@ -304,6 +304,6 @@ fn sleep<M: Medium>(
     }
     let (spoken, stop) = (!waiting[0].revents().is_empty(), !waiting[1].revents().is_empty());
     let kicked = disk.rings.iter().filter(|ring| ring.kick().is_some()).zip(&waiting[2..]);
-    kicked.filter(|(_, kick)| !kick.revents().is_empty()).for_each(|(ring, _)| ring.hear());
+    kicked.filter(|(_, kick)| !kick.revents().is_empty()).for_each(|(ring, _)| ring.reset_kicks());
     Ok((spoken, stop))
 }

@@ -149,14 +149,14 @@ pub(crate) fn part(configuration: &[u8], offset: u32, bytes: u32) -> Option<Vec<
 
 /// Head of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct RequestHeader {
     pub(crate) kind: u32,
     pub(crate) sector: u64,
 }
 
-impl Head {
-    pub(crate) fn from_bytes(bytes: [u8; HEAD_BYTES]) -> Head {
-        Head { kind: word(&bytes, 0), sector: long(&bytes, 8) }
+impl RequestHeader {
+    pub(crate) fn from_bytes(bytes: [u8; HEAD_BYTES]) -> RequestHeader {
+        RequestHeader { kind: word(&bytes, 0), sector: long(&bytes, 8) }
     }
 }
 
@@ -211,7 +211,10 @@ mod tests {
     #[test]
     fn golden_head_and_range() {
         let bytes: [u8; 16] = std::array::from_fn(|index| index as u8);
-        assert_eq!(Head::from_bytes(bytes), Head { kind: 0x0302_0100, sector: 0x0f0e_0d0c_0b0a_0908 });
+        assert_eq!(
+            RequestHeader::from_bytes(bytes),
+            RequestHeader { kind: 0x0302_0100, sector: 0x0f0e_0d0c_0b0a_0908 }
+        );
         let range = Range { sector: 0x0706_0504_0302_0100, sectors: 0x0b0a_0908, flags: 0x0f0e_0d0c };
         assert_eq!(Range::from_bytes(bytes), range);
     }

@@ -47,9 +47,9 @@
 //!
 //! # Contents
 //!
-//! - [`Export`], [`Options`], [`Event`], [`Watch`], [`Stats`]: serving a disk
-//! - [`Medium`], [`Geometry`], [`Request`], [`Operation`], [`Piece`], [`Owner`], [`Done`], [`Failure`],
-//!   [`Full`]: the storage of a disk
+//! - [`Export`], [`Options`], [`Event`], [`StatsHandle`], [`Stats`]: serving a disk
+//! - [`Medium`], [`Geometry`], [`Request`], [`Operation`], [`GuestSegment`], [`MappingOwner`],
+//!   [`Completion`], [`Failure`], [`Full`]: the storage of a disk
 //! - [`OnVolume`]: a volume of a device server as a medium
 //! - [`Error`]: every error of this crate
 
@@ -60,18 +60,20 @@ mod disk;
 mod error;
 mod export;
 mod frontend;
+mod inflight;
 mod layout;
 mod medium;
 mod memory;
 mod messages;
 mod on_volume;
-mod record;
 mod request;
 mod ring;
 mod stats;
 
 pub use error::Error;
-pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX, Watch};
-pub use medium::{Done, Failure, Full, Geometry, Medium, Operation, Owner, Piece, Request};
+pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX, StatsHandle};
+pub use medium::{
+    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Request,
+};
 pub use on_volume::OnVolume;
 pub use stats::Stats;

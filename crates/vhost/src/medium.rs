@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Owner of the mapping that a request's memory lies in.
-pub type Owner = Arc<dyn Any + Send + Sync>;
+pub type MappingOwner = Arc<dyn Any + Send + Sync>;
 
 /// Size and limits of a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +51,18 @@ pub enum Operation {
 
 /// A piece of the guest's memory.
 ///
-/// Invariant: the piece is mapped for reading and writing as long as the request's [`Owner`] lives. The guest
-/// can write to it at any time, so it must be accessed by raw pointers only.
+/// Invariant: the piece is mapped for reading and writing as long as the request's [`MappingOwner`] lives.
+/// The guest can write to it at any time, so it must be accessed by raw pointers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct GuestSegment {
     base: *mut u8,
     bytes: usize,
 }
 
-impl Piece {
+impl GuestSegment {
     /// Makes a piece. Only the code that translates guest addresses may call this.
-    pub(crate) fn new(base: *mut u8, bytes: usize) -> Piece {
-        Piece { base, bytes }
+    pub(crate) fn new(base: *mut u8, bytes: usize) -> GuestSegment {
+        GuestSegment { base, bytes }
     }
 
     /// Returns the address of the first byte.
@@ -87,9 +87,9 @@ pub struct Request<'a> {
     /// Length of the range, in bytes: the sum of the pieces, if the request has any.
     pub length: u64,
     /// Memory that the bytes are copied to or from.
-    pub pieces: &'a [Piece],
+    pub pieces: &'a [GuestSegment],
     /// Owner of the pieces' mapping, which the medium keeps until the request has completed.
-    pub memory: &'a Owner,
+    pub memory: &'a MappingOwner,
 }
 
 impl fmt::Debug for Request<'_> {
@@ -101,7 +101,7 @@ impl fmt::Debug for Request<'_> {
 
 /// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct Completion {
     /// The request's token.
     pub token: u64,
     /// Success, or failure.
@@ -133,7 +133,7 @@ pub trait Medium: Send {
     fn submit(&mut self, request: Request<'_>) -> Result<(), Full>;
 
     /// Calls `done` for each completed request, in any order.
-    fn reap(&mut self, done: &mut dyn FnMut(Done));
+    fn reap(&mut self, done: &mut dyn FnMut(Completion));
 
     /// Prepares to sleep. After `false` the [`Medium::descriptor`] becomes readable when a request completes.
     /// `true` means that a request has completed already, or that only reaping can find out.

@@ -5,7 +5,7 @@
 //! F_SEAL_SHRINK), as in `bywash_link`. Reserved huge pages are refused, since they can be removed from a
 //! file under a mapping and then be missing.
 
-use crate::medium::{Owner, Piece};
+use crate::medium::{GuestSegment, MappingOwner};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::fs::File;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ pub(crate) type Map = GuestMemoryMmap<()>;
 #[derive(Debug)]
 pub(crate) struct Memory {
     map: Arc<Map>,
-    places: Vec<Place>,
+    places: Vec<RegionAddresses>,
 }
 
 /// Position of a region in the frontend's and in the guest's addresses. A frontend gives the addresses of
 /// rings as its own.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct RegionAddresses {
     frontend: u64,
     guest: u64,
     bytes: u64,
@@ -60,7 +60,7 @@ impl Memory {
                 region.mmap_region(file).map_err(|error| format!("its memory cannot be mapped: {error}"))?;
             let region = GuestRegionMmap::new(mapping, GuestAddress(guest));
             mapped.push(region.ok_or("its memory goes past the last address")?);
-            places.push(Place { frontend, guest, bytes });
+            places.push(RegionAddresses { frontend, guest, bytes });
         }
         mapped.sort_by_key(|region| region.start_addr());
         let map = Map::from_regions(mapped).map_err(|error| format!("its memory makes no sense: {error}"))?;
@@ -72,7 +72,7 @@ impl Memory {
     }
 
     /// Returns the owner of the mapping.
-    pub(crate) fn owner(&self) -> Owner {
+    pub(crate) fn owner(&self) -> MappingOwner {
         self.map.clone()
     }
 
@@ -128,9 +128,10 @@ pub(crate) fn for_each_piece(
     at: GuestAddress,
     bytes: usize,
     access: Permissions,
-    mut each: impl FnMut(Piece) -> bool,
+    mut each: impl FnMut(GuestSegment) -> bool,
 ) -> bool {
-    let mut take = |slice: &VolatileSlice<'_>| each(Piece::new(slice.ptr_guard_mut().as_ptr(), slice.len()));
+    let mut take =
+        |slice: &VolatileSlice<'_>| each(GuestSegment::new(slice.ptr_guard_mut().as_ptr(), slice.len()));
     if let Ok(slice) = map.get_slice(at, bytes) {
         return take(&slice);
     }

@@ -6,12 +6,12 @@
 //! the crate `vhost`, which reads and checks the messages themselves.
 
 use crate::disk::Disk;
-use crate::frontend::{Frontend, Held};
+use crate::frontend::{Frontend, LockedDisk};
+use crate::inflight;
 use crate::layout::{self, EVENT_INDEX};
 use crate::medium::Medium;
 use crate::memory::Memory;
-use crate::record;
-use crate::ring::{ENTRIES_MAX, Event, Ring};
+use crate::ring::{ENTRIES_MAX, EventCounter, Ring};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -82,12 +82,12 @@ impl<M: Medium> Disk<M> {
 }
 
 impl<M: Medium + 'static> Frontend<M> {
-    fn held(&self) -> Result<Held<'_, M>> {
+    fn held(&self) -> Result<LockedDisk<'_, M>> {
         self.disk().ok_or_else(|| refused("the disk was taken back"))
     }
 
-    fn event(file: Option<File>) -> Result<Option<Event>> {
-        Event::from_file(file).map_err(refused)
+    fn event(file: Option<File>) -> Result<Option<EventCounter>> {
+        EventCounter::from_file(file).map_err(refused)
     }
 }
 
@@ -98,7 +98,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
 
     fn reset_owner(&self) -> Result<()> {
         self.held()?.stop_all();
-        self.settle();
+        self.flush_pending();
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
         disk.stop_all();
         disk.agreed = 0;
         drop(disk);
-        self.settle();
+        self.flush_pending();
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
         }
         disk.set_memory(memory);
         drop(disk);
-        self.settle();
+        self.flush_pending();
         Ok(None)
     }
 
@@ -183,7 +183,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
         let next = disk.ring(index)?.stop();
         drop(disk);
         // A frontend that has stopped a ring no longer waits for its notifications, so they are sent now.
-        self.settle();
+        self.flush_pending();
         Ok(VhostUserVringState::new(index, next.into()))
     }
 
@@ -200,7 +200,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
         // The guest may have missed chains that an earlier server of this ring returned before this
         // descriptor came.
         if let Some(call) = call {
-            call.ring();
+            call.signal();
         }
         Ok(())
     }
@@ -255,14 +255,14 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
 
     fn get_inflight_fd(&self, wanted: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
         let (rings, entries) = self.held()?.recorded(wanted)?;
-        let file = record::create(rings, entries).map_err(refused)?;
-        let bytes = record::bytes_needed(rings, entries);
+        let file = inflight::create(rings, entries).map_err(refused)?;
+        let bytes = inflight::bytes_needed(rings, entries);
         Ok((VhostUserInflight::new(bytes, 0, rings, entries), file))
     }
 
     fn set_inflight_fd(&self, given: &VhostUserInflight, file: File) -> Result<()> {
         let (rings, entries) = self.held()?.recorded(given)?;
-        let records = record::adopt(file, given.mmap_offset, rings, entries).map_err(refused)?;
+        let records = inflight::adopt(file, given.mmap_offset, rings, entries).map_err(refused)?;
         let mut disk = self.held()?;
         for (index, record) in records.into_iter().enumerate() {
             if let Some(before) = disk.rings[index].set_record(record).map_err(refused)? {
@@ -270,7 +270,7 @@ impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
             }
         }
         drop(disk);
-        self.settle();
+        self.flush_pending();
         Ok(())
     }
 

@@ -18,8 +18,13 @@
 )]
 
 use crate::error::Error;
-use crate::medium::{Done, Failure, Full, Geometry, Medium, Operation, Owner, Piece, Request};
-use bywash_client::{Access, Buffer, Completion, Error as Refused, NotSubmitted, Queue, Room, VolumeId};
+use crate::medium::{
+    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Request,
+};
+use bywash_client::{
+    Access, Buffer, Completion as VolumeCompletion, Error as Refused, Queue, RequestMemory, SubmitError,
+    VolumeId,
+};
 use slab::Slab;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
@@ -53,9 +58,9 @@ pub struct OnVolume {
 struct InFlight {
     token: u64,
     /// Destination of the bytes read over the channel; empty for other requests.
-    pieces: Vec<Piece>,
+    pieces: Vec<GuestSegment>,
     /// Owner of the pieces' mapping; `None` where the bytes were already copied.
-    _memory: Option<Owner>,
+    _memory: Option<MappingOwner>,
 }
 
 // SAFETY: the pieces are addresses, which `_memory` keeps mapped on whichever thread they are used; the other
@@ -95,7 +100,7 @@ impl OnVolume {
     }
 
     /// Submits a request to the queue with `number` as its user data.
-    fn hand_over(&mut self, request: &Request<'_>, is_mapped: bool, number: u64) -> Result<(), NotSubmitted> {
+    fn hand_over(&mut self, request: &Request<'_>, is_mapped: bool, number: u64) -> Result<(), SubmitError> {
         let Request { operation, offset, length, pieces, .. } = *request;
         let (queue, volume) = (&mut self.queue, self.volume);
         let places = pieces.iter().map(|piece| (piece.base(), piece.bytes()));
@@ -137,26 +142,26 @@ impl Medium for OnVolume {
         let number = self.requests.insert(InFlight { token: request.token, pieces, _memory });
         let Err(refused) = self.hand_over(&request, is_mapped, number as u64) else { return Ok(()) };
         self.requests.remove(number);
-        if matches!(refused.error, Refused::Full { .. } | Refused::UsedUp { .. }) {
+        if matches!(refused.error, Refused::Full { .. } | Refused::ArenaFull { .. }) {
             return Err(Full);
         }
         self.failed.push(request.token);
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
-        self.failed.drain(..).for_each(|token| done(Done { token, result: Err(Failure) }));
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
+        self.failed.drain(..).for_each(|token| done(Completion { token, result: Err(Failure) }));
         while self.queue.in_flight() > 0 {
             // If the server has died, each request that was in flight reports that when it is reaped.
             let Ok(Some(completion)) = self.queue.try_reap() else { return };
-            let Completion { user_data, outcome, room } = completion;
+            let VolumeCompletion { user_data, outcome, memory: room } = completion;
             let Some(InFlight { token, pieces, .. }) = self.requests.try_remove(user_data as usize) else {
                 continue;
             };
-            if let (Ok(()), Some(Room::Arena(buffer))) = (&outcome, &room) {
+            if let (Ok(()), Some(RequestMemory::Arena(buffer))) = (&outcome, &room) {
                 copy(buffer, &pieces, Towards::Guest);
             }
-            done(Done { token, result: outcome.map_err(|_| Failure) });
+            done(Completion { token, result: outcome.map_err(|_| Failure) });
         }
     }
 
@@ -181,7 +186,7 @@ enum Towards {
 }
 
 /// Copies bytes between a buffer and pieces, as many as both have.
-fn copy(buffer: &Buffer, pieces: &[Piece], towards: Towards) {
+fn copy(buffer: &Buffer, pieces: &[GuestSegment], towards: Towards) {
     let mut at = 0;
     for piece in pieces {
         let bytes = piece.bytes().min(buffer.len() - at);

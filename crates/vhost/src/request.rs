@@ -4,8 +4,8 @@
 //! that lies within the medium and whose pieces lie in the guest's memory, or a refusal. Each byte is read
 //! once. Called by `disk` for each chain.
 
-use crate::layout::{FAILED, Head, RANGE_BYTES, RANGES_MAX, Range, SECTOR, UNSUPPORTED};
-use crate::medium::{Geometry, Operation, Piece};
+use crate::layout::{FAILED, RANGE_BYTES, RANGES_MAX, Range, RequestHeader, SECTOR, UNSUPPORTED};
+use crate::medium::{Geometry, GuestSegment, Operation};
 use crate::memory::{self, Map};
 use virtio_bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
@@ -13,15 +13,15 @@ use vm_memory::{Bytes, GuestAddress, Permissions};
 
 /// Result of parsing a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ParsedChain {
     /// Address of the status byte; `None` if the chain has no room for it.
     pub(crate) status: Option<GuestAddress>,
     /// Operation to carry out, or the status with which the chain is refused.
-    pub(crate) what: Result<What, u8>,
+    pub(crate) what: Result<Action, u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum Action {
     /// A request of the medium, whose memory is in [`Parts::pieces`].
     Do { operation: Operation, offset: u64, length: u64 },
     /// Writes the disk's name to the chain.
@@ -33,7 +33,7 @@ pub(crate) enum What {
 pub(crate) struct Parts {
     readable: Vec<Part>,
     writable: Vec<Part>,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<GuestSegment>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,15 +49,15 @@ impl Parts {
         chain: impl Iterator<Item = Descriptor>,
         memory: &Map,
         geometry: &Geometry,
-    ) -> Asked {
+    ) -> ParsedChain {
         self.pieces.clear();
         if !self.sort(chain) {
-            return Asked { status: None, what: Err(FAILED) };
+            return ParsedChain { status: None, what: Err(FAILED) };
         }
         let Some(status) = self.take_status().filter(|at| memory::has_byte(memory, *at)) else {
-            return Asked { status: None, what: Err(FAILED) };
+            return ParsedChain { status: None, what: Err(FAILED) };
         };
-        Asked { status: Some(status), what: self.understand(memory, geometry) }
+        ParsedChain { status: Some(status), what: self.parse(memory, geometry) }
     }
 
     /// Sorts a chain's descriptors into readable and writable ones. Returns false if the chain is not
@@ -91,15 +91,15 @@ impl Parts {
         at
     }
 
-    fn understand(&mut self, memory: &Map, geometry: &Geometry) -> Result<What, u8> {
-        let head = Head::from_bytes(take(&mut self.readable, memory)?);
+    fn parse(&mut self, memory: &Map, geometry: &Geometry) -> Result<Action, u8> {
+        let head = RequestHeader::from_bytes(take(&mut self.readable, memory)?);
         match head.kind {
             blk::VIRTIO_BLK_T_IN => self.transfer(Operation::Read, head.sector, memory, geometry),
             blk::VIRTIO_BLK_T_OUT => self.transfer(Operation::Write, head.sector, memory, geometry),
-            blk::VIRTIO_BLK_T_FLUSH => Ok(What::Do { operation: Operation::Flush, offset: 0, length: 0 }),
+            blk::VIRTIO_BLK_T_FLUSH => Ok(Action::Do { operation: Operation::Flush, offset: 0, length: 0 }),
             blk::VIRTIO_BLK_T_DISCARD => self.range(Operation::Discard, memory, geometry),
             blk::VIRTIO_BLK_T_WRITE_ZEROES => self.range(Operation::WriteZeroes, memory, geometry),
-            blk::VIRTIO_BLK_T_GET_ID => Ok(What::Identify),
+            blk::VIRTIO_BLK_T_GET_ID => Ok(Action::Identify),
             _ => Err(UNSUPPORTED),
         }
     }
@@ -122,7 +122,7 @@ impl Parts {
         sector: u64,
         memory: &Map,
         geometry: &Geometry,
-    ) -> Result<What, u8> {
+    ) -> Result<Action, u8> {
         let (parts, access) = match operation {
             Operation::Read => (&self.writable, Permissions::Write),
             _ => (&self.readable, Permissions::Read),
@@ -142,10 +142,10 @@ impl Parts {
                 return Err(FAILED);
             }
         }
-        Ok(What::Do { operation, offset, length })
+        Ok(Action::Do { operation, offset, length })
     }
 
-    fn range(&mut self, operation: Operation, memory: &Map, geometry: &Geometry) -> Result<What, u8> {
+    fn range(&mut self, operation: Operation, memory: &Map, geometry: &Geometry) -> Result<Action, u8> {
         let bytes: u64 = self.readable.iter().map(|part| u64::from(part.bytes)).sum();
         if bytes != (RANGES_MAX * RANGE_BYTES) as u64 {
             return Err(FAILED);
@@ -164,7 +164,7 @@ impl Parts {
             return Err(FAILED);
         }
         let offset = within(operation, range.sector, length, geometry)?;
-        Ok(What::Do { operation, offset, length })
+        Ok(Action::Do { operation, offset, length })
     }
 }
 

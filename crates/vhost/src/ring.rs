@@ -8,8 +8,8 @@
 //! Called by `disk` and `messages`.
 
 use crate::chain::Chain;
+use crate::inflight::Record;
 use crate::memory::{Map, Memory};
-use crate::record::Record;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::collections::VecDeque;
@@ -25,10 +25,10 @@ pub(crate) const ENTRIES_MAX: u16 = 1024;
 
 /// First descriptor of a chain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
+pub(crate) struct ChainHead {
     pub(crate) number: u16,
     /// True if an earlier server has taken the chain from the ring and not returned it.
-    pub(crate) left: bool,
+    pub(crate) inherited: bool,
 }
 
 /// Greatest number of times that an empty ring is polled again because the guest has just added a chain.
@@ -38,9 +38,9 @@ const LOOKS_MAX: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Ring {
     queue: Queue,
-    kick: Option<Event>,
-    call: Option<Arc<Event>>,
-    error: Option<Arc<Event>>,
+    kick: Option<EventCounter>,
+    call: Option<Arc<EventCounter>>,
+    error: Option<Arc<EventCounter>>,
     /// True once the frontend has told the ring's addresses.
     placed: bool,
     pub(crate) enabled: bool,
@@ -49,11 +49,11 @@ pub(crate) struct Ring {
     /// Number of chains that were taken and not returned.
     pub(crate) in_flight: u16,
     /// True if a chain was returned since the guest was last notified.
-    pub(crate) news: bool,
+    pub(crate) has_unsent_returns: bool,
     /// Record of the chains in flight, for the next server of the ring.
     record: Option<Record>,
     /// Chains that an earlier server had in flight when this process took the ring over.
-    left: VecDeque<u16>,
+    inherited: VecDeque<u16>,
 }
 
 /// Error for invalid contents of a ring, which stops it.
@@ -63,13 +63,13 @@ pub(crate) struct Broken;
 /// Result of taking a chain from a ring.
 pub(crate) enum Next {
     /// The chain that begins with this descriptor, which may be invalid.
-    Chain(Head),
+    Chain(ChainHead),
     /// The number of chains in flight equals the ring's entries: another can be taken after one was returned.
-    Busy,
+    Full,
     /// The ring is empty, and the guest will notify when it adds a chain.
-    Nothing,
+    Empty,
     /// The ring was empty, but the guest keeps adding chains and may not know that it has to notify.
-    Unclear,
+    StillPolling,
 }
 
 impl Ring {
@@ -84,9 +84,9 @@ impl Ring {
             enabled: false,
             broken: false,
             in_flight: 0,
-            news: false,
+            has_unsent_returns: false,
             record: None,
-            left: VecDeque::new(),
+            inherited: VecDeque::new(),
         }
     }
 
@@ -151,7 +151,7 @@ impl Ring {
     }
 
     /// Starts the ring, if the frontend has told its addresses.
-    pub(crate) fn start(&mut self, kick: Option<Event>, map: &Map) -> Result<(), String> {
+    pub(crate) fn start(&mut self, kick: Option<EventCounter>, map: &Map) -> Result<(), String> {
         if !self.placed {
             return Err("a ring is started, and nothing said where it is".into());
         }
@@ -178,10 +178,10 @@ impl Ring {
             .used_idx(map, Ordering::Acquire)
             .map_err(|error| format!("a ring cannot be read: {error}"))?
             .0;
-        self.left = record.left(used).into();
+        self.inherited = record.inherited(used).into();
         // The earlier server took these chains as well, which the index that the frontend sends does not
         // include.
-        self.queue.set_next_avail(used.wrapping_add(self.left.len() as u16));
+        self.queue.set_next_avail(used.wrapping_add(self.inherited.len() as u16));
         self.queue.set_next_used(used);
         Ok(())
     }
@@ -194,11 +194,11 @@ impl Ring {
         Ok(self.record.replace(record))
     }
 
-    pub(crate) fn set_call(&mut self, call: Option<Arc<Event>>) {
+    pub(crate) fn set_call(&mut self, call: Option<Arc<EventCounter>>) {
         self.call = call;
     }
 
-    pub(crate) fn set_error(&mut self, error: Option<Event>) {
+    pub(crate) fn set_error(&mut self, error: Option<EventCounter>) {
         self.error = error.map(Arc::new);
     }
 
@@ -215,9 +215,9 @@ impl Ring {
     }
 
     /// Resets the counter of kicks.
-    pub(crate) fn hear(&self) {
+    pub(crate) fn reset_kicks(&self) {
         if let Some(kick) = &self.kick {
-            kick.hear();
+            kick.reset();
         }
     }
 
@@ -226,34 +226,34 @@ impl Ring {
     pub(crate) fn next(&mut self, map: &Map) -> Result<Next, Broken> {
         // A guest that adds the same chain again and again gets no more requests in flight than any other.
         if self.in_flight >= self.queue.size() {
-            return Ok(Next::Busy);
+            return Ok(Next::Full);
         }
-        if let Some(number) = self.left.pop_front() {
-            return Ok(self.taken(Head { number, left: true }));
+        if let Some(number) = self.inherited.pop_front() {
+            return Ok(self.taken(ChainHead { number, inherited: true }));
         }
         for _ in 0..LOOKS_MAX {
             if let Some(chain) = self.queue.iter(map).map_err(|_| Broken)?.next() {
                 let number = chain.head_index();
-                return Ok(self.taken(Head { number, left: false }));
+                return Ok(self.taken(ChainHead { number, inherited: false }));
             }
             // The guest may have added a chain between the last poll and enabling its notifications.
             if !self.queue.enable_notification(map).map_err(|_| Broken)? {
-                return Ok(Next::Nothing);
+                return Ok(Next::Empty);
             }
         }
-        Ok(Next::Unclear)
+        Ok(Next::StillPolling)
     }
 
-    fn taken(&mut self, head: Head) -> Next {
+    fn taken(&mut self, head: ChainHead) -> Next {
         self.in_flight += 1;
-        if let Some(record) = self.record.as_mut().filter(|_| !head.left) {
+        if let Some(record) = self.record.as_mut().filter(|_| !head.inherited) {
             record.take(head.number);
         }
         Next::Chain(head)
     }
 
     /// Returns an iterator over the descriptors of a chain.
-    pub(crate) fn chain<'a>(&self, head: Head, map: &'a Map) -> Chain<'a> {
+    pub(crate) fn chain<'a>(&self, head: ChainHead, map: &'a Map) -> Chain<'a> {
         Chain::new(map, self.queue.desc_table(), self.queue.size(), head.number)
     }
 
@@ -263,10 +263,10 @@ impl Ring {
     }
 
     /// Undoes the last [`Ring::next`], so that the same chain is taken again.
-    pub(crate) fn put_back(&mut self, head: Head) {
+    pub(crate) fn put_back(&mut self, head: ChainHead) {
         self.in_flight -= 1;
-        if head.left {
-            self.left.push_front(head.number);
+        if head.inherited {
+            self.inherited.push_front(head.number);
             return;
         }
         self.queue.go_to_previous_position();
@@ -276,9 +276,9 @@ impl Ring {
     }
 
     /// Returns a chain to the guest, with the number of bytes written to it.
-    pub(crate) fn give_back(&mut self, head: Head, bytes: u32, map: &Map) -> Result<(), Broken> {
+    pub(crate) fn give_back(&mut self, head: ChainHead, bytes: u32, map: &Map) -> Result<(), Broken> {
         self.in_flight -= 1;
-        self.news = true;
+        self.has_unsent_returns = true;
         let queue = &mut self.queue;
         let mut add =
             || queue.add_used(map, head.number, bytes).map(|()| queue.next_used()).map_err(|_| Broken);
@@ -290,14 +290,14 @@ impl Ring {
 
     /// Returns the event counter to ring for the chains returned since the last call, if the guest wants a
     /// notification.
-    pub(crate) fn tell(&mut self, map: &Map) -> Result<Option<Arc<Event>>, Broken> {
-        self.news = false;
+    pub(crate) fn notification(&mut self, map: &Map) -> Result<Option<Arc<EventCounter>>, Broken> {
+        self.has_unsent_returns = false;
         let wanted = self.queue.needs_notification(map).map_err(|_| Broken)?;
         Ok(self.call.clone().filter(|_| wanted))
     }
 
     /// Stops an invalid ring, and returns the event counter that tells the frontend.
-    pub(crate) fn give_up(&mut self) -> Option<Arc<Event>> {
+    pub(crate) fn give_up(&mut self) -> Option<Arc<EventCounter>> {
         self.broken = true;
         self.error.clone()
     }
@@ -305,11 +305,11 @@ impl Ring {
 
 /// An event counter (eventfd(2)) of the frontend.
 #[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
+pub(crate) struct EventCounter(OwnedFd);
 
-impl Event {
+impl EventCounter {
     /// Takes a descriptor as an event counter. Any other descriptor is refused and closed, which may block.
-    pub(crate) fn from_file(file: Option<File>) -> Result<Option<Event>, String> {
+    pub(crate) fn from_file(file: Option<File>) -> Result<Option<EventCounter>, String> {
         let Some(file) = file else { return Ok(None) };
         let refused = |error: Errno| format!("a descriptor for notifications cannot be used: {error}");
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -318,11 +318,11 @@ impl Event {
             return Err(format!("a descriptor for notifications is no eventfd, but {kind:?}"));
         }
         fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK)).map_err(refused)?;
-        Ok(Some(Event(file.into())))
+        Ok(Some(EventCounter(file.into())))
     }
 
     /// Resets the counter without blocking, whether or not the frontend has cleared O_NONBLOCK.
-    fn hear(&self) {
+    fn reset(&self) {
         let mut count = [0; 8];
         let place = &mut [IoSliceMut::new(&mut count)];
         // Nothing to read means that another process has read the counter; the ring is polled in any case.
@@ -331,13 +331,13 @@ impl Event {
 
     /// Adds one to the counter. This blocks if the counter is full and the frontend has cleared O_NONBLOCK,
     /// so the caller must hold no lock.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         // The write fails only if the counter is full, and then it is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
 
-impl AsFd for Event {
+impl AsFd for EventCounter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -16,7 +16,7 @@ fn serve(disk: &Disk, options: &str, queues: u16) -> Export {
     let listener = UnixListener::bind(disk.socket()).unwrap();
     let medium = OnDevice::open(&format!("disk=file:{}{options}", disk.image().display()));
     let report = |event| {
-        if let Event::Failed(error) = event {
+        if let Event::CutOff(error) = event {
             panic!("{error}");
         }
     };

@@ -1,6 +1,6 @@
 //! Errors of the store and of granting.
 
-use crate::extent::{Blocks, Bytes, Extent, Span};
+use crate::extent::{Blocks, ByteRange, Bytes, Extent};
 use crate::identity::DeviceId;
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum Error {
     Mode(u16),
     /// The range is empty, ends beyond 64 bits, or there is none.
     #[error("{length} from {start} on are no part of any device", length = .0.length, start = .0.start)]
-    Span(Span),
+    Span(ByteRange),
     /// The grant has too many extents.
     #[error("the grant has more than {most} extents; copy the volume to one in fewer pieces")]
     GrantExtents {
@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// The file exists, but is not a store.
     #[error("{path} is no store of volumes; name another file")]
-    Foreign {
+    NotAStore {
         /// Path of the file.
         path: PathBuf,
     },
@@ -140,7 +140,7 @@ pub enum Error {
     #[error(
         "volume '{volume}' is gone: its device '{device}' was memory, and ended with the server that had it; create it anew, or remove it"
     )]
-    Gone {
+    VolumeLost {
         /// Name of the volume.
         volume: String,
         /// Name of the device.
@@ -191,7 +191,7 @@ pub enum Error {
     },
     /// The store has the greatest number of devices or volumes.
     #[error("there are {most} {what} in the store, as many as there can be; remove one first")]
-    Many {
+    LimitReached {
         /// "devices" or "volumes".
         what: &'static str,
         /// Greatest number of them.

@@ -62,12 +62,12 @@ impl BlockSize {
     }
 
     /// Returns the number of whole blocks that fit into `bytes`, rounded down.
-    pub fn whole(self, bytes: Bytes) -> Blocks {
+    pub fn blocks_floor(self, bytes: Bytes) -> Blocks {
         Blocks(bytes.0 >> self.shift)
     }
 
     /// Returns the number of blocks that can hold `bytes`, rounded up.
-    pub fn holding(self, bytes: Bytes) -> Blocks {
+    pub fn blocks_ceil(self, bytes: Bytes) -> Blocks {
         Blocks(bytes.0.div_ceil(1 << self.shift))
     }
 
@@ -77,10 +77,10 @@ impl BlockSize {
     }
 
     /// Converts an extent to bytes; `None` if its end exceeds 64 bits.
-    pub fn span(self, extent: Extent) -> Option<Span> {
+    pub fn span(self, extent: Extent) -> Option<ByteRange> {
         let end = self.bytes(extent.end()?)?;
         let start = self.bytes(extent.start)?;
-        Some(Span { start, length: Bytes(end.0 - start.0) })
+        Some(ByteRange { start, length: Bytes(end.0 - start.0) })
     }
 }
 
@@ -107,17 +107,17 @@ impl Extent {
 
 /// Contiguous range of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span {
+pub struct ByteRange {
     /// Offset of the first byte.
     pub start: Bytes,
     /// Number of bytes.
     pub length: Bytes,
 }
 
-impl Span {
+impl ByteRange {
     /// Makes a range of `length` bytes from byte `start` on.
-    pub fn new(start: u64, length: u64) -> Span {
-        Span { start: Bytes(start), length: Bytes(length) }
+    pub fn new(start: u64, length: u64) -> ByteRange {
+        ByteRange { start: Bytes(start), length: Bytes(length) }
     }
 }
 
@@ -141,19 +141,19 @@ mod tests {
     #[test]
     fn nothing_overflows_at_the_ends_of_64_bits() {
         let block = BlockSize::new(Bytes(4096)).unwrap();
-        assert_eq!(block.whole(Bytes(u64::MAX)), Blocks((1 << 52) - 1));
-        assert_eq!(block.holding(Bytes(u64::MAX)), Blocks(1 << 52));
+        assert_eq!(block.blocks_floor(Bytes(u64::MAX)), Blocks((1 << 52) - 1));
+        assert_eq!(block.blocks_ceil(Bytes(u64::MAX)), Blocks(1 << 52));
         assert_eq!(block.bytes(Blocks((1 << 52) - 1)), Some(Bytes(u64::MAX - 4095)));
         assert_eq!(block.bytes(Blocks(1 << 52)), None);
         assert_eq!(block.span(Extent::new(1, u64::MAX)), None);
         assert_eq!(block.span(Extent::new(1, 1 << 52)), None);
-        assert_eq!(block.span(Extent::new(2, 3)), Some(Span::new(8192, 12288)));
+        assert_eq!(block.span(Extent::new(2, 3)), Some(ByteRange::new(8192, 12288)));
     }
 
     #[test]
     fn sizes_are_rounded_as_they_are_used() {
         let block = BlockSize::new(Bytes(512)).unwrap();
-        assert_eq!((block.whole(Bytes(1023)), block.holding(Bytes(1023))), (Blocks(1), Blocks(2)));
-        assert_eq!((block.whole(Bytes(1024)), block.holding(Bytes(1024))), (Blocks(2), Blocks(2)));
+        assert_eq!((block.blocks_floor(Bytes(1023)), block.blocks_ceil(Bytes(1023))), (Blocks(1), Blocks(2)));
+        assert_eq!((block.blocks_floor(Bytes(1024)), block.blocks_ceil(Bytes(1024))), (Blocks(2), Blocks(2)));
     }
 }

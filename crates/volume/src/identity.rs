@@ -60,13 +60,13 @@ impl fmt::Display for DeviceId {
 /// Error for a text that is not a valid UUID, or is the UUID of zeros.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no UUID: 32 hexadecimal digits in groups of 8, 4, 4, 4 and 12, with '-' between")]
-pub struct NotAnId(String);
+pub struct ParseDeviceIdError(String);
 
 impl FromStr for DeviceId {
-    type Err = NotAnId;
+    type Err = ParseDeviceIdError;
 
-    fn from_str(text: &str) -> Result<DeviceId, NotAnId> {
-        let wrong = || NotAnId(text.chars().take(64).collect());
+    fn from_str(text: &str) -> Result<DeviceId, ParseDeviceIdError> {
+        let wrong = || ParseDeviceIdError(text.chars().take(64).collect());
         let groups: Vec<&str> = text.split('-').collect();
         let is_formed = groups.len() == GROUPS.len()
             && groups.iter().zip(GROUPS).all(|(group, bytes)| group.len() == 2 * bytes);

@@ -8,43 +8,43 @@
 //!
 //! ```
 //! use bywash_volume::{
-//!     Access, BlockSize, Bytes, Contents, DeviceNumber, Grant, Mode, Ownership, Person, Refusal, Span, Store, Table,
+//!     Access, BlockSize, ByteRange, Bytes, DeviceNumber, Grant, GrantError, Mode, NewBlocks, Ownership, Store, Table, User,
 //! };
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("volumes");
 //! let store = Store::open(path)?;
-//! store.attach_device("fast", Bytes(1 << 30), BlockSize::new(Bytes(4096))?, Contents::Cleared)?;
+//! store.attach_device("fast", Bytes(1 << 30), BlockSize::new(Bytes(4096))?, NewBlocks::Cleared)?;
 //! let ownership = Ownership { owner: 1000, group: 100, mode: Mode::new(0o640)?, read_only: false };
 //! store.create("log", "fast", Bytes(1 << 20), ownership)?;
 //!
 //! // Somebody of its group opens it for reading.
 //! let (volume, extents) = store.get("log")?;
-//! let person = Person { uid: 1001, gid: 100, groups: &[] };
-//! let right = volume.ownership.decide(&person, Access::Read)?;
+//! let user = User { uid: 1001, gid: 100, groups: &[] };
+//! let right = volume.ownership.decide(&user, Access::Read)?;
 //! let mut table = Table::new(1024);
 //! let log = table.add(Grant::new(DeviceNumber(0), right, volume.spans(&extents))?)?;
 //!
 //! // A request.
 //! let mut pieces = table.check(log, Bytes(4096), Bytes(512), Access::Read)?;
-//! assert_eq!(pieces.next(), Some(Span::new(4096, 512)));
+//! assert_eq!(pieces.next(), Some(ByteRange::new(4096, 512)));
 //! assert!(matches!(
 //!     table.check(log, Bytes(4096), Bytes(512), Access::Write),
-//!     Err(Refusal::Right { .. })
+//!     Err(GrantError::Right { .. })
 //! ));
 //! table.revoke(log)?;
-//! assert!(matches!(table.check(log, Bytes(0), Bytes(1), Access::Read), Err(Refusal::Revoked { .. })));
+//! assert!(matches!(table.check(log, Bytes(0), Bytes(1), Access::Read), Err(GrantError::Revoked { .. })));
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! This crate reads or writes no device, talks to no client and starts no thread.
 //!
-//! - [`Store`], [`Volume`], [`Device`], [`Contents`]: volumes, and the free blocks of devices
+//! - [`Store`], [`Volume`], [`Device`], [`NewBlocks`]: volumes, and the free blocks of devices
 //! - [`DeviceId`], [`Label`]: the identity of a device, and the label on the device that holds it
-//! - [`Ownership`], [`Mode`], [`Person`], [`Access`], [`Denied`]: rights to volumes
-//! - [`Table`], [`Grant`], [`GrantNumber`], [`Pieces`], [`Refusal`]: a client's grants, and the check of its
-//!   requests
-//! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`Span`]: sizes, offsets and ranges
+//! - [`Ownership`], [`Mode`], [`User`], [`Access`], [`AccessDenied`]: rights to volumes
+//! - [`Table`], [`Grant`], [`GrantNumber`], [`DeviceRanges`], [`GrantError`]: a client's grants, and the
+//!   check of its requests
+//! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`ByteRange`]: sizes, offsets and ranges
 //! - [`Error`]: errors of the store and of granting
 
 #![forbid(unsafe_code)]
@@ -58,14 +58,15 @@ mod store;
 mod table;
 
 pub use error::Error;
-pub use extent::{BlockSize, Blocks, Bytes, Extent, Span};
-pub use identity::{DeviceId, NotAnId};
-pub use label::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_PLACES, Label, LabelError, RESERVED_BYTES};
-pub use right::{Access, Class, Denied, Mode, Ownership, Person};
+pub use extent::{BlockSize, Blocks, ByteRange, Bytes, Extent};
+pub use identity::{DeviceId, ParseDeviceIdError};
+pub use label::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_OFFSETS, Label, LabelError, RESERVED_BYTES};
+pub use right::{Access, AccessDenied, Mode, Ownership, User, UserClass};
 pub use store::{
-    Contents, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity, Move, NAME_BYTES_MAX, Store,
-    VOLUMES_MAX, Volume,
+    BlockMove, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity, NAME_BYTES_MAX, NewBlocks,
+    Store, VOLUMES_MAX, Volume,
 };
 pub use table::{
-    DeviceNumber, GRANT_EXTENTS_MAX, GRANTS_MAX, Grant, GrantNumber, PIECES_MAX, Pieces, Refusal, Table,
+    DeviceNumber, DeviceRanges, GRANT_EXTENTS_MAX, GRANTS_MAX, Grant, GrantError, GrantNumber, PIECES_MAX,
+    Table,
 };

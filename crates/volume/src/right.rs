@@ -62,7 +62,7 @@ impl Mode {
     }
 
     /// Returns true if the bits of a class allow the access.
-    fn allows(self, class: Class, wanted: Access) -> bool {
+    fn allows(self, class: UserClass, wanted: Access) -> bool {
         let bits = self.0 >> class.shift();
         let readable = bits & 4 != 0 || wanted == Access::Write;
         let writable = bits & 2 != 0 || wanted == Access::Read;
@@ -73,7 +73,7 @@ impl Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::with_capacity(9);
-        for class in [Class::Owner, Class::Group, Class::Others] {
+        for class in [UserClass::Owner, UserClass::Group, UserClass::Others] {
             let bits = self.0 >> class.shift();
             text.push(if bits & 4 != 0 { 'r' } else { '-' });
             text.push(if bits & 2 != 0 { 'w' } else { '-' });
@@ -85,7 +85,7 @@ impl fmt::Display for Mode {
 
 /// Class of users: the part of a mode whose bits count for a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum UserClass {
     /// The user who owns the volume.
     Owner,
     /// Members of the volume's group, except its owner.
@@ -94,29 +94,29 @@ pub enum Class {
     Others,
 }
 
-impl Class {
+impl UserClass {
     fn shift(self) -> u32 {
         match self {
-            Class::Owner => 6,
-            Class::Group => 3,
-            Class::Others => 0,
+            UserClass::Owner => 6,
+            UserClass::Group => 3,
+            UserClass::Others => 0,
         }
     }
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for UserClass {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
-            Class::Owner => "its owner",
-            Class::Group => "in its group",
-            Class::Others => "neither its owner nor in its group",
+            UserClass::Owner => "its owner",
+            UserClass::Group => "in its group",
+            UserClass::Others => "neither its owner nor in its group",
         })
     }
 }
 
-/// Credentials of a client, as told by the kernel and never by the client.
+/// User and groups of a client, as told by the kernel and never by the client.
 #[derive(Clone, Copy, Debug)]
-pub struct Person<'a> {
+pub struct User<'a> {
     /// User ID.
     pub uid: u32,
     /// Group ID.
@@ -140,7 +140,7 @@ pub struct Ownership {
 
 /// Reason why a user may not open a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Denied {
+pub enum AccessDenied {
     /// The volume is marked read-only, so nobody may write it.
     #[error("{wanted} is refused: the volume is marked read-only")]
     ReadOnly {
@@ -155,7 +155,7 @@ pub enum Denied {
         /// User who asked for it.
         uid: u32,
         /// Class whose bits counted.
-        class: Class,
+        class: UserClass,
         /// Mode of the volume.
         mode: Mode,
     },
@@ -165,26 +165,26 @@ impl Ownership {
     /// Decides if a user may access the volume, and returns `wanted` as the right of the grant.
     ///
     /// # Errors
-    /// [`Denied::ReadOnly`] if `wanted` includes writing and the volume is read-only; [`Denied::Mode`] if the
-    /// mode does not allow the access.
-    pub fn decide(&self, person: &Person<'_>, wanted: Access) -> Result<Access, Denied> {
+    /// [`AccessDenied::ReadOnly`] if `wanted` includes writing and the volume is read-only;
+    /// [`AccessDenied::Mode`] if the mode does not allow the access.
+    pub fn decide(&self, user: &User<'_>, wanted: Access) -> Result<Access, AccessDenied> {
         if self.read_only && wanted.covers(Access::Write) {
-            return Err(Denied::ReadOnly { wanted });
+            return Err(AccessDenied::ReadOnly { wanted });
         }
-        let class = self.class_of(person);
-        if person.uid == 0 || self.mode.allows(class, wanted) {
+        let class = self.class_of(user);
+        if user.uid == 0 || self.mode.allows(class, wanted) {
             return Ok(wanted);
         }
-        Err(Denied::Mode { wanted, uid: person.uid, class, mode: self.mode })
+        Err(AccessDenied::Mode { wanted, uid: user.uid, class, mode: self.mode })
     }
 
-    fn class_of(&self, person: &Person<'_>) -> Class {
-        if person.uid == self.owner {
-            Class::Owner
-        } else if person.gid == self.group || person.groups.contains(&self.group) {
-            Class::Group
+    fn class_of(&self, user: &User<'_>) -> UserClass {
+        if user.uid == self.owner {
+            UserClass::Owner
+        } else if user.gid == self.group || user.groups.contains(&self.group) {
+            UserClass::Group
         } else {
-            Class::Others
+            UserClass::Others
         }
     }
 }
@@ -198,8 +198,8 @@ mod tests {
         Ownership { owner: 1000, group: 50, mode: Mode::new(mode).unwrap(), read_only: false }
     }
 
-    fn person(uid: u32, gid: u32, groups: &[u32]) -> Person<'_> {
-        Person { uid, gid, groups }
+    fn user(uid: u32, gid: u32, groups: &[u32]) -> User<'_> {
+        User { uid, gid, groups }
     }
 
     /// Rows: mode, user, group, supplementary groups, and the rights that they have: `rw`, `r`, `w` or none.
@@ -225,7 +225,7 @@ mod tests {
             (0o000, 1001, 0, &[0], ""),
         ];
         for (mode, uid, gid, groups, allowed) in table {
-            let who = person(uid, gid, groups);
+            let who = user(uid, gid, groups);
             for (wanted, needs) in [(Read, "r"), (Write, "w"), (ReadWrite, "rw")] {
                 let decided = owned(mode).decide(&who, wanted);
                 assert_eq!(decided.is_ok(), allowed.contains(needs), "{mode:o} {who:?} {wanted}");
@@ -238,9 +238,12 @@ mod tests {
     fn what_is_read_only_is_written_by_nobody() {
         let volume = Ownership { read_only: true, ..owned(0o666) };
         for uid in [0, 1000, 1001] {
-            assert_eq!(volume.decide(&person(uid, 50, &[]), Read), Ok(Read));
+            assert_eq!(volume.decide(&user(uid, 50, &[]), Read), Ok(Read));
             for wanted in [Write, ReadWrite] {
-                assert_eq!(volume.decide(&person(uid, 50, &[]), wanted), Err(Denied::ReadOnly { wanted }));
+                assert_eq!(
+                    volume.decide(&user(uid, 50, &[]), wanted),
+                    Err(AccessDenied::ReadOnly { wanted })
+                );
             }
         }
     }
@@ -248,7 +251,7 @@ mod tests {
     #[test]
     fn refusals_say_whose_bits_counted() {
         let said =
-            |uid, gid, wanted| owned(0o440).decide(&person(uid, gid, &[]), wanted).unwrap_err().to_string();
+            |uid, gid, wanted| owned(0o440).decide(&user(uid, gid, &[]), wanted).unwrap_err().to_string();
         assert_eq!(
             said(1000, 50, Write),
             "writing is refused: user 1000 is its owner, and its mode is r--r-----"

@@ -4,7 +4,7 @@ use super::{BLOCK, CHUNK, Served};
 use bywash_channel::{Client, HugePages, Options, Submission, Wait};
 use bywash_link::{Messages, socket_pair};
 use bywash_protocol::layout::Opcode;
-use bywash_protocol::{Access, Answer, Ask};
+use bywash_protocol::{Access, ControlReply, ControlRequest};
 use std::ops::Range;
 use std::os::fd::AsFd;
 
@@ -51,7 +51,10 @@ impl Good {
         let options =
             Options::new().depth(8).arena_bytes(4 << 20).wait(Wait::Adaptive).huge_pages(HugePages::No);
         let making = std::thread::spawn(move || Client::over(here, &options).unwrap());
-        assert_eq!(served.ask(&messages, &Ask::Channel {}, &[there.as_fd()]).unwrap().0, Answer::Done {});
+        assert_eq!(
+            served.ask(&messages, &ControlRequest::SetUpChannel {}, &[there.as_fd()]).unwrap().0,
+            ControlReply::Done {}
+        );
         let channel = making.join().unwrap();
         let mut good = Good { messages, channel, own: Vec::new(), inputs: 0 };
         volumes.iter().for_each(|volume| good.create(served, volume));
@@ -69,14 +72,14 @@ impl Good {
     }
 
     /// Sends an administrator's request, which must succeed.
-    pub fn administer(&self, served: &mut Served, ask: Ask) {
-        assert_eq!(served.ask(&self.messages, &ask, &[]).unwrap().0, Answer::Done {}, "{ask:?}");
+    pub fn administer(&self, served: &mut Served, ask: ControlRequest) {
+        assert_eq!(served.ask(&self.messages, &ask, &[]).unwrap().0, ControlReply::Done {}, "{ask:?}");
     }
 
     fn create(&self, served: &mut Served, volume: &Volume) {
         let Volume { name, device, bytes, owner, mode } = *volume;
         let (volume, device) = (name.into(), device.into());
-        self.administer(served, Ask::Create { volume, device, bytes, owner, group: 0, mode });
+        self.administer(served, ControlRequest::Create { volume, device, bytes, owner, group: 0, mode });
     }
 
     /// Fills a volume with a random word, and returns the word.
@@ -90,8 +93,12 @@ impl Good {
     }
 
     fn open(&self, served: &mut Served, volume: &str, access: Access) -> u64 {
-        match served.ask(&self.messages, &Ask::Open { volume: volume.into(), access }, &[]).unwrap().0 {
-            Answer::Granted(granted) => granted.grant,
+        match served
+            .ask(&self.messages, &ControlRequest::Open { volume: volume.into(), access }, &[])
+            .unwrap()
+            .0
+        {
+            ControlReply::Granted(granted) => granted.grant,
             other => panic!("{volume}: {other:?}"),
         }
     }
@@ -164,7 +171,7 @@ impl Good {
 
     /// Removes a volume and creates it again, and checks that the new one has no contents of an old one.
     pub fn renew(&mut self, served: &mut Served, volume: &Volume) {
-        self.administer(served, Ask::Remove { volume: volume.name.into() });
+        self.administer(served, ControlRequest::Remove { volume: volume.name.into() });
         self.create(served, volume);
         let grant = self.open(served, volume.name, Access::Read);
         for at in [0, volume.bytes / 2, volume.bytes - LOOKED_AT] {
@@ -172,6 +179,6 @@ impl Good {
             self.request(served, Opcode::Read, [grant, at, LOOKED_AT], Some(&mut there));
             assert!(there == [0; LOOKED_AT as usize], "a new volume has what somebody wrote");
         }
-        self.administer(served, Ask::Close { grant });
+        self.administer(served, ControlRequest::Close { grant });
     }
 }

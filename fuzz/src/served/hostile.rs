@@ -6,7 +6,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use bywash_link::{Messages, socket_pair};
 use bywash_peers::{Words, offered, send};
 use bywash_protocol::layout::FUA;
-use bywash_protocol::{Access, Answer, Ask, Code, VERSION};
+use bywash_protocol::{Access, ControlReply, ControlRequest, RefusalKind, VERSION};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -194,7 +194,10 @@ impl Hostile {
         let room = Room::new();
         let said = hello(b"bywash c", 1, CLIENT, ARENA as u64, [DEPTH as u32; 2]);
         assert!(send(&here, &said, &room.files.each_ref().map(AsRawFd::as_raw_fd)));
-        assert_eq!(served.ask(&messages, &Ask::Channel {}, &[there.as_fd()]).unwrap().0, Answer::Done {});
+        assert_eq!(
+            served.ask(&messages, &ControlRequest::SetUpChannel {}, &[there.as_fd()]).unwrap().0,
+            ControlReply::Done {}
+        );
         Hostile {
             messages,
             socket: Some(here),
@@ -218,9 +221,9 @@ impl Hostile {
     fn ask(
         &mut self,
         served: &mut Served,
-        ask: &Ask,
+        ask: &ControlRequest,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Option<(Answer, Vec<OwnedFd>)> {
+    ) -> Option<(ControlReply, Vec<OwnedFd>)> {
         while self.owed > 0 && !self.is_over {
             self.owed -= 1;
             self.is_over = served.receive(&self.messages, ask).is_none();
@@ -272,11 +275,11 @@ impl Hostile {
     fn grant_asked(
         &mut self,
         served: &mut Served,
-        ask: &Ask,
+        ask: &ControlRequest,
         descriptors: &[BorrowedFd<'_>],
     ) -> Option<bool> {
         match self.ask(served, ask, descriptors)?.0 {
-            Answer::Granted(granted) => {
+            ControlReply::Granted(granted) => {
                 self.grants.push(granted.grant);
                 Some(true)
             }
@@ -287,13 +290,13 @@ impl Hostile {
     fn open(&mut self, served: &mut Served, which: u8, access: u8) {
         let mut access = [Access::Read, Access::Write, Access::ReadWrite][usize::from(access) % 3];
         let Some(known) = self.known.get(usize::from(which) % (self.known.len() + 1)).copied() else {
-            self.grant_asked(served, &Ask::Open { volume: "nothing".into(), access }, &[]);
+            self.grant_asked(served, &ControlRequest::Open { volume: "nothing".into(), access }, &[]);
             return;
         };
         if known.is_left_alone {
             access = Access::Read;
         }
-        let ask = Ask::Open { volume: known.name.into(), access };
+        let ask = ControlRequest::Open { volume: known.name.into(), access };
         let granted = self.grant_asked(served, &ask, &[]);
         if let (Some(granted), Some([read, write])) = (granted, known.may) {
             let allowed = (read || access == Access::Write) && (write || access == Access::Read);
@@ -305,8 +308,8 @@ impl Hostile {
     }
 
     fn map(&mut self, served: &mut Served, grant: u64, from: u32) {
-        let answer = self.ask(served, &Ask::Map { grant, from }, &[]);
-        if let Some((Answer::Chunks { chunk_bytes, .. }, files)) = answer {
+        let answer = self.ask(served, &ControlRequest::Map { grant, from }, &[]);
+        if let Some((ControlReply::Chunks { chunk_bytes, .. }, files)) = answer {
             assert_eq!(chunk_bytes, CHUNK);
             for file in files {
                 // A chunk that may only be read cannot be mapped for writing.
@@ -325,14 +328,14 @@ impl Hostile {
         }
         let volume: String = self.known.first().map_or("nothing", |known| known.name).into();
         let asks = [
-            Ask::Revoke { volume: volume.clone() },
-            Ask::Remove { volume: volume.clone() },
-            Ask::Rename { volume: volume.clone(), to: "mine".into() },
-            Ask::Resize { volume, bytes: 1 << 20 },
-            Ask::Status {},
+            ControlRequest::Revoke { volume: volume.clone() },
+            ControlRequest::Remove { volume: volume.clone() },
+            ControlRequest::Rename { volume: volume.clone(), to: "mine".into() },
+            ControlRequest::Resize { volume, bytes: 1 << 20 },
+            ControlRequest::Status {},
         ];
         match self.ask(served, &asks[usize::from(which) % asks.len()], &[]) {
-            Some((Answer::Refused(refused), _)) => assert_eq!(refused.code, Code::Denied),
+            Some((ControlReply::Refused(refused), _)) => assert_eq!(refused.code, RefusalKind::Denied),
             Some(other) => panic!("nobody but an administrator may hear {other:?}"),
             None => {}
         }
@@ -350,22 +353,26 @@ impl Hostile {
             Deed::OpenDescriptor(kind) => {
                 // SAFETY: the descriptor of a kind stays open as long as the process.
                 let file = unsafe { BorrowedFd::borrow_raw(kind.descriptor()) };
-                self.grant_asked(served, &Ask::OpenDescriptor {}, &[file]);
+                self.grant_asked(served, &ControlRequest::OpenDescriptor {}, &[file]);
             }
             Deed::OpenChunk(which) => {
                 let count = self.chunks.len().max(1);
                 let Some((chunk, _)) = self.chunks.get(usize::from(which) % count) else { return };
                 let chunk = chunk.try_clone().unwrap();
-                self.grant_asked(served, &Ask::OpenDescriptor {}, &[chunk.as_fd()]);
+                self.grant_asked(served, &ControlRequest::OpenDescriptor {}, &[chunk.as_fd()]);
             }
-            Deed::Close(grant) => drop(self.ask(served, &Ask::Close { grant: self.argument(grant) }, &[])),
+            Deed::Close(grant) => {
+                drop(self.ask(served, &ControlRequest::Close { grant: self.argument(grant) }, &[]))
+            }
             Deed::Map(grant, from) => self.map(served, self.argument(grant), from.of(2) as u32),
-            Deed::Volumes => drop(self.ask(served, &Ask::Volumes {}, &[])),
-            Deed::Again => drop(self.ask(served, &Ask::Hello { version: VERSION, name: "x".into() }, &[])),
+            Deed::Volumes => drop(self.ask(served, &ControlRequest::Volumes {}, &[])),
+            Deed::Again => {
+                drop(self.ask(served, &ControlRequest::Hello { version: VERSION, name: "x".into() }, &[]))
+            }
             Deed::With(kinds) => self.ask_with(served, &kinds),
             Deed::Say(packet) => self.say(packet),
             Deed::Unanswered(count) => {
-                let ask = Ask::Map { grant: self.grant(0), from: 0 }.to_bytes().unwrap();
+                let ask = ControlRequest::Map { grant: self.grant(0), from: 0 }.to_bytes().unwrap();
                 for _ in 0..count % 32 {
                     match self.messages.send(&ask, &[], Duration::ZERO) {
                         Ok(()) => self.owed += 1,
@@ -385,11 +392,15 @@ impl Hostile {
         let files = kinds.iter().take(3).map(|kind| unsafe { BorrowedFd::borrow_raw(kind.descriptor()) });
         let files: Vec<_> = files.collect();
         // The server refuses a second channel, since the client has one.
-        self.ask(served, if files.len() == 1 { &Ask::Channel {} } else { &Ask::Volumes {} }, &files);
+        self.ask(
+            served,
+            if files.len() == 1 { &ControlRequest::SetUpChannel {} } else { &ControlRequest::Volumes {} },
+            &files,
+        );
     }
 
     fn say(&mut self, packet: Packet) {
-        let is_ask = matches!(&packet, Packet::Bytes(bytes, _) if Ask::of_bytes(bytes).is_ok());
+        let is_ask = matches!(&packet, Packet::Bytes(bytes, _) if ControlRequest::from_bytes(bytes).is_ok());
         if (is_ask && self.is_administrator) || self.is_over {
             return;
         }

@@ -12,8 +12,8 @@ pub use good::{Good, Volume};
 pub use hostile::{Argument, Deed, Hostile, Known};
 
 use bywash_link::{Messages, connect};
-use bywash_protocol::{Answer, Ask, MESSAGE_BYTES_MAX, VERSION};
-use bywash_server::Stepped;
+use bywash_protocol::{ControlReply, ControlRequest, MESSAGE_BYTES_MAX, VERSION};
+use bywash_server::SteppedServer;
 use connector::Connector;
 use std::fmt::Debug;
 use std::fs;
@@ -35,7 +35,7 @@ const SOCKET: &str = "socket";
 
 /// Server with its socket.
 pub struct Served {
-    server: Stepped,
+    server: SteppedServer,
     connector: Connector,
     folder: tempfile::TempDir,
 }
@@ -52,7 +52,7 @@ impl Served {
         // The server polls a client only until there are no more requests; then the client has to ring the
         // doorbell.
         options.patience.poll = Some(Duration::ZERO);
-        Served { server: Stepped::start(options).unwrap(), connector, folder }
+        Served { server: SteppedServer::start(options).unwrap(), connector, folder }
     }
 
     /// Runs one round of the server's work.
@@ -76,9 +76,9 @@ impl Served {
     pub fn ask(
         &mut self,
         messages: &Messages,
-        ask: &Ask,
+        ask: &ControlRequest,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Option<(Answer, Vec<OwnedFd>)> {
+    ) -> Option<(ControlReply, Vec<OwnedFd>)> {
         let bytes = ask.to_bytes().unwrap();
         let is_sent = self.wait(ask, || match messages.send(&bytes, descriptors, Duration::ZERO) {
             Ok(()) => Some(true),
@@ -89,7 +89,7 @@ impl Served {
             return None;
         }
         let packet = self.receive(messages, ask)?;
-        Some((Answer::of_bytes(&packet.0).unwrap(), packet.1))
+        Some((ControlReply::from_bytes(&packet.0).unwrap(), packet.1))
     }
 
     /// Waits for an answer. `None` if the server has closed the connection.
@@ -105,8 +105,8 @@ impl Served {
     /// Makes the handshake on a connection.
     pub fn greet(&mut self, socket: OwnedFd) -> Messages {
         let messages = Messages::over(socket, MESSAGE_BYTES_MAX);
-        match self.ask(&messages, &Ask::Hello { version: VERSION, name: "fuzz".into() }, &[]) {
-            Some((Answer::Welcome { .. }, page)) if page.len() == 1 => messages,
+        match self.ask(&messages, &ControlRequest::Hello { version: VERSION, name: "fuzz".into() }, &[]) {
+            Some((ControlReply::Welcome { .. }, page)) if page.len() == 1 => messages,
             other => panic!("{other:?}"),
         }
     }

@@ -3,7 +3,7 @@
 use crate::container::{BRIEF_BYTES, contiguous};
 use crate::errors::{OrRaise, exception};
 use crate::serve::{bytes_of, room_of, writable};
-use bywash_client::{Buffer as Inner, Room};
+use bywash_client::{Buffer as Inner, RequestMemory};
 use bywash_container::Error;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -85,9 +85,9 @@ impl Buffer {
     }
 
     /// Puts back the memory that a completion returned; with `None`, or other memory, the buffer is lost.
-    pub(super) fn put_back(&self, room: Option<Room>) {
+    pub(super) fn put_back(&self, room: Option<RequestMemory>) {
         self.slot().state = match room {
-            Some(Room::Arena(inner)) => State::Here(inner),
+            Some(RequestMemory::Arena(inner)) => State::Here(inner),
             _ => State::Lost,
         };
     }

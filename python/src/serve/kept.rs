@@ -6,7 +6,7 @@
 use crate::errors::storage_exception;
 use crate::serve::buffer::Buffer;
 use crate::serve::completion::Completion;
-use bywash_client::{Completion as Done, Room};
+use bywash_client::{Completion as Done, RequestMemory};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -94,7 +94,7 @@ impl Kept {
 
     /// Converts a completion of the library to one of Python, and removes the entry of its request.
     pub(super) fn finish(&self, py: Python<'_>, done: Done) -> PyResult<Completion> {
-        let Done { user_data, outcome, room } = done;
+        let Done { user_data, outcome, memory: room } = done;
         let (user_data, memory) = match self.remove(user_data) {
             Some(entry) => (entry.user_data, entry.memory),
             // The queue was closed, and its entries dropped, while completions were still passed to the
@@ -112,7 +112,7 @@ impl Kept {
                 buffer.get().put_back(room);
                 Some(buffer.into_any())
             }
-            (Memory::Comes, Some(Room::Own(bytes))) if is_done => {
+            (Memory::Comes, Some(RequestMemory::Own(bytes))) if is_done => {
                 Some(PyBytes::new(py, &bytes).into_any().unbind())
             }
             _ => None,

@@ -2,14 +2,14 @@
 
 use crate::options::{number, one_of, seconds};
 use crate::serve::is_interrupted;
-use bywash_client::{Choice, Options, Reconnect, Wait};
+use bywash_client::{Options, PathChoice, Reconnect, Wait};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::time::Duration;
 
-const CHOICES: [(&str, Choice); 3] =
-    [("automatic", Choice::Automatic), ("mapped", Choice::Mapped), ("channel", Choice::Channel)];
+const CHOICES: [(&str, PathChoice); 3] =
+    [("automatic", PathChoice::Automatic), ("mapped", PathChoice::Mapped), ("channel", PathChoice::Channel)];
 const WAYS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
 const KEYWORDS: &str = "name, limit, depth, arena_bytes, wait, reconnect, choice, trusted";
 /// Default timeout of a request; the same as that of `Options::new`.

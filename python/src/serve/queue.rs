@@ -9,7 +9,7 @@ use crate::serve::kept::{Entry, Kept, Memory};
 use crate::serve::{ACCESSES, bytes_of, copy_of_descriptor, writable};
 use crate::waiting::{Attempt, Limit, beside, in_slices};
 use bywash_client::{
-    Access, Completion as Done, Error, NotSubmitted, Queue as Inner, QueueDispatcher, Range, Room,
+    Access, Completion as Done, Error, Queue as Inner, QueueDispatcher, Range, RequestMemory, SubmitError,
 };
 use bywash_container::Error as ContainerError;
 use pyo3::exceptions::PyMemoryError;
@@ -167,7 +167,7 @@ impl Queue {
         py: Python<'_>,
         bytes: usize,
         entry: Entry,
-        work: impl FnOnce(&mut Inner, u64) -> Result<(), NotSubmitted> + Send,
+        work: impl FnOnce(&mut Inner, u64) -> Result<(), SubmitError> + Send,
     ) -> PyResult<()> {
         let number = self.kept.insert(entry);
         let submitted = self.on_state(py, bytes <= BRIEF_BYTES, |state| {
@@ -176,7 +176,7 @@ impl Queue {
         });
         let (refused, raised) = match submitted {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(NotSubmitted { error, room })) => (room, storage_exception(py, &error)),
+            Ok(Err(SubmitError { error, memory: room })) => (room, storage_exception(py, &error)),
             Err(raised) => (None, raised),
         };
         if let Some(Entry { memory: Memory::Arena(buffer), .. }) = self.kept.remove(number) {
@@ -191,7 +191,7 @@ impl Queue {
         py: Python<'_>,
         buffer: &Bound<'_, Buffer>,
         user_data: Py<PyAny>,
-        work: impl FnOnce(&mut Inner, bywash_client::Buffer, u64) -> Result<(), NotSubmitted> + Send,
+        work: impl FnOnce(&mut Inner, bywash_client::Buffer, u64) -> Result<(), SubmitError> + Send,
     ) -> PyResult<()> {
         let inner = buffer.get().take()?;
         let bytes = inner.len();
@@ -203,7 +203,7 @@ impl Queue {
             inner.map_or(Ok(()), |inner| work(queue, inner, number))
         });
         if let Some(inner) = offered.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            buffer.get().put_back(Some(Room::Arena(inner)));
+            buffer.get().put_back(Some(RequestMemory::Arena(inner)));
         }
         submitted
     }

@@ -2,7 +2,7 @@
 
 use crate::socket::{self, SocketArg, mode};
 use bywash_device::{Spec, read_size};
-use bywash_server::Patience;
+use bywash_server::Timeouts;
 use clap::{Args, Subcommand, ValueHint};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -77,8 +77,8 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     /// Returns the server's timeouts.
-    pub fn patience(&self) -> Patience {
-        Patience { poll: self.poll_us.0, request: Duration::from_millis(self.timeout_ms.into()) }
+    pub fn patience(&self) -> Timeouts {
+        Timeouts { poll: self.poll_us.0, request: Duration::from_millis(self.timeout_ms.into()) }
     }
 }
 

@@ -5,10 +5,10 @@
 
 use crate::cli::serve::ExportArg;
 use crate::error::Failure;
-use bywash_client::{Access, Code, Options, Queue};
+use bywash_client::{Access, Options, Queue, RefusalKind};
 use bywash_link::SocketFile;
 use bywash_protocol::report;
-use bywash_vhost::{Event, Export, OnVolume, Stats, Watch};
+use bywash_vhost::{Event, Export, OnVolume, Stats, StatsHandle};
 use std::path::Path;
 
 /// Size of an export's arena, in bytes: requests of virtual machines are large.
@@ -25,7 +25,7 @@ pub struct Exported {
 /// Returns a function that reports the state of the exports to the server's status.
 pub fn telling(exports: &[Exported]) -> impl Fn() -> Vec<report::Export> + Send + Sync + use<> {
     let all: Vec<_> = exports.iter().map(|one| (one.volume.clone(), one.export.watch())).collect();
-    let tell = |(volume, watch): &(String, Watch)| {
+    let tell = |(volume, watch): &(String, StatsHandle)| {
         let Stats { frontends, requests, leaving, stuck: taken_back, .. } = watch.stats();
         report::Export { volume: volume.clone(), frontends, requests, leaving, taken_back }
     };
@@ -46,7 +46,7 @@ pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
     };
     // A volume that is marked read-only, or lies on a read-only device, is exported as a read-only disk.
     let access = match queue()?.open(volume, Access::ReadWrite) {
-        Err(error) if error.code() == Some(Code::Denied) => Access::Read,
+        Err(error) if error.code() == Some(RefusalKind::Denied) => Access::Read,
         _ => Access::ReadWrite,
     };
     let medium = OnVolume::open(queue()?, volume, access).map_err(|error| failed(error.to_string()))?;
@@ -56,8 +56,8 @@ pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
     let volume_name = volume.clone();
     let report = move |event| match event {
         Event::Connected => tracing::info!("volume '{volume_name}': a virtual machine has connected"),
-        Event::Gone => tracing::info!("volume '{volume_name}': the virtual machine is gone"),
-        Event::Failed(error) => tracing::warn!("volume '{volume_name}': {error}"),
+        Event::Disconnected => tracing::info!("volume '{volume_name}': the virtual machine is gone"),
+        Event::CutOff(error) => tracing::warn!("volume '{volume_name}': {error}"),
     };
     let export = Export::start(listener, medium, bywash_vhost::Options::new().name(name), report)
         .map_err(|error| failed(error.to_string()))?;

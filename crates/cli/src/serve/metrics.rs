@@ -8,7 +8,7 @@ use crate::cli::serve::MetricsArg;
 use crate::error::Failure;
 use crate::http::{Content, Listener, Service};
 use bywash_link::SocketFile;
-use bywash_server::{Watch, metrics};
+use bywash_server::{StatusHandle, metrics};
 use std::borrow::Cow;
 use std::fs;
 use std::io;
@@ -41,7 +41,7 @@ impl Told {
 /// # Errors
 /// [`Failure::Metrics`] if the socket or address cannot be bound, [`Failure::Read`] if the token's file
 /// cannot be read, [`Failure::Description`] if other users can reach the token or it is unfit.
-pub fn start(argument: &MetricsArg, watch: Watch) -> Result<Told, Failure> {
+pub fn start(argument: &MetricsArg, watch: StatusHandle) -> Result<Told, Failure> {
     let site = move |path: &str| match path {
         "/metrics" => {
             let status = watch.status().ok_or("the server stops\n")?;

@@ -57,8 +57,9 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
     let server = Server::start(options)?;
     let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
     let exports = exports.collect::<Result<Vec<_>, _>>()?;
-    server.tell_of_exports(export::telling(&exports));
-    let told = arguments.metrics.as_ref().map(|place| metrics::start(place, server.watch())).transpose()?;
+    server.set_export_reporter(export::telling(&exports));
+    let told =
+        arguments.metrics.as_ref().map(|place| metrics::start(place, server.status_handle())).transpose()?;
     tell(&server, arguments, told.as_ref())?;
     // A service manager waits for this notification; without one it has no effect.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);

@@ -4,7 +4,7 @@ use crate::cli::serve::StatusArgs;
 use crate::error::Failure;
 use crate::signals::Signals;
 use bywash_flow::size::Bytes;
-use bywash_protocol::report::{Counts, Export, Status};
+use bywash_protocol::report::{Counters, Export, Status};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -150,19 +150,19 @@ fn write_stuck(out: &mut String, status: &Status) -> std::fmt::Result {
 
 fn by<'a, K: std::hash::Hash + Eq>(
     earlier: Option<&'a Status>,
-    counts: impl Fn(&'a Status) -> HashMap<K, &'a Counts>,
-) -> HashMap<K, &'a Counts> {
+    counts: impl Fn(&'a Status) -> HashMap<K, &'a Counters>,
+) -> HashMap<K, &'a Counters> {
     earlier.map(counts).unwrap_or_default()
 }
 
 /// Returns the columns for requests, bytes, mean time, refused and failed: rates since `before`, or sums over
 /// all time.
-fn rates(now: &Counts, was: Option<&Counts>, before: Option<(&Status, f64)>) -> String {
-    let none = Counts::default();
+fn rates(now: &Counters, was: Option<&Counters>, before: Option<(&Status, f64)>) -> String {
+    let none = Counters::default();
     let was = was.unwrap_or(&none);
     let seconds = before.map_or(1.0, |(_, seconds)| seconds);
-    let since = |count: fn(&Counts) -> u64| count(now).saturating_sub(count(was));
-    let requests = since(Counts::requests);
+    let since = |count: fn(&Counters) -> u64| count(now).saturating_sub(count(was));
+    let requests = since(Counters::requests);
     let bytes = since(|counts| counts.bytes_read + counts.bytes_written);
     let mean = match requests {
         0 => "-".to_owned(),

@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::standard;
 use bywash_client::{Client, NewVolume, Permissions, report};
 use bywash_flow::size::Bytes;
-use bywash_server::describe;
+use bywash_server::volume_report;
 use bywash_volume::{Mode, Ownership, Store};
 use std::io::{self, Write};
 
@@ -136,7 +136,7 @@ fn volumes(place: &Place) -> Result<Vec<report::Volume>, Failure> {
         Place::Server(client) => return Ok(client.volumes()?),
         Place::Store(store) => store,
     };
-    Ok(store.list()?.into_iter().map(describe).collect())
+    Ok(store.list()?.into_iter().map(volume_report).collect())
 }
 
 fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {

@@ -1,12 +1,12 @@
 //! Requests of several ranges, which may belong to several volumes.
 
-use super::memory::{Completion, Keep, NotSubmitted};
+use super::memory::{Completion, KeptMemory, SubmitError};
 use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::mapped::Mapped;
-use crate::request::Shape;
-use crate::session::{Grant, Need};
-use bywash_protocol::layout::{Opcode, PIECE_BYTES, PIECES_MAX, Piece};
+use crate::request::RequestHeader;
+use crate::session::{Grant, Right};
+use bywash_protocol::layout::{GRANT_RANGE_BYTES, GRANT_RANGES_MAX, GrantRange, Opcode};
 
 /// A range of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,21 +24,21 @@ impl Queue {
     /// ranges' sum.
     ///
     /// # Errors
-    /// Same as [`Queue::read`]; [`Error::Lengths`] if `room` has another size; [`Error::Pieces`] unless there
-    /// are 1 to 32 ranges.
+    /// Same as [`Queue::read`]; [`Error::LengthMismatch`] if `room` has another size; [`Error::PieceCount`]
+    /// unless there are 1 to 32 ranges.
     pub fn read_many(
         &mut self,
         ranges: &[Range],
         mut room: Vec<u8>,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
+    ) -> Result<(), SubmitError> {
         let sum: usize = ranges.iter().map(|range| range.length).sum();
         let checked = match sum == room.len() {
-            true => self.begin_many(ranges.iter().copied(), Need::Read),
-            false => Err(Error::Lengths { expected: sum, written: room.len() }),
+            true => self.begin_many(ranges.iter().copied(), Right::Read),
+            false => Err(Error::LengthMismatch { expected: sum, written: room.len() }),
         };
         match checked {
-            Err(error) => return Err(NotSubmitted::new(error, Some(room.into()))),
+            Err(error) => return Err(SubmitError::new(error, Some(room.into()))),
             Ok(true) => {
                 let mut at = 0;
                 let outcome = ranges.iter().try_for_each(|range| {
@@ -49,63 +49,63 @@ impl Queue {
                     at += range.length;
                     grant.confirm_read()
                 });
-                self.ready.push_known(Completion { user_data, outcome, room: Some(room.into()) });
+                self.ready.push_known(Completion { user_data, outcome, memory: Some(room.into()) });
                 return Ok(());
             }
             Ok(false) => {}
         }
         let buffer = match self.alloc_many(ranges.iter().copied(), sum) {
             Ok(buffer) => buffer,
-            Err(error) => return Err(NotSubmitted::new(error, Some(room.into()))),
+            Err(error) => return Err(SubmitError::new(error, Some(room.into()))),
         };
-        let shape = Shape::new(Opcode::ReadMany, false, 0, ranges.len() as u64);
+        let shape = RequestHeader::new(Opcode::ReadRanges, false, 0, ranges.len() as u64);
         self.note_pieces(ranges.iter().copied());
-        self.send(0, shape, Some(buffer), Keep::Own(room), user_data)
+        self.send(0, shape, Some(buffer), KeptMemory::Own(room), user_data)
     }
 
     /// Writes copies of several slices to several volumes by one request; each piece is volume, offset and
     /// bytes.
     ///
     /// # Errors
-    /// Same as [`Queue::read`]; [`Error::Pieces`] unless there are 1 to 32 pieces.
+    /// Same as [`Queue::read`]; [`Error::PieceCount`] unless there are 1 to 32 pieces.
     pub fn write_many(
         &mut self,
         pieces: &[(VolumeId, u64, &[u8])],
         durable: bool,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
+    ) -> Result<(), SubmitError> {
         let ranges =
             pieces.iter().map(|piece| Range { volume: piece.0, offset: piece.1, length: piece.2.len() });
-        if self.begin_many(ranges.clone(), Need::Write)? {
+        if self.begin_many(ranges.clone(), Right::Write)? {
             let outcome = pieces.iter().try_for_each(|(volume, offset, from)| {
                 let (grant, memory) = self.mapped(*volume)?;
                 memory.write(*offset, from);
                 grant.confirm_write()
             });
-            self.ready.push_known(Completion { user_data, outcome, room: None });
+            self.ready.push_known(Completion { user_data, outcome, memory: None });
             return Ok(());
         }
         let sum = ranges.clone().map(|range| range.length).sum();
         let mut buffer = self.alloc_many(ranges.clone(), sum)?;
-        let mut at = pieces.len() * PIECE_BYTES;
+        let mut at = pieces.len() * GRANT_RANGE_BYTES;
         for (_, _, from) in pieces {
             at += buffer.write(at, from);
         }
-        let shape = Shape::new(Opcode::WriteMany, durable, 0, pieces.len() as u64);
+        let shape = RequestHeader::new(Opcode::WriteRanges, durable, 0, pieces.len() as u64);
         self.note_pieces(ranges);
-        self.send(0, shape, Some(buffer), Keep::Nothing, user_data)
+        self.send(0, shape, Some(buffer), KeptMemory::Nothing, user_data)
     }
 
     /// Checks that a request of several ranges can be submitted. Returns true if all their volumes are
     /// mapped.
-    fn begin_many(&self, ranges: impl ExactSizeIterator<Item = Range>, need: Need) -> Result<bool, Error> {
-        if !(1..=PIECES_MAX).contains(&ranges.len()) {
-            return Err(Error::Pieces { asked: ranges.len(), most: PIECES_MAX });
+    fn begin_many(&self, ranges: impl ExactSizeIterator<Item = Range>, need: Right) -> Result<bool, Error> {
+        if !(1..=GRANT_RANGES_MAX).contains(&ranges.len()) {
+            return Err(Error::PieceCount { asked: ranges.len(), most: GRANT_RANGES_MAX });
         }
-        let opcode = if need == Need::Read { Opcode::ReadMany } else { Opcode::WriteMany };
+        let opcode = if need == Right::Read { Opcode::ReadRanges } else { Opcode::WriteRanges };
         let mut all_mapped = true;
         for Range { volume, offset, length } in ranges {
-            let shape = Shape::new(opcode, false, offset, length as u64);
+            let shape = RequestHeader::new(opcode, false, offset, length as u64);
             all_mapped &= self.check(volume, need, &shape)?.memory.is_some();
         }
         Ok(all_mapped)
@@ -118,10 +118,13 @@ impl Queue {
         ranges: impl ExactSizeIterator<Item = Range>,
         bytes: usize,
     ) -> Result<bywash_channel::Buffer, Error> {
-        let mut buffer = self.alloc_inner(ranges.len() * PIECE_BYTES + bytes)?;
+        let mut buffer = self.alloc_inner(ranges.len() * GRANT_RANGE_BYTES + bytes)?;
         for (number, Range { volume, offset, length }) in ranges.enumerate() {
             let grant = self.grant(volume)?.number;
-            buffer.write(number * PIECE_BYTES, &Piece { grant, offset, length: length as u64 }.to_bytes());
+            buffer.write(
+                number * GRANT_RANGE_BYTES,
+                &GrantRange { grant, offset, length: length as u64 }.to_bytes(),
+            );
         }
         Ok(buffer)
     }

@@ -76,7 +76,7 @@ impl Buffer {
 
 /// Memory that a request takes along, and that its completion returns.
 #[derive(Debug)]
-pub enum Room {
+pub enum RequestMemory {
     /// A buffer of the arena, which is not copied.
     Arena(Buffer),
     /// Memory of the program. Bytes that are read are copied to it: from the arena when the completion is
@@ -84,33 +84,33 @@ pub enum Room {
     Own(Vec<u8>),
 }
 
-impl From<Buffer> for Room {
-    fn from(buffer: Buffer) -> Room {
-        Room::Arena(buffer)
+impl From<Buffer> for RequestMemory {
+    fn from(buffer: Buffer) -> RequestMemory {
+        RequestMemory::Arena(buffer)
     }
 }
 
-impl From<Vec<u8>> for Room {
-    fn from(bytes: Vec<u8>) -> Room {
-        Room::Own(bytes)
+impl From<Vec<u8>> for RequestMemory {
+    fn from(bytes: Vec<u8>) -> RequestMemory {
+        RequestMemory::Own(bytes)
     }
 }
 
-impl Room {
+impl RequestMemory {
     /// Returns the address and the number of the bytes.
     #[inline(always)]
     pub(super) fn place(&mut self) -> (*mut u8, usize) {
         match self {
-            Room::Arena(buffer) => (buffer.as_ptr(), buffer.len()),
-            Room::Own(bytes) => (bytes.as_mut_ptr(), bytes.len()),
+            RequestMemory::Arena(buffer) => (buffer.as_ptr(), buffer.len()),
+            RequestMemory::Own(bytes) => (bytes.as_mut_ptr(), bytes.len()),
         }
     }
 
     /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         match self {
-            Room::Arena(buffer) => buffer.len(),
-            Room::Own(bytes) => bytes.len(),
+            RequestMemory::Arena(buffer) => buffer.len(),
+            RequestMemory::Own(bytes) => bytes.len(),
         }
     }
 
@@ -122,8 +122,8 @@ impl Room {
     /// Copies bytes from offset `at` on to `to`, as many as exist, and returns their number.
     pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
         match self {
-            Room::Arena(buffer) => buffer.read(at, to),
-            Room::Own(bytes) => {
+            RequestMemory::Arena(buffer) => buffer.read(at, to),
+            RequestMemory::Own(bytes) => {
                 let from = bytes.get(at..).unwrap_or_default();
                 let length = from.len().min(to.len());
                 to[..length].copy_from_slice(&from[..length]);
@@ -142,50 +142,50 @@ pub struct Completion {
     pub outcome: Result<(), Error>,
     /// The memory that the request took along. A buffer of the arena is not returned if the device missed its
     /// timeout or the server died, since either may still write to it.
-    pub room: Option<Room>,
+    pub memory: Option<RequestMemory>,
 }
 
 /// A request that was not submitted, and the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct NotSubmitted {
+pub struct SubmitError {
     /// Reason why the request was not submitted.
     #[source]
     pub error: Error,
     /// The memory that was given, unchanged.
-    pub room: Option<Room>,
+    pub memory: Option<RequestMemory>,
 }
 
-impl NotSubmitted {
+impl SubmitError {
     #[cold]
-    pub(super) fn new(error: Error, room: Option<Room>) -> NotSubmitted {
-        NotSubmitted { error, room }
+    pub(super) fn new(error: Error, room: Option<RequestMemory>) -> SubmitError {
+        SubmitError { error, memory: room }
     }
 }
 
-impl From<Error> for NotSubmitted {
-    fn from(error: Error) -> NotSubmitted {
-        NotSubmitted::new(error, None)
+impl From<Error> for SubmitError {
+    fn from(error: Error) -> SubmitError {
+        SubmitError::new(error, None)
     }
 }
 
-impl From<NotSubmitted> for Error {
-    fn from(refused: NotSubmitted) -> Error {
+impl From<SubmitError> for Error {
+    fn from(refused: SubmitError) -> Error {
         refused.error
     }
 }
 
 /// Address of memory that the program lends for a read, until the completion is reaped.
 #[derive(Debug)]
-pub(super) struct Place(pub(super) NonNull<u8>);
+pub(super) struct LentAddress(pub(super) NonNull<u8>);
 
 // SAFETY: the value is only an address. The lender guarantees that the memory stays valid, on whichever
 // thread the queue reaps.
-unsafe impl Send for Place {}
+unsafe impl Send for LentAddress {}
 
 /// Part of a request's memory that the queue keeps while the request is in flight.
 #[derive(Debug, Default)]
-pub(super) enum Keep {
+pub(super) enum KeptMemory {
     /// Nothing: the request has no memory, or a buffer of the arena that the queue allocated itself.
     #[default]
     Nothing,
@@ -194,5 +194,5 @@ pub(super) enum Keep {
     /// The program's memory, to which the bytes of a read are copied.
     Own(Vec<u8>),
     /// The address of lent memory, to which the bytes of a read are copied.
-    Lent(Place),
+    Lent(LentAddress),
 }

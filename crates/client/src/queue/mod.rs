@@ -31,16 +31,16 @@ mod volumes;
 
 pub use dispatch::QueueDispatcher;
 pub use many::Range;
-pub use memory::{Buffer, Completion, NotSubmitted, Room};
+pub use memory::{Buffer, Completion, RequestMemory, SubmitError};
 pub use volumes::VolumeId;
 
 use crate::client::make_channel;
 use crate::error::Error;
 use crate::options::Options;
-use crate::request::Shape;
+use crate::request::RequestHeader;
 use crate::session::Session;
 use bywash_protocol::layout::Opcode;
-use memory::Keep;
+use memory::KeptMemory;
 use ready::Ready;
 use send::Slot;
 use std::fmt;
@@ -74,7 +74,7 @@ pub struct Queue {
     /// True if the next reap looks at `ready` first, false if at the channel.
     is_ready_next: bool,
     /// Memory that a device may still write to; freed with its channel.
-    lost: Vec<bywash_channel::Buffer>,
+    quarantined: Vec<bywash_channel::Buffer>,
     /// Error that ended the queue, so that nothing more can be submitted.
     end: Option<Error>,
 }
@@ -90,15 +90,15 @@ impl Queue {
         // there is no interrupt function.
         let options = Options { interrupt: None, ..options };
         let socket = socket.into();
-        let end = Instant::now() + options.limit;
+        let end = Instant::now() + options.timeout;
         let session = Arc::new(Session::connect(&socket, &options, 0, end)?);
         let channel = make_channel(&session, &options, end)?;
         let depth = channel.depth();
         let slot = |_| Slot {
             user_data: 0,
-            shape: Shape::new(Opcode::Flush, false, 0, 0),
+            shape: RequestHeader::new(Opcode::Flush, false, 0, 0),
             volume: 0,
-            keep: Keep::Nothing,
+            keep: KeptMemory::Nothing,
             pieces: Vec::new(),
         };
         Ok(Queue {
@@ -111,7 +111,7 @@ impl Queue {
             free: (0..depth as u32).rev().collect(),
             ready: Ready::new(depth),
             is_ready_next: false,
-            lost: Vec::new(),
+            quarantined: Vec::new(),
             end: None,
         })
     }
@@ -124,8 +124,8 @@ impl Queue {
     /// Allocates memory of the arena, which can be submitted without a copy.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] if the arena can never allocate so much; [`Error::UsedUp`] if it cannot now; the
-    /// error that ended the queue, if it has ended.
+    /// [`Error::TooLarge`] if the arena can never allocate so much; [`Error::ArenaFull`] if it cannot now;
+    /// the error that ended the queue, if it has ended.
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         // A device may still write to memory of an arena whose connection has ended.
         self.check_end()?;
@@ -135,7 +135,7 @@ impl Queue {
 
     /// Returns the timeout that the options set, which calls without a timeout of their own use.
     pub fn limit(&self) -> Duration {
-        self.options.limit
+        self.options.timeout
     }
 
     /// Returns the greatest number of requests in flight.
@@ -146,7 +146,7 @@ impl Queue {
     /// Returns the number of requests that were submitted and not yet reaped.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.in_channel() + self.ready.len()
+        self.in_flight_over_channel() + self.ready.len()
     }
 
     /// Returns the number of times that the queue has connected again. Each time its file descriptor changes.
@@ -157,7 +157,7 @@ impl Queue {
     /// Returns the bytes of the arena that are never reused, because a device that missed its timeout may
     /// still write to them.
     pub fn lost_bytes(&self) -> usize {
-        self.lost.iter().map(bywash_channel::Buffer::capacity).sum()
+        self.quarantined.iter().map(bywash_channel::Buffer::capacity).sum()
     }
 
     #[inline(always)]

@@ -1,11 +1,11 @@
 //! Requests between a mapped volume and scattered memory that others may write too, such as a guest's.
 
-use super::memory::NotSubmitted;
-use super::ready::Outcome;
+use super::memory::SubmitError;
+use super::ready::ReadyKind;
 use super::{Queue, VolumeId};
 use crate::mapped::Mapped;
-use crate::request::Shape;
-use crate::session::Need;
+use crate::request::RequestHeader;
+use crate::session::Right;
 use bywash_protocol::layout::Opcode;
 
 /// Address of a piece of memory, and its size in bytes.
@@ -29,9 +29,9 @@ impl Queue {
         offset: u64,
         pieces: impl Iterator<Item = Piece> + Clone,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::Read, false, offset, bytes(pieces.clone()));
-        let memory = self.memory(volume, Need::Read, &shape)?;
+    ) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::Read, false, offset, bytes(pieces.clone()));
+        let memory = self.memory(volume, Right::Read, &shape)?;
         let mut at = offset;
         for (to, length) in pieces {
             // SAFETY: the caller guarantees that the piece is valid for writing and does not overlap a mapped
@@ -39,7 +39,7 @@ impl Queue {
             unsafe { memory.read(at, to, length) };
             at += length as u64;
         }
-        self.is_done(user_data, Outcome::Read(volume.index), None);
+        self.push_ready(user_data, ReadyKind::Read(volume.index), None);
         Ok(())
     }
 
@@ -59,9 +59,9 @@ impl Queue {
         offset: u64,
         pieces: impl Iterator<Item = Piece> + Clone,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::Write, false, offset, bytes(pieces.clone()));
-        let memory = self.memory(volume, Need::Write, &shape)?;
+    ) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::Write, false, offset, bytes(pieces.clone()));
+        let memory = self.memory(volume, Right::Write, &shape)?;
         let mut at = offset;
         for (from, length) in pieces {
             // SAFETY: the caller guarantees that the piece is valid for reading and does not overlap a mapped
@@ -69,13 +69,13 @@ impl Queue {
             unsafe { memory.write_from(at, from.cast_const(), length) };
             at += length as u64;
         }
-        self.is_done(user_data, Outcome::Written(volume.index), None);
+        self.push_ready(user_data, ReadyKind::Written(volume.index), None);
         Ok(())
     }
 
     /// Returns the memory of a volume, if a request to it can be submitted and the volume is mapped.
     #[inline(always)]
-    fn memory(&self, volume: VolumeId, need: Need, shape: &Shape) -> Result<&Mapped, NotSubmitted> {
+    fn memory(&self, volume: VolumeId, need: Right, shape: &RequestHeader) -> Result<&Mapped, SubmitError> {
         match self.begin(volume, need, shape).and_then(|grant| grant.memory.as_ref()) {
             Some(memory) => Ok(memory),
             None => Err(self.no_memory(volume, need, shape)),
@@ -83,9 +83,9 @@ impl Queue {
     }
 
     #[cold]
-    fn no_memory(&self, volume: VolumeId, need: Need, shape: &Shape) -> NotSubmitted {
+    fn no_memory(&self, volume: VolumeId, need: Right, shape: &RequestHeader) -> SubmitError {
         let error = self.check(volume, need, shape).and_then(|_| self.mapped(volume)).err();
-        NotSubmitted::new(error.expect("what it did not let through has a reason"), None)
+        SubmitError::new(error.expect("what it did not let through has a reason"), None)
     }
 }
 

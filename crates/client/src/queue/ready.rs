@@ -11,12 +11,12 @@
 //!
 //! Called by the other modules of the queue.
 
-use super::memory::{Completion, Room};
+use super::memory::{Completion, RequestMemory};
 use crate::error::Error;
 
 /// Kind of a request that is carried out, which decides what must be checked before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ReadyKind {
     /// A read of the mapped memory of the volume with this index; counts if the grant is valid after it.
     Read(u32),
     /// A write to the mapped memory of the volume with this index; counts if the grant is valid after it.
@@ -27,13 +27,13 @@ pub(super) enum Outcome {
     Known,
 }
 
-impl Outcome {
+impl ReadyKind {
     /// Returns the index of the volume whose grant decides whether the request counts.
     #[inline(always)]
     pub(super) fn volume(self) -> Option<u32> {
         match self {
-            Outcome::Read(volume) | Outcome::Written(volume) | Outcome::Flushed(volume) => Some(volume),
-            Outcome::Known => None,
+            ReadyKind::Read(volume) | ReadyKind::Written(volume) | ReadyKind::Flushed(volume) => Some(volume),
+            ReadyKind::Known => None,
         }
     }
 }
@@ -41,14 +41,14 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     user_data: u64,
-    outcome: Outcome,
+    outcome: ReadyKind,
     has_extra: bool,
 }
 
 /// The memory and the error of a request, which most requests do not have.
 #[derive(Debug, Default)]
-struct Extra {
-    room: Option<Room>,
+struct MemoryAndError {
+    room: Option<RequestMemory>,
     error: Option<Box<Error>>,
 }
 
@@ -57,7 +57,7 @@ struct Extra {
 #[derive(Debug)]
 pub(super) struct Ready {
     entries: Box<[Entry]>,
-    extras: Box<[Extra]>,
+    extras: Box<[MemoryAndError]>,
     /// Numbers of requests ever removed, ever confirmed, and ever added. Each wraps, and gives a place in the
     /// ring.
     first: usize,
@@ -70,8 +70,8 @@ impl Ready {
     pub(super) fn new(depth: usize) -> Ready {
         let places = depth.next_power_of_two();
         Ready {
-            entries: vec![Entry { user_data: 0, outcome: Outcome::Known, has_extra: false }; places].into(),
-            extras: (0..places).map(|_| Extra::default()).collect(),
+            entries: vec![Entry { user_data: 0, outcome: ReadyKind::Known, has_extra: false }; places].into(),
+            extras: (0..places).map(|_| MemoryAndError::default()).collect(),
             first: 0,
             unconfirmed: 0,
             end: 0,
@@ -90,7 +90,7 @@ impl Ready {
 
     /// Adds a request that is carried out.
     #[inline(always)]
-    pub(super) fn push(&mut self, user_data: u64, outcome: Outcome, room: Option<Room>) {
+    pub(super) fn push(&mut self, user_data: u64, outcome: ReadyKind, room: Option<RequestMemory>) {
         debug_assert!(self.len() < self.entries.len(), "no more are under way than the depth");
         let place = self.place(self.end);
         let has_extra = room.is_some();
@@ -103,8 +103,8 @@ impl Ready {
 
     /// Adds a request whose result is known.
     pub(super) fn push_known(&mut self, completion: Completion) {
-        let Completion { user_data, outcome, room } = completion;
-        self.push(user_data, Outcome::Known, room);
+        let Completion { user_data, outcome, memory: room } = completion;
+        self.push(user_data, ReadyKind::Known, room);
         if let Err(error) = outcome {
             self.fail(self.len() - 1, error);
         }
@@ -142,7 +142,7 @@ impl Ready {
                 outcome = Err(*error);
             }
         }
-        Some(Completion { user_data, outcome, room })
+        Some(Completion { user_data, outcome, memory: room })
     }
 
     /// Returns true if the first request must be confirmed before it can be removed.
@@ -159,12 +159,12 @@ impl Ready {
 
     /// Returns the kind of the request that has `before` others before it.
     #[inline(always)]
-    pub(super) fn outcome(&self, before: usize) -> Outcome {
+    pub(super) fn outcome(&self, before: usize) -> ReadyKind {
         self.entries[self.place(self.first.wrapping_add(before))].outcome
     }
 
     /// Returns the kinds of all requests, in their order.
-    pub(super) fn outcomes(&self) -> impl Iterator<Item = Outcome> {
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = ReadyKind> {
         (0..self.len()).map(|before| self.outcome(before))
     }
 
@@ -173,14 +173,14 @@ impl Ready {
     pub(super) fn fail(&mut self, before: usize, error: Error) {
         let place = self.place(self.first.wrapping_add(before));
         let entry = &mut self.entries[place];
-        (entry.outcome, entry.has_extra) = (Outcome::Known, true);
+        (entry.outcome, entry.has_extra) = (ReadyKind::Known, true);
         self.extras[place].error = Some(Box::new(error));
     }
 
     /// Marks all requests as failed whose result is not known.
     pub(super) fn fail_unknown(&mut self, error: &Error) {
         for before in 0..self.len() {
-            if self.outcome(before) != Outcome::Known {
+            if self.outcome(before) != ReadyKind::Known {
                 self.fail(before, error.clone());
             }
         }
@@ -192,7 +192,8 @@ mod tests {
     use super::*;
 
     fn next(ready: &mut Ready) -> Completion {
-        let plain = ready.pop_plain().map(|user_data| Completion { user_data, outcome: Ok(()), room: None });
+        let plain =
+            ready.pop_plain().map(|user_data| Completion { user_data, outcome: Ok(()), memory: None });
         plain.or_else(|| ready.pop()).unwrap()
     }
 
@@ -201,13 +202,13 @@ mod tests {
         let mut ready = Ready::new(3);
         // Three requests a turn make every request meet every place of the ring.
         for turn in 0..9u64 {
-            ready.push(turn, Outcome::Written(0), None);
-            ready.push(turn + 100, Outcome::Read(1), Some(Room::Own(vec![turn as u8])));
+            ready.push(turn, ReadyKind::Written(0), None);
+            ready.push(turn + 100, ReadyKind::Read(1), Some(RequestMemory::Own(vec![turn as u8])));
             let error = Err(Error::Idle);
-            ready.push_known(Completion { user_data: turn + 200, outcome: error, room: None });
+            ready.push_known(Completion { user_data: turn + 200, outcome: error, memory: None });
             assert_eq!(
                 ready.outcomes().collect::<Vec<_>>(),
-                [Outcome::Written(0), Outcome::Read(1), Outcome::Known]
+                [ReadyKind::Written(0), ReadyKind::Read(1), ReadyKind::Known]
             );
             if turn % 2 == 0 {
                 ready.fail_unknown(&Error::Busy);
@@ -221,8 +222,8 @@ mod tests {
                 assert_eq!(done.outcome.is_ok(), turn % 2 == 1);
             }
             assert!(matches!(third.outcome, Err(Error::Idle)));
-            assert!(matches!(second.room, Some(Room::Own(bytes)) if bytes == [turn as u8]));
-            assert!(first.room.is_none() && third.room.is_none() && ready.pop().is_none());
+            assert!(matches!(second.memory, Some(RequestMemory::Own(bytes)) if bytes == [turn as u8]));
+            assert!(first.memory.is_none() && third.memory.is_none() && ready.pop().is_none());
             assert_eq!(ready.len(), 0);
         }
     }

@@ -4,17 +4,17 @@
 //! dies. Called by programs and by `dispatch`.
 
 use super::Queue;
-use super::memory::{Buffer, Completion, Keep, Room};
-use super::ready::Outcome;
+use super::memory::{Buffer, Completion, KeptMemory, RequestMemory};
+use super::ready::ReadyKind;
 use super::volumes::Opened;
 use crate::client::{connect_again, make_channel};
 use crate::error::Error;
 use crate::mapped::fence_behind_reads;
 use crate::options::Reconnect;
-use crate::request::{Shape, memory_is_lost, outcome};
+use crate::request::{RequestHeader, memory_is_lost, outcome};
 use crate::session::{Grant, Session};
 use bywash_channel::Incomplete;
-use bywash_protocol::layout::{Opcode, PIECE_BYTES, Piece};
+use bywash_protocol::layout::{GRANT_RANGE_BYTES, GrantRange, Opcode};
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,11 +28,11 @@ impl Queue {
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
         // The two sources take turns, so that neither delays the other for ever.
-        self.is_ready_next = !self.is_ready_next || self.in_channel() == 0;
+        self.is_ready_next = !self.is_ready_next || self.in_flight_over_channel() == 0;
         if self.is_ready_next
             && let Some(user_data) = self.ready.pop_plain()
         {
-            return Ok(Some(Completion { user_data, outcome: Ok(()), room: None }));
+            return Ok(Some(Completion { user_data, outcome: Ok(()), memory: None }));
         }
         self.try_reap_other()
     }
@@ -52,23 +52,23 @@ impl Queue {
     /// Like [`Queue::try_reap`], if it is the channel's turn or nothing is ready.
     #[inline(never)]
     fn try_reap_channel(&mut self) -> Result<Option<Completion>, Error> {
-        if self.in_channel() > 0 {
+        if self.in_flight_over_channel() > 0 {
             match self.channel.try_reap() {
                 Ok(Some(done)) => return Ok(Some(self.finish(done))),
                 // A program that never waits finds out here that the server is gone.
                 Ok(None) => {
-                    if let Err(error) = self.session.look(1) {
-                        self.over(error);
+                    if let Err(error) = self.session.check_server(1) {
+                        self.connection_ended(error);
                     }
                 }
-                Err(error) => self.over_by(error),
+                Err(error) => self.connection_ended_by(error),
             }
         }
         if self.ready.len() > 0 {
             self.is_ready_next = true;
             return self.try_reap_other();
         }
-        if self.in_channel() == 0 { self.check_end().map(|()| None) } else { Ok(None) }
+        if self.in_flight_over_channel() == 0 { self.check_end().map(|()| None) } else { Ok(None) }
     }
 
     /// Reaps the next completed request, waiting for it up to the options' timeout.
@@ -77,7 +77,7 @@ impl Queue {
     /// Same as [`Queue::reap_within`].
     #[inline]
     pub fn reap(&mut self) -> Result<Completion, Error> {
-        self.reap_within(self.options.limit)
+        self.reap_within(self.options.timeout)
     }
 
     /// Reaps the next completed request, waiting for it up to `limit`; and, if the server dies, for the time
@@ -106,7 +106,7 @@ impl Queue {
             if self.in_flight() == 0 {
                 return Err(Error::Idle);
             }
-            if self.in_channel() == 0 {
+            if self.in_flight_over_channel() == 0 {
                 continue;
             }
             let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
@@ -115,7 +115,7 @@ impl Queue {
                 Err(bywash_link::Error::TimedOut) => {
                     return Err(Error::TimedOut { what: "a request", limit });
                 }
-                Err(error) => self.over_by(error),
+                Err(error) => self.connection_ended_by(error),
             }
             // A server that dies again and again must not keep the caller waiting for ever.
             if left.is_zero() {
@@ -144,7 +144,7 @@ impl Queue {
                 Err(bywash_link::Error::TimedOut) => {
                     return Err(Error::TimedOut { what: "a request", limit });
                 }
-                Err(error) => self.over_by(error),
+                Err(error) => self.connection_ended_by(error),
             }
         }
     }
@@ -174,7 +174,7 @@ impl Queue {
             self.check_end()?;
             match self.channel.arm() {
                 Ok(armed) => return Ok(armed),
-                Err(error) => self.over_by(error),
+                Err(error) => self.connection_ended_by(error),
             }
         }
         if self.ready.len() == 0 { self.arm_anew() } else { Ok(true) }
@@ -205,8 +205,8 @@ impl Queue {
         for before in 0..self.ready.len() {
             let outcome = self.ready.outcome(before);
             let Some(volume) = outcome.volume() else { continue };
-            is_flush |= matches!(outcome, Outcome::Flushed(_));
-            if !is_fenced && !matches!(outcome, Outcome::Read(_)) {
+            is_flush |= matches!(outcome, ReadyKind::Flushed(_));
+            if !is_fenced && !matches!(outcome, ReadyKind::Read(_)) {
                 self.session.fence_behind_writes();
                 (is_fenced, valid) = (true, None);
             }
@@ -219,11 +219,11 @@ impl Queue {
             }
         }
         let looked = match is_flush {
-            true => self.session.look_now(),
-            false => self.session.look(self.ready.len() as u64),
+            true => self.session.check_server_now(),
+            false => self.session.check_server(self.ready.len() as u64),
         };
         if let Err(error) = looked {
-            self.over(error);
+            self.connection_ended(error);
         }
         self.ready.set_confirmed();
     }
@@ -233,7 +233,7 @@ impl Queue {
     fn look_at(&self, volume: u32) -> Result<(), Error> {
         // A ready request keeps its volume open: see `close` and `over`.
         let grant = self.grant_at(volume).ok_or(Error::Foreign { what: "volume", of: "queue" })?;
-        grant.look()
+        grant.check_revoked()
     }
 
     #[inline(always)]
@@ -249,7 +249,7 @@ impl Queue {
         let slot = &self.slots[number as usize];
         let refused = |piece: u64| {
             let (volume, offset, length) = match slot.shape.opcode {
-                Opcode::ReadMany | Opcode::WriteMany => {
+                Opcode::ReadRanges | Opcode::WriteRanges => {
                     let piece = slot.pieces.get(usize::try_from(piece).ok()?)?;
                     (piece.0, piece.1, piece.2 as u64)
                 }
@@ -261,24 +261,24 @@ impl Queue {
         let slot = &mut self.slots[number as usize];
         let keep = std::mem::take(&mut slot.keep);
         let from = match slot.shape.opcode {
-            Opcode::ReadMany => slot.pieces.len() * PIECE_BYTES,
+            Opcode::ReadRanges => slot.pieces.len() * GRANT_RANGE_BYTES,
             _ => 0,
         };
         self.free.push(number);
         let (user_data, length) = (slot.user_data, slot.shape.length as usize);
         let is_lost = memory_is_lost(done.status);
         let room = match (keep, done.buffer) {
-            (Keep::Buffer, Some(inner)) if !is_lost => {
-                Some(Room::Arena(Buffer { inner, generation: self.session.generation }))
+            (KeptMemory::Buffer, Some(inner)) if !is_lost => {
+                Some(RequestMemory::Arena(Buffer { inner, generation: self.session.generation }))
             }
-            (Keep::Own(mut bytes), Some(buffer)) => {
+            (KeptMemory::Own(mut bytes), Some(buffer)) => {
                 if outcome.is_ok() {
                     buffer.read(from, &mut bytes);
                 }
-                self.lost.extend(is_lost.then_some(buffer));
-                Some(Room::Own(bytes))
+                self.quarantined.extend(is_lost.then_some(buffer));
+                Some(RequestMemory::Own(bytes))
             }
-            (Keep::Lent(place), Some(buffer)) => {
+            (KeptMemory::Lent(place), Some(buffer)) => {
                 if outcome.is_ok() {
                     let length = length.min(buffer.len());
                     // SAFETY: the lender guarantees that `length` bytes are writable until now; the buffer
@@ -287,32 +287,32 @@ impl Queue {
                         ptr::copy_nonoverlapping(buffer.as_ptr().cast_const(), place.0.as_ptr(), length)
                     };
                 }
-                self.lost.extend(is_lost.then_some(buffer));
+                self.quarantined.extend(is_lost.then_some(buffer));
                 None
             }
             (_, Some(buffer)) if is_lost => {
-                self.lost.push(buffer);
+                self.quarantined.push(buffer);
                 None
             }
-            (Keep::Own(bytes), None) => Some(Room::Own(bytes)),
+            (KeptMemory::Own(bytes), None) => Some(RequestMemory::Own(bytes)),
             _ => None,
         };
-        Completion { user_data, outcome, room }
+        Completion { user_data, outcome, memory: room }
     }
 
     /// Ends the connection after an error of the channel.
     #[cold]
-    fn over_by(&mut self, error: bywash_link::Error) {
+    fn connection_ended_by(&mut self, error: bywash_link::Error) {
         let error = self.of_link(error);
-        self.over(error);
+        self.connection_ended(error);
     }
 
     /// Reacts to the end of the connection: submits requests in flight over a new one, or ends them with the
     /// error.
     #[cold]
-    pub(super) fn over(&mut self, error: Error) {
+    pub(super) fn connection_ended(&mut self, error: Error) {
         // Requests that the server completed before it ended count.
-        while self.in_channel() > 0 {
+        while self.in_flight_over_channel() > 0 {
             let Ok(Some(done)) = self.channel.try_reap() else { break };
             let completion = self.finish(done);
             self.ready.push_known(completion);
@@ -322,13 +322,13 @@ impl Queue {
         let unanswered = self.channel.take_unanswered();
         // A device may still write to these buffers. No request uses their arena again: either the channel is
         // replaced, or the queue has ended.
-        self.lost.clear();
+        self.quarantined.clear();
         match self.reconnect(&error) {
             Ok(()) => unanswered.into_iter().for_each(|one| self.send_again(one)),
             Err(gone) => {
                 for Incomplete { user_data, .. } in unanswered {
                     let caw = self.slots[user_data as usize].shape.opcode == Opcode::CompareAndWrite;
-                    self.fail(user_data as u32, if caw { Error::Unknown } else { gone.clone() });
+                    self.fail(user_data as u32, if caw { Error::OutcomeUnknown } else { gone.clone() });
                 }
                 self.end = Some(gone);
             }
@@ -353,11 +353,11 @@ impl Queue {
 
     fn take_over(&mut self, session: Session, end: Instant) -> Result<(), Error> {
         let session = Arc::new(session);
-        let channel = make_channel(&session, &self.options, end.max(Instant::now() + self.options.limit))?;
+        let channel = make_channel(&session, &self.options, end.max(Instant::now() + self.options.timeout))?;
         // The volumes are opened one after the other, each with the whole timeout.
         for opened in self.volumes.iter_mut().flatten() {
             let Opened { origin, grant, .. } = opened;
-            *grant = session.open(origin, self.options.choice, Instant::now() + self.options.limit);
+            *grant = session.open(origin, self.options.choice, Instant::now() + self.options.timeout);
             if let Err(error) = grant
                 && error.is_end()
             {
@@ -378,15 +378,15 @@ impl Queue {
 
     fn try_send_again(&mut self, number: u32, contents: Option<Vec<u8>>) -> Result<(), Error> {
         let slot = &self.slots[number as usize];
-        let shape: Shape = slot.shape;
+        let shape: RequestHeader = slot.shape;
         let grant_of = |index: u32| match self.volumes.get(index as usize) {
             Some(Some(Opened { grant: Ok(grant), .. })) => Ok(grant),
             Some(Some(Opened { grant: Err(error), .. })) => Err(error.clone()),
             _ => Err(Error::Foreign { what: "volume", of: "queue" }),
         };
-        let is_many = matches!(shape.opcode, Opcode::ReadMany | Opcode::WriteMany);
+        let is_many = matches!(shape.opcode, Opcode::ReadRanges | Opcode::WriteRanges);
         let grant = match shape.opcode {
-            Opcode::CompareAndWrite => return Err(Error::Unknown),
+            Opcode::CompareAndWrite => return Err(Error::OutcomeUnknown),
             _ if is_many => 0,
             Opcode::Flush if grant_of(slot.volume)?.is_volatile => {
                 return Err(Error::Gone { how: "its memory, which was to be flushed, went with it".into() });
@@ -396,9 +396,9 @@ impl Queue {
         let mut submission = shape.submission(grant).user_data(u64::from(number));
         if let Some(mut contents) = contents {
             if is_many {
-                for (place, piece) in contents.chunks_exact_mut(PIECE_BYTES).zip(&slot.pieces) {
+                for (place, piece) in contents.chunks_exact_mut(GRANT_RANGE_BYTES).zip(&slot.pieces) {
                     let grant = grant_of(piece.0)?.number;
-                    let piece = Piece { grant, offset: piece.1, length: piece.2 as u64 };
+                    let piece = GrantRange { grant, offset: piece.1, length: piece.2 as u64 };
                     place.copy_from_slice(&piece.to_bytes());
                 }
             }
@@ -413,11 +413,11 @@ impl Queue {
     fn fail(&mut self, number: u32, error: Error) {
         let slot = &mut self.slots[number as usize];
         let room = match std::mem::take(&mut slot.keep) {
-            Keep::Own(bytes) => Some(Room::Own(bytes)),
+            KeptMemory::Own(bytes) => Some(RequestMemory::Own(bytes)),
             _ => None,
         };
         let user_data = slot.user_data;
         self.free.push(number);
-        self.ready.push_known(Completion { user_data, outcome: Err(error), room });
+        self.ready.push_known(Completion { user_data, outcome: Err(error), memory: room });
     }
 }

@@ -3,34 +3,34 @@
 //! Invariant: a slot is either free or holds one request that the channel carries. Called by `submit` and
 //! `many`; `reap` uses the helper functions.
 
-use super::memory::{Buffer, Keep, NotSubmitted, Room};
-use super::ready::Outcome;
+use super::memory::{Buffer, KeptMemory, RequestMemory, SubmitError};
+use super::ready::ReadyKind;
 use super::volumes::Opened;
 use super::{Queue, VolumeId};
 use crate::error::Error;
-use crate::request::Shape;
+use crate::request::RequestHeader;
 use bywash_protocol::layout::Opcode;
 
 /// A request over the channel.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) user_data: u64,
-    pub(super) shape: Shape,
+    pub(super) shape: RequestHeader,
     pub(super) volume: u32,
-    pub(super) keep: Keep,
+    pub(super) keep: KeptMemory,
     /// In a request of several ranges: index of the volume, offset and length in bytes of each.
     pub(super) pieces: Vec<(u32, u64, usize)>,
 }
 
 impl Queue {
     #[inline(always)]
-    pub(super) fn in_channel(&self) -> usize {
+    pub(super) fn in_flight_over_channel(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     #[cold]
     pub(super) fn of_link(&self, error: bywash_link::Error) -> Error {
-        Error::of_link(error, "a request", self.options.limit)
+        Error::from_link(error, "a request", self.options.timeout)
     }
 
     #[inline]
@@ -44,27 +44,31 @@ impl Queue {
     pub(super) fn send_buffer(
         &mut self,
         volume: VolumeId,
-        shape: Shape,
+        shape: RequestHeader,
         buffer: Buffer,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
+    ) -> Result<(), SubmitError> {
         let buffer = match buffer.generation == self.session.generation {
             true => buffer,
             false => match self.copied(&buffer) {
                 Ok(copy) => copy,
-                Err(error) => return Err(NotSubmitted::new(error, Some(buffer.into()))),
+                Err(error) => return Err(SubmitError::new(error, Some(buffer.into()))),
             },
         };
-        self.send(volume.index, shape, Some(buffer.inner), Keep::Buffer, user_data)
+        self.send(volume.index, shape, Some(buffer.inner), KeptMemory::Buffer, user_data)
     }
 
     /// Returns the memory of a request that belongs to the program.
     #[cold]
-    pub(super) fn room_of(&self, keep: Keep, buffer: Option<bywash_channel::Buffer>) -> Option<Room> {
+    pub(super) fn room_of(
+        &self,
+        keep: KeptMemory,
+        buffer: Option<bywash_channel::Buffer>,
+    ) -> Option<RequestMemory> {
         let generation = self.session.generation;
         match (keep, buffer) {
-            (Keep::Own(bytes), _) => Some(Room::Own(bytes)),
-            (Keep::Buffer, Some(inner)) => Some(Room::Arena(Buffer { inner, generation })),
+            (KeptMemory::Own(bytes), _) => Some(RequestMemory::Own(bytes)),
+            (KeptMemory::Buffer, Some(inner)) => Some(RequestMemory::Arena(Buffer { inner, generation })),
             _ => None,
         }
     }
@@ -84,14 +88,14 @@ impl Queue {
     pub(super) fn send(
         &mut self,
         volume: u32,
-        shape: Shape,
+        shape: RequestHeader,
         buffer: Option<bywash_channel::Buffer>,
-        keep: Keep,
+        keep: KeptMemory,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
+    ) -> Result<(), SubmitError> {
         if shape.length == 0 && shape.opcode != Opcode::Flush {
             let room = self.room_of(keep, buffer);
-            self.is_done(user_data, Outcome::Known, room);
+            self.push_ready(user_data, ReadyKind::Known, room);
             return Ok(());
         }
         let Some(number) = self.free.pop() else {
@@ -111,7 +115,7 @@ impl Queue {
                 let keep = std::mem::take(&mut slot.keep);
                 self.free.push(number);
                 let room = self.room_of(keep, refused.submission.buffer);
-                Err(NotSubmitted::new(self.of_link(refused.error), room))
+                Err(SubmitError::new(self.of_link(refused.error), room))
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Requests of one range: carried out at once where the volume is mapped, else submitted over the channel.
 
-use super::memory::{Buffer, Keep, NotSubmitted, Place, Room};
-use super::ready::Outcome;
+use super::memory::{Buffer, KeptMemory, LentAddress, RequestMemory, SubmitError};
+use super::ready::ReadyKind;
 use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::mapped::Mapped;
-use crate::request::{Shape, name};
-use crate::session::{Grant, Need};
+use crate::request::{RequestHeader, name};
+use crate::session::{Grant, Right};
 use bywash_protocol::layout::Opcode;
 use std::ptr::NonNull;
 
@@ -17,7 +17,7 @@ impl Queue {
     /// Each error comes with the memory that was given. [`Error::Full`] if as many requests are in flight as
     /// the depth allows; [`Error::Foreign`] if the volume or the buffer is not this queue's;
     /// [`Error::Denied`], [`Error::Misaligned`] or [`Error::OutOfBounds`] if the grant does not allow the
-    /// range; [`Error::TooLarge`] or [`Error::UsedUp`] if the arena has no room; [`Error::Forked`] in a
+    /// range; [`Error::TooLarge`] or [`Error::ArenaFull`] if the arena has no room; [`Error::Forked`] in a
     /// forked child; [`Error::Io`] if a system call fails; [`Error::Gone`] or another error that has ended
     /// the connection.
     #[inline]
@@ -25,13 +25,13 @@ impl Queue {
         &mut self,
         volume: VolumeId,
         offset: u64,
-        room: impl Into<Room>,
+        room: impl Into<RequestMemory>,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
+    ) -> Result<(), SubmitError> {
         let room = room.into();
-        let shape = Shape::new(Opcode::Read, false, offset, room.len() as u64);
-        let Some(grant) = self.begin(volume, Need::Read, &shape) else {
-            return Err(self.refuse(volume, Need::Read, &shape, Some(room)));
+        let shape = RequestHeader::new(Opcode::Read, false, offset, room.len() as u64);
+        let Some(grant) = self.begin(volume, Right::Read, &shape) else {
+            return Err(self.refuse(volume, Right::Read, &shape, Some(room)));
         };
         if let Some(memory) = &grant.memory {
             let mut room = room;
@@ -39,14 +39,14 @@ impl Queue {
             // SAFETY: `to` has `length` bytes, of the arena or of the program's own memory; neither overlaps
             // a mapped grant.
             unsafe { memory.read(offset, to, length) };
-            self.is_done(user_data, Outcome::Read(volume.index), Some(room));
+            self.push_ready(user_data, ReadyKind::Read(volume.index), Some(room));
             return Ok(());
         }
         match room {
-            Room::Arena(buffer) => self.send_buffer(volume, shape, buffer, user_data),
-            Room::Own(bytes) => match self.alloc_inner(bytes.len()) {
-                Ok(buffer) => self.send(volume.index, shape, Some(buffer), Keep::Own(bytes), user_data),
-                Err(error) => Err(NotSubmitted::new(error, Some(Room::Own(bytes)))),
+            RequestMemory::Arena(buffer) => self.send_buffer(volume, shape, buffer, user_data),
+            RequestMemory::Own(bytes) => match self.alloc_inner(bytes.len()) {
+                Ok(buffer) => self.send(volume.index, shape, Some(buffer), KeptMemory::Own(bytes), user_data),
+                Err(error) => Err(SubmitError::new(error, Some(RequestMemory::Own(bytes)))),
             },
         }
     }
@@ -66,20 +66,20 @@ impl Queue {
         to: NonNull<u8>,
         length: usize,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::Read, false, offset, length as u64);
-        let Some(grant) = self.begin(volume, Need::Read, &shape) else {
-            return Err(self.refuse(volume, Need::Read, &shape, None));
+    ) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::Read, false, offset, length as u64);
+        let Some(grant) = self.begin(volume, Right::Read, &shape) else {
+            return Err(self.refuse(volume, Right::Read, &shape, None));
         };
         if let Some(memory) = &grant.memory {
             // SAFETY: the caller guarantees `length` writable bytes at `to`, which do not overlap a mapped
             // grant.
             unsafe { memory.read(offset, to.as_ptr(), length) };
-            self.is_done(user_data, Outcome::Read(volume.index), None);
+            self.push_ready(user_data, ReadyKind::Read(volume.index), None);
             return Ok(());
         }
         let buffer = self.alloc_inner(length)?;
-        self.send(volume.index, shape, Some(buffer), Keep::Lent(Place(to)), user_data)
+        self.send(volume.index, shape, Some(buffer), KeptMemory::Lent(LentAddress(to)), user_data)
     }
 
     /// Writes the bytes of a buffer of the arena, which the completion returns. They are copied only if the
@@ -95,16 +95,16 @@ impl Queue {
         buffer: Buffer,
         durable: bool,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::Write, durable, offset, buffer.len() as u64);
-        let Some(grant) = self.begin(volume, Need::Write, &shape) else {
-            return Err(self.refuse(volume, Need::Write, &shape, Some(buffer.into())));
+    ) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::Write, durable, offset, buffer.len() as u64);
+        let Some(grant) = self.begin(volume, Right::Write, &shape) else {
+            return Err(self.refuse(volume, Right::Write, &shape, Some(buffer.into())));
         };
         if let Some(memory) = &grant.memory {
             // SAFETY: the buffer has `buffer.len()` bytes of the arena, which does not overlap a mapped
             // grant.
             unsafe { memory.write_from(offset, buffer.as_ptr(), buffer.len()) };
-            self.is_done(user_data, Outcome::Written(volume.index), Some(buffer.into()));
+            self.push_ready(user_data, ReadyKind::Written(volume.index), Some(buffer.into()));
             return Ok(());
         }
         self.send_buffer(volume, shape, buffer, user_data)
@@ -122,19 +122,19 @@ impl Queue {
         from: &[u8],
         durable: bool,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::Write, durable, offset, from.len() as u64);
-        let Some(grant) = self.begin(volume, Need::Write, &shape) else {
-            return Err(self.refuse(volume, Need::Write, &shape, None));
+    ) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::Write, durable, offset, from.len() as u64);
+        let Some(grant) = self.begin(volume, Right::Write, &shape) else {
+            return Err(self.refuse(volume, Right::Write, &shape, None));
         };
         if let Some(memory) = &grant.memory {
             memory.write(offset, from);
-            self.is_done(user_data, Outcome::Written(volume.index), None);
+            self.push_ready(user_data, ReadyKind::Written(volume.index), None);
             return Ok(());
         }
         let mut buffer = self.alloc_inner(from.len())?;
         buffer.write(0, from);
-        self.send(volume.index, shape, Some(buffer), Keep::Nothing, user_data)
+        self.send(volume.index, shape, Some(buffer), KeptMemory::Nothing, user_data)
     }
 
     /// Makes all writes to a volume durable that had completed, and were reaped, before this call. Like
@@ -142,15 +142,15 @@ impl Queue {
     ///
     /// # Errors
     /// Same as [`Queue::read`].
-    pub fn flush(&mut self, volume: VolumeId, user_data: u64) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::Flush, false, 0, 0);
+    pub fn flush(&mut self, volume: VolumeId, user_data: u64) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::Flush, false, 0, 0);
         // A flush needs no particular right, so any that the grant has will pass the check.
-        let need = if self.grant(volume)?.access.reads() { Need::Read } else { Need::Write };
+        let need = if self.grant(volume)?.access.allows_read() { Right::Read } else { Right::Write };
         if self.check(volume, need, &shape)?.memory.is_some() {
-            self.is_done(user_data, Outcome::Flushed(volume.index), None);
+            self.push_ready(user_data, ReadyKind::Flushed(volume.index), None);
             return Ok(());
         }
-        self.send(volume.index, shape, None, Keep::Nothing, user_data)
+        self.send(volume.index, shape, None, KeptMemory::Nothing, user_data)
     }
 
     /// Tells the device that a range's contents are no longer needed, like [`crate::Volume::discard`].
@@ -163,10 +163,10 @@ impl Queue {
         offset: u64,
         length: u64,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::Discard, false, offset, length);
-        self.check(volume, Need::Write, &shape)?;
-        self.send(volume.index, shape, None, Keep::Nothing, user_data)
+    ) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::Discard, false, offset, length);
+        self.check(volume, Right::Write, &shape)?;
+        self.send(volume.index, shape, None, KeptMemory::Nothing, user_data)
     }
 
     /// Sets a range to zeros, like [`crate::Volume::write_zeroes`]. With `durable` they are durable on
@@ -181,21 +181,21 @@ impl Queue {
         length: u64,
         durable: bool,
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
-        let shape = Shape::new(Opcode::WriteZeroes, durable, offset, length);
-        if let Some(memory) = &self.check(volume, Need::Write, &shape)?.memory {
+    ) -> Result<(), SubmitError> {
+        let shape = RequestHeader::new(Opcode::WriteZeroes, durable, offset, length);
+        if let Some(memory) = &self.check(volume, Right::Write, &shape)?.memory {
             memory.write_zeroes(offset, length);
-            self.is_done(user_data, Outcome::Written(volume.index), None);
+            self.push_ready(user_data, ReadyKind::Written(volume.index), None);
             return Ok(());
         }
-        self.send(volume.index, shape, None, Keep::Nothing, user_data)
+        self.send(volume.index, shape, None, KeptMemory::Nothing, user_data)
     }
 
     /// Writes `new` if the bytes at `offset` equal `expected`, like [`crate::Volume::compare_and_write`]. If
-    /// they differ the request completes with [`Error::Differs`].
+    /// they differ the request completes with [`Error::CompareFailed`].
     ///
     /// # Errors
-    /// Same as [`Queue::read`]; [`Error::Lengths`] if `expected` and `new` differ in length.
+    /// Same as [`Queue::read`]; [`Error::LengthMismatch`] if `expected` and `new` differ in length.
     pub fn compare_and_write(
         &mut self,
         volume: VolumeId,
@@ -203,21 +203,21 @@ impl Queue {
         expected: &[u8],
         new: &[u8],
         user_data: u64,
-    ) -> Result<(), NotSubmitted> {
+    ) -> Result<(), SubmitError> {
         if expected.len() != new.len() {
-            return Err(Error::Lengths { expected: expected.len(), written: new.len() }.into());
+            return Err(Error::LengthMismatch { expected: expected.len(), written: new.len() }.into());
         }
-        let shape = Shape::new(Opcode::CompareAndWrite, false, offset, new.len() as u64);
-        self.check(volume, Need::Write, &shape)?;
+        let shape = RequestHeader::new(Opcode::CompareAndWrite, false, offset, new.len() as u64);
+        self.check(volume, Right::Write, &shape)?;
         let mut buffer = self.alloc_inner(2 * new.len())?;
         buffer.write(0, expected);
         buffer.write(new.len(), new);
-        self.send(volume.index, shape, Some(buffer), Keep::Nothing, user_data)
+        self.send(volume.index, shape, Some(buffer), KeptMemory::Nothing, user_data)
     }
 
     /// Returns the volume's grant, if this request can be submitted.
     #[inline(always)]
-    pub(super) fn begin(&self, volume: VolumeId, need: Need, shape: &Shape) -> Option<&Grant> {
+    pub(super) fn begin(&self, volume: VolumeId, need: Right, shape: &RequestHeader) -> Option<&Grant> {
         let grant = self.granted(volume)?;
         let can_be = self.end.is_none()
             && grant.allows(need, shape.offset, shape.length)
@@ -227,7 +227,12 @@ impl Queue {
     }
 
     /// Like [`Queue::begin`], but with the reason if the request cannot be submitted.
-    pub(super) fn check(&self, volume: VolumeId, need: Need, shape: &Shape) -> Result<&Grant, Error> {
+    pub(super) fn check(
+        &self,
+        volume: VolumeId,
+        need: Right,
+        shape: &RequestHeader,
+    ) -> Result<&Grant, Error> {
         self.check_end()?;
         let grant = self.grant(volume)?;
         grant.check(need, name(shape.opcode), shape.offset, shape.length)?;
@@ -242,13 +247,19 @@ impl Queue {
 
     /// Makes the error for a request that [`Queue::begin`] did not allow, and returns its memory.
     #[cold]
-    fn refuse(&self, volume: VolumeId, need: Need, shape: &Shape, room: Option<Room>) -> NotSubmitted {
+    fn refuse(
+        &self,
+        volume: VolumeId,
+        need: Right,
+        shape: &RequestHeader,
+        room: Option<RequestMemory>,
+    ) -> SubmitError {
         let error = self.check(volume, need, shape).err();
-        NotSubmitted::new(error.expect("what it did not let through has a reason"), room)
+        SubmitError::new(error.expect("what it did not let through has a reason"), room)
     }
 
     #[inline(always)]
-    pub(super) fn is_done(&mut self, user_data: u64, outcome: Outcome, room: Option<Room>) {
+    pub(super) fn push_ready(&mut self, user_data: u64, outcome: ReadyKind, room: Option<RequestMemory>) {
         self.ready.push(user_data, outcome, room);
     }
 }

@@ -4,8 +4,8 @@
 
 use super::{Queue, Slot};
 use crate::error::Error;
-use crate::options::Path;
-use crate::session::{Grant, Origin};
+use crate::options::VolumePath;
+use crate::session::{Grant, VolumeSource};
 use bywash_protocol::Access;
 use bywash_protocol::layout::Opcode;
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ impl VolumeId {
     }
 
     /// Makes an id of a number from [`VolumeId::to_word`]. An invalid number is detected when the id is used.
-    pub fn of_word(word: u64) -> VolumeId {
+    pub fn from_word(word: u64) -> VolumeId {
         VolumeId { index: word as u32, tag: (word >> 32) as u32 }
     }
 }
@@ -36,7 +36,7 @@ impl VolumeId {
 #[derive(Debug)]
 pub(super) struct Opened {
     tag: u32,
-    pub(super) origin: Origin,
+    pub(super) origin: VolumeSource,
     /// The grant, or the reason why the volume could not be opened after the queue had connected again.
     pub(super) grant: Result<Grant, Error>,
 }
@@ -47,7 +47,7 @@ impl Queue {
     /// # Errors
     /// Same as [`crate::Client::open`].
     pub fn open(&mut self, volume: &str, access: Access) -> Result<VolumeId, Error> {
-        self.open_origin(Origin::Name(volume.into(), access))
+        self.open_origin(VolumeSource::Name(volume.into(), access))
     }
 
     /// Opens a volume over a regular file or a block device that the program has opened.
@@ -55,19 +55,19 @@ impl Queue {
     /// # Errors
     /// Same as [`crate::Client::open_descriptor`].
     pub fn open_descriptor(&mut self, file: impl Into<OwnedFd>) -> Result<VolumeId, Error> {
-        self.open_origin(Origin::Descriptor(file.into()))
+        self.open_origin(VolumeSource::Descriptor(file.into()))
     }
 
-    fn open_origin(&mut self, origin: Origin) -> Result<VolumeId, Error> {
+    fn open_origin(&mut self, origin: VolumeSource) -> Result<VolumeId, Error> {
         // Tags begin at 1, so that no id is the number 0.
         static TAGS: AtomicU32 = AtomicU32::new(1);
         self.check_end()?;
-        let end = Instant::now() + self.options.limit;
+        let end = Instant::now() + self.options.timeout;
         let grant = match self.session.open(&origin, self.options.choice, end) {
             Err(error) if error.is_end() => {
-                self.over(error);
+                self.connection_ended(error);
                 self.check_end()?;
-                self.session.open(&origin, self.options.choice, Instant::now() + self.options.limit)?
+                self.session.open(&origin, self.options.choice, Instant::now() + self.options.timeout)?
             }
             grant => grant?,
         };
@@ -95,7 +95,7 @@ impl Queue {
         self.grant(volume)?;
         let is_free = |slot: u32| self.free.contains(&slot);
         let of_slot = |slot: &Slot| {
-            let many = matches!(slot.shape.opcode, Opcode::ReadMany | Opcode::WriteMany);
+            let many = matches!(slot.shape.opcode, Opcode::ReadRanges | Opcode::WriteRanges);
             match many {
                 true => slot.pieces.iter().any(|piece| piece.0 == volume.index),
                 false => slot.volume == volume.index,
@@ -138,7 +138,7 @@ impl Queue {
     ///
     /// # Errors
     /// Same as [`Queue::len`].
-    pub fn path(&self, volume: VolumeId) -> Result<Path, Error> {
+    pub fn path(&self, volume: VolumeId) -> Result<VolumePath, Error> {
         self.grant(volume).map(Grant::path)
     }
 

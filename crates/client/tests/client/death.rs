@@ -7,7 +7,7 @@
 
 use crate::model::{Running, World};
 use crate::{BYTES, Bench, forking, options, until};
-use bywash_client::{Access, Choice, Client, Error, Queue, Reconnect, Room};
+use bywash_client::{Access, Client, Error, PathChoice, Queue, Reconnect, RequestMemory};
 use bywash_peers::{Child, Random, role, rounds};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -36,7 +36,7 @@ fn start(folder: &Path) -> Child {
     let forking = forking();
     let child = Child::start("death::child", &role, vec![]);
     drop(forking);
-    let is_there = || Client::connect(&socket, options(Choice::Channel)).is_ok();
+    let is_there = || Client::connect(&socket, options(PathChoice::Channel)).is_ok();
     until("a server", is_there);
     child
 }
@@ -47,7 +47,7 @@ fn is_gone(error: &Error) -> bool {
 
 #[test]
 fn without_reconnecting_everything_ends_with_an_error() {
-    for choice in [Choice::Automatic, Choice::Channel] {
+    for choice in [PathChoice::Automatic, PathChoice::Channel] {
         let mut bench = Bench::new();
         let client = Client::connect(&bench.socket, options(choice)).unwrap();
         let volume = client.open("fast", Access::ReadWrite).unwrap();
@@ -71,9 +71,9 @@ fn without_reconnecting_everything_ends_with_an_error() {
         let mut ends: Vec<_> = (0..4).map(|_| queue.reap().unwrap()).collect();
         ends.sort_by_key(|done| done.user_data);
         for done in &ends {
-            match (&done.outcome, &done.room) {
-                (Err(Error::Unknown), None) => assert_eq!(done.user_data, 3),
-                (Err(Error::Gone { .. }), Some(Room::Own(bytes))) => {
+            match (&done.outcome, &done.memory) {
+                (Err(Error::OutcomeUnknown), None) => assert_eq!(done.user_data, 3),
+                (Err(Error::Gone { .. }), Some(RequestMemory::Own(bytes))) => {
                     assert_eq!((done.user_data, bytes), (2, &vec![9; 512]));
                 }
                 // A buffer of the arena is not returned, since the server may still write to it.
@@ -95,9 +95,9 @@ fn without_reconnecting_everything_ends_with_an_error() {
 #[test]
 fn who_only_looks_finds_out_as_well() {
     let mut bench = Bench::new();
-    let mut queue = Queue::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let mut queue = Queue::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let fast = queue.open("fast", Access::ReadWrite).unwrap();
-    let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Mapped)).unwrap();
     let volume = client.open("fast", Access::ReadWrite).unwrap();
     bench.kill();
     // The mapped memory stays accessible. The client checks now and then that the server is alive.
@@ -113,7 +113,7 @@ fn who_only_looks_finds_out_as_well() {
 #[test]
 fn a_client_connects_again_and_asks_again() {
     let mut bench = Bench::new();
-    for choice in [Choice::Automatic, Choice::Channel] {
+    for choice in [PathChoice::Automatic, PathChoice::Channel] {
         let options = options(choice).reconnect(Reconnect::Within(SOON));
         let client = Client::connect(&bench.socket, options).unwrap();
         let fast = client.open("fast", Access::ReadWrite).unwrap();
@@ -134,7 +134,7 @@ fn a_client_connects_again_and_asks_again() {
             bench.world.knobs.hold.store(false, Relaxed);
             bench.start();
             writing.join().unwrap().unwrap();
-            assert!(matches!(comparing.join().unwrap(), Err(Error::Unknown)));
+            assert!(matches!(comparing.join().unwrap(), Err(Error::OutcomeUnknown)));
             let mut bytes = [0; 1024];
             slow.read_at(&mut bytes, 0).unwrap();
             assert_eq!((bytes[0], bytes[512]), (round, round + 10));
@@ -157,7 +157,7 @@ fn a_client_connects_again_and_asks_again() {
 #[test]
 fn a_queue_submits_again_what_was_not_completed() {
     let mut bench = Bench::new();
-    let options = options(Choice::Automatic).reconnect(Reconnect::Within(SOON));
+    let options = options(PathChoice::Automatic).reconnect(Reconnect::Within(SOON));
     let mut queue = Queue::connect(&bench.socket, options).unwrap();
     let slow = queue.open("slow", Access::ReadWrite).unwrap();
     let fast = queue.open("fast", Access::ReadWrite).unwrap();
@@ -180,21 +180,21 @@ fn a_queue_submits_again_what_was_not_completed() {
     ends.sort_by_key(|done| done.user_data);
     for done in ends {
         match done.user_data {
-            2 => assert!(matches!(done.outcome, Err(Error::Unknown))),
+            2 => assert!(matches!(done.outcome, Err(Error::OutcomeUnknown))),
             // A request to mapped memory was carried out. It succeeds if it was reaped before the death was
             // noticed.
             5 => assert!(done.outcome.is_ok() || matches!(done.outcome, Err(Error::Gone { .. }))),
             _ => done.outcome.unwrap(),
         }
-        match (done.user_data, done.room) {
-            (0, Some(Room::Arena(buffer))) => {
+        match (done.user_data, done.memory) {
+            (0, Some(RequestMemory::Arena(buffer))) => {
                 // The returned buffer belongs to the new arena, and has the bytes of the old one.
                 let mut bytes = [0; 512];
                 buffer.read(0, &mut bytes);
                 assert_eq!(bytes, [1; 512]);
                 queue.write(slow, 4096, buffer, false, 6).unwrap();
             }
-            (4, Some(Room::Own(bytes))) => assert_eq!(bytes, [0; 512]),
+            (4, Some(RequestMemory::Own(bytes))) => assert_eq!(bytes, [0; 512]),
             (0 | 4, other) => panic!("{other:?}"),
             _ => {}
         }
@@ -210,7 +210,7 @@ fn a_queue_submits_again_what_was_not_completed() {
 #[test]
 fn a_volume_that_is_gone_is_an_error_of_its_own() {
     let mut bench = Bench::new();
-    let options = options(Choice::Channel).reconnect(Reconnect::Within(SOON));
+    let options = options(PathChoice::Channel).reconnect(Reconnect::Within(SOON));
     let mut queue = Queue::connect(&bench.socket, options.clone()).unwrap();
     let (slow, fast) =
         (queue.open("slow", Access::ReadWrite).unwrap(), queue.open("fast", Access::ReadWrite).unwrap());
@@ -234,7 +234,7 @@ fn a_volume_that_is_gone_is_an_error_of_its_own() {
 fn nobody_comes_back() {
     let mut bench = Bench::new();
     let given = Duration::from_millis(200);
-    let options = options(Choice::Automatic).reconnect(Reconnect::Within(given));
+    let options = options(PathChoice::Automatic).reconnect(Reconnect::Within(given));
     let client = Client::connect(&bench.socket, options).unwrap();
     let slow = client.open("slow", Access::ReadWrite).unwrap();
     slow.flush().unwrap();
@@ -253,7 +253,7 @@ fn a_server_is_killed_in_the_middle() {
     let mut child = start(folder.path());
     let mut random = Random::seeded("a_server_is_killed_in_the_middle");
     let socket = folder.path().join("socket");
-    let options = options(Choice::Channel).reconnect(Reconnect::Within(Duration::from_secs(10)));
+    let options = options(PathChoice::Channel).reconnect(Reconnect::Within(Duration::from_secs(10)));
     let client = Client::connect(&socket, options).unwrap();
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     let mut queue = client.queue().unwrap();
@@ -300,7 +300,7 @@ fn a_server_is_killed_in_the_middle() {
             }
             for (place, byte) in last.into_iter().enumerate() {
                 queue.read(slow, (64 + place as u64) * 512, vec![0; 512], 0).unwrap();
-                let Some(Room::Own(bytes)) = queue.reap().unwrap().room else { panic!("no room") };
+                let Some(RequestMemory::Own(bytes)) = queue.reap().unwrap().memory else { panic!("no room") };
                 assert_eq!(bytes, [byte; 512], "block {place}");
             }
         });

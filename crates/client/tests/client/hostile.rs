@@ -7,10 +7,10 @@
 
 use crate::options;
 use bywash_channel::{Server, ServerOptions};
-use bywash_client::{Access, Choice, Client, Error, Queue};
+use bywash_client::{Access, Client, Error, PathChoice, Queue};
 use bywash_link::{Listener, Messages};
 use bywash_peers::{FIXED, Random, accept, memory, rounds, serialise_test, timed};
-use bywash_protocol::{Answer, Ask, Granted, MESSAGE_BYTES_MAX, VERSION};
+use bywash_protocol::{ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, VERSION};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
@@ -30,14 +30,14 @@ struct Liar {
 }
 
 impl Liar {
-    fn start(mut lie: impl FnMut(Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static) -> Liar {
+    fn start(mut lie: impl FnMut(ControlRequest, Vec<OwnedFd>) -> Option<Said> + Send + 'static) -> Liar {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let listener = Listener::bind(&socket).unwrap();
         let thread = thread::spawn(move || {
             let messages = Messages::over(accept(&listener), MESSAGE_BYTES_MAX);
             while let Ok(packet) = messages.receive(LIMIT) {
-                let ask = Ask::of_bytes(&packet.bytes).unwrap();
+                let ask = ControlRequest::from_bytes(&packet.bytes).unwrap();
                 let Some((bytes, files)) = lie(ask, packet.descriptors) else { return };
                 let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
                 if messages.send(&bytes, &files, LIMIT).is_err() {
@@ -53,26 +53,32 @@ impl Liar {
     }
 }
 
-fn said(answer: &Answer) -> Vec<u8> {
+fn said(answer: &ControlReply) -> Vec<u8> {
     answer.to_bytes().unwrap()
 }
 
-fn welcome() -> Answer {
-    Answer::Welcome { version: VERSION, client: 1, depth_max: 64, arena_bytes_max: 1 << 20, grants_max: 8 }
+fn welcome() -> ControlReply {
+    ControlReply::Welcome {
+        version: VERSION,
+        client: 1,
+        depth_max: 64,
+        arena_bytes_max: 1 << 20,
+        grants_max: 8,
+    }
 }
 
 fn page() -> OwnedFd {
     memory(4096, FIXED)
 }
 
-fn granted() -> Granted {
-    Granted {
+fn granted() -> GrantInfo {
+    GrantInfo {
         grant: 1 << 32,
         bytes: 100_000,
         block: 512,
         access: Access::ReadWrite,
         device: "liar".into(),
-        not_mapped: None,
+        unmappable_reason: None,
     }
 }
 
@@ -91,7 +97,7 @@ fn lies_in_the_welcome_are_errors() {
     let _alone = serialise_test();
     let with = |change: &dyn Fn(&mut u32, &mut u32)| {
         let mut answer = welcome();
-        if let Answer::Welcome { version, grants_max, .. } = &mut answer {
+        if let ControlReply::Welcome { version, grants_max, .. } = &mut answer {
             change(version, grants_max);
         }
         said(&answer)
@@ -100,7 +106,7 @@ fn lies_in_the_welcome_are_errors() {
         ("rubbish", vec![0xff; 100], vec![page()], "no message of this protocol"),
         ("nothing", vec![], vec![], "gone"),
         ("too much", vec![b' '; 4097], vec![page()], "more than 4096 bytes"),
-        ("another answer", said(&Answer::Done {}), vec![page()], "answered Done"),
+        ("another answer", said(&ControlReply::Done {}), vec![page()], "answered Done"),
         ("another version", with(&|version, _| *version = 2), vec![page()], "version 2"),
         ("no grants", with(&|_, most| *most = 0), vec![page()], "0 grants"),
         ("too many grants", with(&|_, most| *most = u32::MAX), vec![page()], "grants can be open"),
@@ -114,7 +120,8 @@ fn lies_in_the_welcome_are_errors() {
         let before = mapped();
         let mut answer = Some((bytes, files));
         let liar = Liar::start(move |_, _| answer.take());
-        let error = timed(name, || Client::connect(&liar.socket, options(Choice::Automatic)).unwrap_err());
+        let error =
+            timed(name, || Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap_err());
         assert!(error.to_string().contains(expected), "{name}: {error}");
         liar.end();
         assert_eq!(mapped(), before, "{name} leaves a mapping behind");
@@ -123,11 +130,11 @@ fn lies_in_the_welcome_are_errors() {
 
 /// Replies correctly to hello and close messages, and by `lie` to all others.
 fn lie_about(
-    mut lie: impl FnMut(&Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static,
-) -> impl FnMut(Ask, Vec<OwnedFd>) -> Option<Said> + Send + 'static {
+    mut lie: impl FnMut(&ControlRequest, Vec<OwnedFd>) -> Option<Said> + Send + 'static,
+) -> impl FnMut(ControlRequest, Vec<OwnedFd>) -> Option<Said> + Send + 'static {
     move |ask, files| match &ask {
-        Ask::Hello { .. } => Some((said(&welcome()), vec![page()])),
-        Ask::Close { .. } => Some((said(&Answer::Done {}), vec![])),
+        ControlRequest::Hello { .. } => Some((said(&welcome()), vec![page()])),
+        ControlRequest::Close { .. } => Some((said(&ControlReply::Done {}), vec![])),
         other => lie(other, files),
     }
 }
@@ -135,10 +142,10 @@ fn lie_about(
 #[test]
 fn lies_about_grants_are_errors() {
     let _alone = serialise_test();
-    let with = |change: &dyn Fn(&mut Granted)| {
+    let with = |change: &dyn Fn(&mut GrantInfo)| {
         let mut one = granted();
         change(&mut one);
-        said(&Answer::Granted(one))
+        said(&ControlReply::Granted(one))
     };
     for (name, bytes, expected) in [
         ("a place that is none", with(&|one| one.grant = 1 << 32 | 8), "granted what cannot be"),
@@ -147,15 +154,15 @@ fn lies_about_grants_are_errors() {
         ("an odd block", with(&|one| one.block = 513), "granted what cannot be"),
         ("a huge block", with(&|one| one.block = 1 << 31), "granted what cannot be"),
         ("another right", with(&|one| one.access = Access::Read), "granted read of x"),
-        ("another answer", said(&Answer::Done {}), "answered Done"),
+        ("another answer", said(&ControlReply::Done {}), "answered Done"),
         ("rubbish", b"{".to_vec(), "no message"),
     ] {
         let mut answer = Some(bytes);
         let liar = Liar::start(lie_about(move |_, _| Some((answer.take()?, vec![]))));
-        let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
         let error = timed(name, || client.open("x", Access::ReadWrite).unwrap_err());
         assert!(
-            matches!(error, Error::Broken { .. }) && error.to_string().contains(expected),
+            matches!(error, Error::ProtocolViolation { .. }) && error.to_string().contains(expected),
             "{name}: {error}"
         );
         drop(client);
@@ -166,7 +173,7 @@ fn lies_about_grants_are_errors() {
 #[test]
 fn lies_about_chunks_are_errors() {
     let _alone = serialise_test();
-    let chunks = |chunk_bytes, count| said(&Answer::Chunks { chunk_bytes, count });
+    let chunks = |chunk_bytes, count| said(&ControlReply::Chunks { chunk_bytes, count });
     let whole = || memory(65536, FIXED);
     let rest = || memory(100_000 - 65536, FIXED);
     type Case = (&'static str, Vec<u8>, Vec<OwnedFd>, &'static str);
@@ -187,19 +194,19 @@ fn lies_about_chunks_are_errors() {
             "passed a chunk of 34463",
         ),
         ("a device", chunks(65536, 2), vec![null(), null()], "passed a chunk of 0"),
-        ("another answer", said(&Answer::Done {}), vec![], "answered Done"),
+        ("another answer", said(&ControlReply::Done {}), vec![], "answered Done"),
     ];
     for (name, bytes, files, expected) in cases {
         let mut answer = Some((bytes, files));
         let liar = Liar::start(lie_about(move |ask, _| match ask {
-            Ask::Open { .. } => Some((said(&Answer::Granted(granted())), vec![])),
+            ControlRequest::Open { .. } => Some((said(&ControlReply::Granted(granted())), vec![])),
             _ => answer.take(),
         }));
-        let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
         let before = mapped();
         let error = timed(name, || client.open("x", Access::ReadWrite).unwrap_err());
         assert!(
-            matches!(error, Error::Broken { .. }) && error.to_string().contains(expected),
+            matches!(error, Error::ProtocolViolation { .. }) && error.to_string().contains(expected),
             "{name}: {error}"
         );
         assert_eq!(mapped(), before, "{name} leaves a mapping behind");
@@ -213,20 +220,20 @@ fn lies_about_chunks_are_errors() {
         (chunks(4096, 25), vec![memory(4096, FIXED), memory(4096, FIXED)]),
     ];
     let liar = Liar::start(lie_about(move |ask, _| match ask {
-        Ask::Open { .. } => Some((said(&Answer::Granted(granted())), vec![])),
+        ControlRequest::Open { .. } => Some((said(&ControlReply::Granted(granted())), vec![])),
         _ => answers.pop(),
     }));
-    let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+    let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
     let error = timed("another size", || client.open("x", Access::ReadWrite).unwrap_err());
     assert!(error.to_string().contains("chunks of 9223372036854775808 bytes from 2 on"), "{error}");
     drop(client);
     liar.end();
     // A correct reply is mapped. The last chunk may be larger than the rest of the volume.
     let liar = Liar::start(lie_about(move |ask, _| match ask {
-        Ask::Open { .. } => Some((said(&Answer::Granted(granted())), vec![])),
+        ControlRequest::Open { .. } => Some((said(&ControlReply::Granted(granted())), vec![])),
         _ => Some((chunks(65536, 2), vec![whole(), whole()])),
     }));
-    let client = Client::connect(&liar.socket, options(Choice::Mapped)).unwrap();
+    let client = Client::connect(&liar.socket, options(PathChoice::Mapped)).unwrap();
     let volume = client.open("x", Access::ReadWrite).unwrap();
     volume.write_at(&[1; 1024], 65024).unwrap();
     let mut bytes = [0; 1024];
@@ -239,9 +246,9 @@ fn lies_about_chunks_are_errors() {
 #[test]
 fn a_volume_larger_than_all_addresses_goes_through_the_channel() {
     let _alone = serialise_test();
-    let huge = || Granted { bytes: u64::MAX, ..granted() };
-    let liar = Liar::start(lie_about(move |_, _| Some((said(&Answer::Granted(huge())), vec![]))));
-    let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+    let huge = || GrantInfo { bytes: u64::MAX, ..granted() };
+    let liar = Liar::start(lie_about(move |_, _| Some((said(&ControlReply::Granted(huge())), vec![]))));
+    let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
     let volume = client.open("x", Access::ReadWrite).unwrap();
     assert!(format!("{:?}", volume.path()).contains("cannot be mapped here"), "{:?}", volume.path());
     assert!(matches!(volume.read_at(&mut [0; 512], u64::MAX - 511), Err(Error::OutOfBounds { .. })));
@@ -252,7 +259,7 @@ fn a_volume_larger_than_all_addresses_goes_through_the_channel() {
 #[test]
 fn lies_in_reports_are_errors() {
     let _alone = serialise_test();
-    let report = || said(&Answer::Report {});
+    let report = || said(&ControlReply::Report {});
     let (reader, writer) = std::io::pipe().unwrap();
     let cases: Vec<(&str, Vec<u8>, Vec<OwnedFd>, &str)> = vec![
         ("none", report(), vec![], "0 descriptors"),
@@ -260,15 +267,15 @@ fn lies_in_reports_are_errors() {
         ("one that never ends", report(), vec![reader.into()], "no memory"),
         ("one that is too long", report(), vec![memory(1 << 30, FIXED)], "report of 1073741824 bytes"),
         ("zeros", report(), vec![page()], "cannot be read"),
-        ("another answer", said(&Answer::Done {}), vec![], "answered Done"),
+        ("another answer", said(&ControlReply::Done {}), vec![], "answered Done"),
     ];
     for (name, bytes, files, expected) in cases {
         let mut answer = Some((bytes, files));
         let liar = Liar::start(lie_about(move |_, _| answer.take()));
-        let client = Client::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
         let error = timed(name, || client.volumes().unwrap_err());
         assert!(
-            matches!(error, Error::Broken { .. }) && error.to_string().contains(expected),
+            matches!(error, Error::ProtocolViolation { .. }) && error.to_string().contains(expected),
             "{name}: {error}"
         );
         drop(client);
@@ -284,14 +291,14 @@ fn a_server_that_says_nothing_is_not_waited_for() {
         thread::sleep(Duration::from_millis(300));
         None
     });
-    let short = options(Choice::Automatic).limit(Duration::from_millis(50));
+    let short = options(PathChoice::Automatic).limit(Duration::from_millis(50));
     let error = timed("silence", || Client::connect(&liar.socket, short).unwrap_err());
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     liar.end();
     // The server replies to the hello message, and then to the request for a channel without making one.
-    for answer in [said(&Answer::Done {}), said(&Answer::Report {}), b"x".to_vec()] {
+    for answer in [said(&ControlReply::Done {}), said(&ControlReply::Report {}), b"x".to_vec()] {
         let liar = Liar::start(lie_about(move |_, _| Some((answer.clone(), vec![]))));
-        let short = options(Choice::Automatic).limit(Duration::from_millis(200));
+        let short = options(PathChoice::Automatic).limit(Duration::from_millis(200));
         timed("no channel", || Queue::connect(&liar.socket, short).unwrap_err());
         liar.end();
     }
@@ -307,7 +314,7 @@ fn completions_with_rubbish_are_errors_or_done() {
         let mut seed = Random(random.number());
         let mut servers = Vec::new();
         let liar = Liar::start(lie_about(move |ask, mut files| match ask {
-            Ask::Channel {} => {
+            ControlRequest::SetUpChannel {} => {
                 let socket = files.pop()?;
                 let mut seed = seed.clone();
                 servers.push(thread::spawn(move || {
@@ -325,15 +332,15 @@ fn completions_with_rubbish_are_errors_or_done() {
                         }
                     }
                 }));
-                Some((said(&Answer::Done {}), vec![]))
+                Some((said(&ControlReply::Done {}), vec![]))
             }
             _ => {
                 let tag = 1 + seed.below(1000);
-                let one = Granted { grant: tag << 32, not_mapped: Some("no".into()), ..granted() };
-                Some((said(&Answer::Granted(one)), vec![]))
+                let one = GrantInfo { grant: tag << 32, unmappable_reason: Some("no".into()), ..granted() };
+                Some((said(&ControlReply::Granted(one)), vec![]))
             }
         }));
-        let mut queue = Queue::connect(&liar.socket, options(Choice::Automatic)).unwrap();
+        let mut queue = Queue::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
         let volume = queue.open("x", Access::ReadWrite).unwrap();
         for number in 0..200u64 {
             let submitted = match random.below(6) {
@@ -350,7 +357,9 @@ fn completions_with_rubbish_are_errors_or_done() {
             match submitted {
                 Ok(()) => drop(timed("a completion", || queue.reap()).unwrap()),
                 // Requests with the status "timed out" keep their memory, so in time the arena has none left.
-                Err(refused) => assert!(matches!(refused.error, Error::UsedUp { .. }), "{round}: {refused}"),
+                Err(refused) => {
+                    assert!(matches!(refused.error, Error::ArenaFull { .. }), "{round}: {refused}")
+                }
             }
         }
         drop(queue);

@@ -10,7 +10,7 @@ mod revoke;
 mod rights;
 mod threads;
 
-use bywash_client::{Choice, Options};
+use bywash_client::{Options, PathChoice};
 use model::{Running, World};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -62,6 +62,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn options(choice: Choice) -> Options {
+fn options(choice: PathChoice) -> Options {
     Options::new().choice(choice).limit(Duration::from_secs(5)).depth(8).arena_bytes(1 << 20)
 }

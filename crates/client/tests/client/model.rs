@@ -3,9 +3,10 @@
 
 use bywash_channel::{Request, RequestBuffer, Server, ServerOptions};
 use bywash_link::{Error, HugePages, Listener, Messages};
-use bywash_protocol::layout::{FUA, Opcode, PIECE_BYTES, Piece, Status, asked};
+use bywash_protocol::layout::{FUA, GRANT_RANGE_BYTES, GrantRange, Opcode, Status, decode_request};
 use bywash_protocol::{
-    Access, Answer, Ask, Code, Granted, MESSAGE_BYTES_MAX, Refused, VERSION, notices, report,
+    Access, ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind, VERSION,
+    report, revocations,
 };
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
@@ -167,8 +168,8 @@ impl World {
         for connection in state.connections.values_mut() {
             for grant in connection.grants.values_mut().filter(|grant| grant.volume == name) {
                 grant.is_valid = false;
-                let at = notices::place_of(grant.number) as u64 * 8;
-                let word = notices::tag_of(grant.number).to_le_bytes();
+                let at = revocations::index_of(grant.number) as u64 * 8;
+                let word = revocations::tag_of(grant.number).to_le_bytes();
                 connection.page.as_ref().unwrap().write_all_at(&word, at).unwrap();
             }
         }
@@ -186,22 +187,23 @@ impl World {
     }
 
     fn carry_out(&self, connection: u64, request: &Request, memory: &RequestBuffer<'_>) -> (Status, u64) {
-        let Ok(asked) = asked(request.opcode(), request.flags(), request.arguments(), request.len()) else {
+        let Ok(asked) = decode_request(request.opcode(), request.flags(), request.arguments(), request.len())
+        else {
             return (Status::Malformed, 0);
         };
         let mut bytes = vec![0; memory.len()];
         memory.read(0, &mut bytes);
-        let is_many = matches!(asked.opcode, Opcode::ReadMany | Opcode::WriteMany);
-        let pieces: Vec<Piece> = match is_many {
+        let is_many = matches!(asked.opcode, Opcode::ReadRanges | Opcode::WriteRanges);
+        let pieces: Vec<GrantRange> = match is_many {
             true => {
-                let head = bytes[..asked.head].chunks_exact(PIECE_BYTES);
-                head.map(|piece| Piece::of_bytes(piece.try_into().unwrap())).collect()
+                let head = bytes[..asked.pieces_bytes].chunks_exact(GRANT_RANGE_BYTES);
+                head.map(|piece| GrantRange::from_bytes(piece.try_into().unwrap())).collect()
             }
             false => vec![asked.piece],
         };
         let most = self.knobs.bytes_max.load(Relaxed);
         if most > 0 && !is_many && asked.piece.length > most {
-            return (Status::Scattered, most);
+            return (Status::TooFragmented, most);
         }
         let state = self.state();
         let mut volumes = Vec::new();
@@ -214,14 +216,14 @@ impl World {
                 return refused(Status::Revoked);
             }
             let volume = &state.volumes[&grant.volume];
-            let reads = matches!(asked.opcode, Opcode::Read | Opcode::ReadMany);
+            let reads = matches!(asked.opcode, Opcode::Read | Opcode::ReadRanges);
             let is_allowed = match (asked.opcode, reads) {
                 (Opcode::Flush, _) => true,
-                (_, true) => grant.access.reads(),
-                (_, false) => grant.access.writes() && !volume.read_only,
+                (_, true) => grant.access.allows_read(),
+                (_, false) => grant.access.allows_write() && !volume.read_only,
             };
             if !is_allowed {
-                return refused(Status::Denied);
+                return refused(Status::AccessDenied);
             }
             if !(piece.offset | piece.length).is_multiple_of(u64::from(BLOCK)) {
                 return refused(Status::Malformed);
@@ -231,22 +233,22 @@ impl World {
             }
             volumes.push(volume);
         }
-        if is_many && pieces.iter().map(|piece| piece.length).sum::<u64>() != asked.data {
+        if is_many && pieces.iter().map(|piece| piece.length).sum::<u64>() != asked.data_bytes {
             return (Status::Malformed, 0);
         }
-        let mut at = asked.head;
+        let mut at = asked.pieces_bytes;
         for (volume, piece) in volumes.iter().zip(&pieces) {
             let length = piece.length as usize;
             match asked.opcode {
-                Opcode::Read | Opcode::ReadMany => volume.read(piece.offset, &mut bytes[at..at + length]),
-                Opcode::Write | Opcode::WriteMany => volume.write(piece.offset, &bytes[at..at + length]),
+                Opcode::Read | Opcode::ReadRanges => volume.read(piece.offset, &mut bytes[at..at + length]),
+                Opcode::Write | Opcode::WriteRanges => volume.write(piece.offset, &bytes[at..at + length]),
                 Opcode::WriteZeroes | Opcode::Discard => volume.write(piece.offset, &vec![0; length]),
                 Opcode::Flush => {}
                 Opcode::CompareAndWrite => {
                     let mut there = vec![0; length];
                     volume.read(piece.offset, &mut there);
                     if there != bytes[..length] {
-                        return (Status::Differs, 0);
+                        return (Status::Mismatch, 0);
                     }
                     volume.write(piece.offset, &bytes[length..]);
                 }
@@ -256,25 +258,28 @@ impl World {
             }
             at += length;
         }
-        if matches!(asked.opcode, Opcode::Read | Opcode::ReadMany) {
-            memory.write(asked.head, &bytes[asked.head..]);
+        if matches!(asked.opcode, Opcode::Read | Opcode::ReadRanges) {
+            memory.write(asked.pieces_bytes, &bytes[asked.pieces_bytes..]);
         }
-        (Status::Done, if is_many { 0 } else { asked.piece.length })
+        (Status::Success, if is_many { 0 } else { asked.piece.length })
     }
 
-    fn grant(&self, connection: u64, volume: &str, access: Access) -> Answer {
+    fn grant(&self, connection: u64, volume: &str, access: Access) -> ControlReply {
         let mut state = self.state();
         let State { volumes, connections } = &mut *state;
         let Some(there) = volumes.get(volume) else {
-            return Answer::Refused(Refused::new(Code::Missing, "there is no such volume; see volumes"));
+            return ControlReply::Refused(Refusal::new(
+                RefusalKind::Missing,
+                "there is no such volume; see volumes",
+            ));
         };
-        if access.writes() && there.read_only {
-            return Answer::Refused(Refused::new(Code::Denied, "it is read-only"));
+        if access.allows_write() && there.read_only {
+            return ControlReply::Refused(Refusal::new(RefusalKind::Denied, "it is read-only"));
         }
         let own = connections.get_mut(&connection).unwrap();
-        let taken: Vec<usize> = own.grants.keys().map(|number| notices::place_of(*number)).collect();
+        let taken: Vec<usize> = own.grants.keys().map(|number| revocations::index_of(*number)).collect();
         let Some(place) = (0..GRANTS_MAX as usize).find(|place| !taken.contains(place)) else {
-            return Answer::Refused(Refused::new(Code::Limit, "no more grants; close some"));
+            return ControlReply::Refused(Refusal::new(RefusalKind::Limit, "no more grants; close some"));
         };
         own.tags += 1;
         let number = own.tags << 32 | place as u64;
@@ -284,29 +289,29 @@ impl World {
             _ => there.not_mapped.clone(),
         };
         let device = "model".into();
-        Answer::Granted(Granted {
+        ControlReply::Granted(GrantInfo {
             grant: number,
             bytes: there.bytes,
             block: BLOCK,
             access,
             device,
-            not_mapped,
+            unmappable_reason: not_mapped,
         })
     }
 
     /// Opens a descriptor for each chunk from `from` on, with the grant's rights.
-    fn chunks(&self, connection: u64, grant: u64, from: u32) -> (Answer, Vec<OwnedFd>) {
+    fn chunks(&self, connection: u64, grant: u64, from: u32) -> (ControlReply, Vec<OwnedFd>) {
         let state = self.state();
         let grant = &state.connections[&connection].grants[&grant];
         let volume = &state.volumes[&grant.volume];
-        let right = if grant.access.writes() { OFlags::RDWR } else { OFlags::RDONLY };
+        let right = if grant.access.allows_write() { OFlags::RDWR } else { OFlags::RDONLY };
         // At most three chunks a reply, so that a volume takes several messages.
         let files = volume.chunks.iter().skip(from as usize).take(3).map(|file| {
             let name = format!("/proc/self/fd/{}", file.as_raw_fd());
             rustix::fs::open(name, right | OFlags::CLOEXEC, Mode::empty()).unwrap()
         });
         let count = volume.chunks.len() as u32;
-        (Answer::Chunks { chunk_bytes: volume.chunk_bytes, count }, files.collect())
+        (ControlReply::Chunks { chunk_bytes: volume.chunk_bytes, count }, files.collect())
     }
 
     fn volumes(&self) -> Vec<report::Volume> {
@@ -326,11 +331,11 @@ impl World {
     }
 }
 
-fn told(what: &impl serde::Serialize) -> (Answer, Vec<OwnedFd>) {
+fn told(what: &impl serde::Serialize) -> (ControlReply, Vec<OwnedFd>) {
     let json = serde_json::to_vec(what).unwrap();
     let file = chunk(json.len() as u64);
     file.write_all_at(&json, 0).unwrap();
-    (Answer::Report {}, vec![file.into()])
+    (ControlReply::Report {}, vec![file.into()])
 }
 
 /// A running server. Dropping it ends it at once, like one that was killed.
@@ -385,15 +390,15 @@ impl World {
                 Err(Error::TimedOut) => continue,
                 Err(_) => break,
             };
-            let ask = Ask::of_bytes(&packet.bytes).unwrap();
+            let ask = ControlRequest::from_bytes(&packet.bytes).unwrap();
             thread::sleep(Duration::from_millis(self.knobs.slow_ms.load(Relaxed)));
             let mut came = packet.descriptors;
             let (answer, files) = match ask {
-                Ask::Channel {} => {
+                ControlRequest::SetUpChannel {} => {
                     let (world, stop, over) = (self.clone(), stop.clone(), over.clone());
                     let socket = came.pop().unwrap();
                     channel = Some(thread::spawn(move || world.serve(number, socket, &stop, &over)));
-                    (Answer::Done {}, vec![])
+                    (ControlReply::Done {}, vec![])
                 }
                 ask => self.answer(number, ask, came),
             };
@@ -409,16 +414,22 @@ impl World {
         self.state().connections.remove(&number);
     }
 
-    fn answer(&self, connection: u64, ask: Ask, mut came: Vec<OwnedFd>) -> (Answer, Vec<OwnedFd>) {
-        let done = || (Answer::Done {}, vec![]);
-        let missing = || (Answer::Refused(Refused::new(Code::Missing, "there is no such volume")), vec![]);
+    fn answer(
+        &self,
+        connection: u64,
+        ask: ControlRequest,
+        mut came: Vec<OwnedFd>,
+    ) -> (ControlReply, Vec<OwnedFd>) {
+        let done = || (ControlReply::Done {}, vec![]);
+        let missing =
+            || (ControlReply::Refused(Refusal::new(RefusalKind::Missing, "there is no such volume")), vec![]);
         match ask {
-            Ask::Hello { version, name } => {
+            ControlRequest::Hello { version, name } => {
                 assert!(version == VERSION && name.len() <= 64);
-                let page = chunk(notices::bytes(GRANTS_MAX) as u64);
+                let page = chunk(revocations::page_bytes(GRANTS_MAX) as u64);
                 let pass = page.try_clone().unwrap().into();
                 self.state().connections.get_mut(&connection).unwrap().page = Some(page);
-                let welcome = Answer::Welcome {
+                let welcome = ControlReply::Welcome {
                     version: VERSION,
                     client: connection,
                     depth_max: DEPTH_MAX,
@@ -427,8 +438,8 @@ impl World {
                 };
                 (welcome, vec![pass])
             }
-            Ask::Open { volume, access } => (self.grant(connection, &volume, access), vec![]),
-            Ask::OpenDescriptor {} => {
+            ControlRequest::Open { volume, access } => (self.grant(connection, &volume, access), vec![]),
+            ControlRequest::OpenDescriptor {} => {
                 let file = came.pop().unwrap();
                 let access = match rustix::fs::fcntl_getfl(&file).unwrap() & OFlags::RWMODE {
                     OFlags::RDONLY => Access::Read,
@@ -439,13 +450,13 @@ impl World {
                 self.state().volumes.insert(name.clone(), Volume::file(file.into()));
                 (self.grant(connection, &name, access), vec![])
             }
-            Ask::Close { grant } => {
+            ControlRequest::Close { grant } => {
                 self.state().connections.get_mut(&connection).unwrap().grants.remove(&grant).unwrap();
                 done()
             }
-            Ask::Map { grant, from } => self.chunks(connection, grant, from),
-            Ask::Volumes {} => told(&self.volumes()),
-            Ask::Status {} => told(&report::Status {
+            ControlRequest::Map { grant, from } => self.chunks(connection, grant, from),
+            ControlRequest::Volumes {} => told(&self.volumes()),
+            ControlRequest::Status {} => told(&report::Status {
                 version: "model".into(),
                 pid: std::process::id(),
                 uptime_s: 0,
@@ -457,11 +468,11 @@ impl World {
                 users: vec![],
                 exports: vec![],
             }),
-            Ask::Create { volume, bytes, .. } => {
+            ControlRequest::Create { volume, bytes, .. } => {
                 self.state().volumes.insert(volume, Volume::memory(bytes));
                 done()
             }
-            Ask::Resize { volume, bytes } => {
+            ControlRequest::Resize { volume, bytes } => {
                 self.revoke(&volume);
                 let mut state = self.state();
                 let Some(there) = state.volumes.get_mut(&volume) else { return missing() };
@@ -472,28 +483,28 @@ impl World {
                 *there = larger;
                 done()
             }
-            Ask::Rename { volume, to } => {
+            ControlRequest::Rename { volume, to } => {
                 let Some(there) = self.state().volumes.remove(&volume) else { return missing() };
                 self.state().volumes.insert(to, there);
                 done()
             }
-            Ask::Permit { volume, read_only, .. } => {
+            ControlRequest::SetOwnership { volume, read_only, .. } => {
                 self.revoke(&volume);
                 let mut state = self.state();
                 let Some(there) = state.volumes.get_mut(&volume) else { return missing() };
                 there.read_only = read_only.unwrap_or(there.read_only);
                 done()
             }
-            Ask::Remove { volume } => {
+            ControlRequest::Remove { volume } => {
                 self.revoke(&volume);
                 self.state().volumes.remove(&volume);
                 done()
             }
-            Ask::Revoke { volume } => {
+            ControlRequest::Revoke { volume } => {
                 self.revoke(&volume);
                 done()
             }
-            Ask::Channel {} => unreachable!(),
+            ControlRequest::SetUpChannel {} => unreachable!(),
         }
     }
 

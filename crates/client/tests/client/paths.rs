@@ -3,7 +3,9 @@
 
 use crate::model::BLOCK;
 use crate::{BYTES, Bench, options};
-use bywash_client::{Access, Choice, Client, Error, Path, Queue, Range, ReadPiece, Room, WritePiece};
+use bywash_client::{
+    Access, Client, Error, PathChoice, Queue, Range, ReadPiece, RequestMemory, VolumePath, WritePiece,
+};
 use proptest::prelude::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -135,7 +137,7 @@ fn step_queued(
     let is_odd = byte & 1 == 1;
     match operation {
         Operation::Read => {
-            let room: Room = match is_odd {
+            let room: RequestMemory = match is_odd {
                 true => queue.alloc(length as usize).unwrap().into(),
                 false => vec![0; length as usize].into(),
             };
@@ -143,7 +145,7 @@ fn step_queued(
             let done = queue.reap().unwrap();
             done.outcome.unwrap();
             let mut bytes = vec![0; length as usize];
-            assert_eq!(done.room.unwrap().read(0, &mut bytes), bytes.len());
+            assert_eq!(done.memory.unwrap().read(0, &mut bytes), bytes.len());
             assert!(bytes == expected[range], "what was read at {offset}");
             return;
         }
@@ -174,7 +176,7 @@ fn step_queued(
             let mut other = expected[first].to_vec();
             other[usize::from(byte)] ^= 1;
             queue.compare_and_write(volume, offset, &other, &contents[..BLOCK_BYTES], 5).unwrap();
-            assert!(matches!(queue.reap().unwrap().outcome, Err(Error::Differs { .. })));
+            assert!(matches!(queue.reap().unwrap().outcome, Err(Error::CompareFailed { .. })));
             return;
         }
         Operation::Flush => queue.flush(volume, 5).unwrap(),
@@ -186,7 +188,7 @@ fn step_queued(
             queue.read_many(&ranges, vec![0; length as usize + BLOCK_BYTES], 5).unwrap();
             let done = queue.reap().unwrap();
             done.outcome.unwrap();
-            let Some(Room::Own(bytes)) = done.room else { panic!("the room is gone") };
+            let Some(RequestMemory::Own(bytes)) = done.memory else { panic!("the room is gone") };
             assert!(bytes == [&expected[range], &expected[..BLOCK_BYTES]].concat());
             return;
         }
@@ -208,8 +210,11 @@ fn step_queued(
 }
 
 /// Paths to test: name of the volume, choice of the path, and true if the volume must then be mapped.
-const WAYS: [(&str, Choice, bool); 3] =
-    [("fast", Choice::Automatic, true), ("fast", Choice::Channel, false), ("slow", Choice::Automatic, false)];
+const WAYS: [(&str, PathChoice, bool); 3] = [
+    ("fast", PathChoice::Automatic, true),
+    ("fast", PathChoice::Channel, false),
+    ("slow", PathChoice::Automatic, false),
+];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
@@ -245,11 +250,11 @@ proptest! {
 #[test]
 fn a_queue_mixes_both_ways_and_many_requests() {
     let bench = Bench::new();
-    let mut queue = Queue::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let mut queue = Queue::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let fast = queue.open("fast", Access::ReadWrite).unwrap();
     let slow = queue.open("slow", Access::ReadWrite).unwrap();
-    let why = Path::Channel { why: "its device is a file".into() };
-    assert_eq!((queue.path(fast).unwrap(), queue.path(slow).unwrap()), (Path::Mapped, why));
+    let why = VolumePath::Channel { why: "its device is a file".into() };
+    assert_eq!((queue.path(fast).unwrap(), queue.path(slow).unwrap()), (VolumePath::Mapped, why));
     let (mut submitted, mut seen) = (0u64, vec![0u32; 400]);
     while submitted < 400 || queue.in_flight() > 0 {
         while submitted < 400 {
@@ -308,7 +313,7 @@ fn a_file_that_is_passed_is_what_its_descriptor_allows() {
     let bench = Bench::new();
     let path = bench.folder.path().join("passed");
     std::fs::write(&path, vec![7; 8192]).unwrap();
-    let client = Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let file = File::options().read(true).write(true).open(&path).unwrap();
     let volume = client.open_descriptor(file.try_clone().unwrap()).unwrap();
     let mut bytes = [0; 512];
@@ -342,7 +347,7 @@ fn memory_that_is_lent_is_read_into() {
 #[test]
 fn pieces_go_straight_to_mapped_memory_and_nowhere_else() {
     let bench = Bench::new();
-    let mut queue = Queue::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let mut queue = Queue::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let (fast, slow) =
         (queue.open("fast", Access::ReadWrite).unwrap(), queue.open("slow", Access::ReadWrite).unwrap());
     assert!(queue.is_mapped(fast) && !queue.is_mapped(slow));
@@ -378,7 +383,7 @@ fn pieces_go_straight_to_mapped_memory_and_nowhere_else() {
 fn what_the_device_has_in_many_pieces_is_asked_for_in_pieces() {
     let bench = Bench::new();
     bench.world.knobs.bytes_max.store(1536, std::sync::atomic::Ordering::Relaxed);
-    let client = Client::connect(&bench.socket, options(Choice::Channel)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Channel)).unwrap();
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     let contents: Vec<u8> = (0..20 * 512).map(|at| (at / 100) as u8).collect();
     volume.write_at(&contents, 512).unwrap();
@@ -394,5 +399,5 @@ fn what_the_device_has_in_many_pieces_is_asked_for_in_pieces() {
     let slow = queue.open("slow", Access::Read).unwrap();
     queue.read(slow, 512, vec![0; 2048], 0).unwrap();
     let outcome = queue.reap().unwrap().outcome;
-    assert!(matches!(outcome, Err(Error::Scattered { offset: 512, bytes: 1536, .. })), "{outcome:?}");
+    assert!(matches!(outcome, Err(Error::TooManyExtents { offset: 512, bytes: 1536, .. })), "{outcome:?}");
 }

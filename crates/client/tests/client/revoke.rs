@@ -4,7 +4,7 @@
 //! volume's any more; a read returns bytes of a volume that has changed since.
 
 use crate::{BYTES, Bench, options};
-use bywash_client::{Access, Choice, Client, Error, Queue, WritePiece};
+use bywash_client::{Access, Client, Error, PathChoice, Queue, WritePiece};
 use bywash_peers::rounds;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -23,7 +23,7 @@ fn number_at(bytes: &[u8], at: usize) -> u64 {
 #[test]
 fn what_was_confirmed_is_in_what_others_see() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Mapped)).unwrap();
     for round in 0..rounds(60) {
         let volume = client.open("fast", Access::ReadWrite).unwrap();
         let begun = AtomicU64::new(0);
@@ -64,7 +64,7 @@ fn what_was_confirmed_is_in_what_others_see() {
 #[test]
 fn a_queue_finds_out_when_it_reaps() {
     let bench = Bench::new();
-    let mut queue = Queue::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    let mut queue = Queue::connect(&bench.socket, options(PathChoice::Mapped)).unwrap();
     let volume = queue.open("fast", Access::ReadWrite).unwrap();
     let write = |queue: &mut Queue, number: u64| {
         queue.write_from(volume, number * 512, &block(number), false, number).unwrap();
@@ -92,14 +92,14 @@ fn a_queue_finds_out_when_it_reaps() {
     let done = queue.reap().unwrap();
     done.outcome.unwrap();
     let mut bytes = vec![0; 1024];
-    done.room.unwrap().read(0, &mut bytes);
+    done.memory.unwrap().read(0, &mut bytes);
     assert_eq!((number_at(&bytes, 0), number_at(&bytes, 512)), (0, 1));
 }
 
 #[test]
 fn the_channel_says_so_too() {
     let bench = Bench::new();
-    for (name, choice) in [("fast", Choice::Channel), ("slow", Choice::Automatic)] {
+    for (name, choice) in [("fast", PathChoice::Channel), ("slow", PathChoice::Automatic)] {
         let client = Client::connect(&bench.socket, options(choice)).unwrap();
         let volume = client.open(name, Access::ReadWrite).unwrap();
         volume.write_at(&block(1), 0).unwrap();

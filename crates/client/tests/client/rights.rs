@@ -3,8 +3,8 @@
 use crate::model::BLOCK;
 use crate::{BYTES, Bench, forking, options, until};
 use bywash_client::{
-    Access, Choice, Client, Code, Error, NewVolume, Options, Path, Permissions, Queue, Range, ReadPiece,
-    WritePiece,
+    Access, Client, Error, NewVolume, Options, PathChoice, Permissions, Queue, Range, ReadPiece, RefusalKind,
+    VolumePath, WritePiece,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn what_is_no_whole_block_or_beyond_the_end_is_refused_on_both_ways() {
     let bench = Bench::new();
-    for choice in [Choice::Mapped, Choice::Channel] {
+    for choice in [PathChoice::Mapped, PathChoice::Channel] {
         let client = Client::connect(&bench.socket, options(choice)).unwrap();
         let volume = client.open("fast", Access::ReadWrite).unwrap();
         assert_eq!((volume.len(), volume.block()), (BYTES, BLOCK));
@@ -35,9 +35,12 @@ fn what_is_no_whole_block_or_beyond_the_end_is_refused_on_both_ways() {
             assert!(matches!(volume.read_at(&mut vec![1; length], offset), Err(Error::OutOfBounds { .. })));
             let refused = queue.read(queued, offset, vec![1; length], 0).unwrap_err();
             assert!(matches!(refused.error, Error::OutOfBounds { .. }));
-            assert_eq!(refused.room.unwrap().len(), length);
+            assert_eq!(refused.memory.unwrap().len(), length);
         }
-        assert!(matches!(volume.compare_and_write(0, &[0; 512], &[0; 1024]), Err(Error::Lengths { .. })));
+        assert!(matches!(
+            volume.compare_and_write(0, &[0; 512], &[0; 1024]),
+            Err(Error::LengthMismatch { .. })
+        ));
         // An empty range is allowed everywhere in the volume, even at its end.
         queue.read(queued, BYTES, vec![], 3).unwrap();
         queue.write_from(queued, 0, &[], false, 3).unwrap();
@@ -54,11 +57,11 @@ fn what_is_no_whole_block_or_beyond_the_end_is_refused_on_both_ways() {
 #[test]
 fn rights_are_those_of_the_grant() {
     let bench = Bench::new();
-    for choice in [Choice::Automatic, Choice::Channel] {
+    for choice in [PathChoice::Automatic, PathChoice::Channel] {
         let client = Client::connect(&bench.socket, options(choice)).unwrap();
         let reading = client.open("fast", Access::Read).unwrap();
         let writing = client.open("fast", Access::Write).unwrap();
-        assert!(matches!(writing.path(), Path::Channel { .. }));
+        assert!(matches!(writing.path(), VolumePath::Channel { .. }));
         let denied = |outcome: Result<(), Error>| matches!(outcome, Err(Error::Denied { .. }));
         assert!(denied(reading.write_at(&[1; 512], 0)) && denied(reading.discard(0, 512)));
         assert!(denied(reading.write_zeroes(0, 512)) && denied(writing.read_at(&mut [1; 512], 0)));
@@ -71,7 +74,7 @@ fn rights_are_those_of_the_grant() {
         assert_eq!(bytes, [3; 512]);
     }
     // The processor enforces the right too: the mapping is not writable.
-    let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Mapped)).unwrap();
     let volume = client.open("fast", Access::Read).unwrap();
     let lent = volume.map().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -85,9 +88,9 @@ fn rights_are_those_of_the_grant() {
 #[test]
 fn what_cannot_be_opened_says_why() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Mapped)).unwrap();
     let error = client.open("none", Access::Read).unwrap_err();
-    assert_eq!(error.code(), Some(Code::Missing));
+    assert_eq!(error.code(), Some(RefusalKind::Missing));
     assert_eq!(error.to_string(), "cannot open none: there is no such volume; see volumes");
     let error = client.open("slow", Access::Read).unwrap_err().to_string();
     assert!(error.starts_with("slow cannot be mapped: its device is a file"), "{error}");
@@ -97,16 +100,16 @@ fn what_cannot_be_opened_says_why() {
     assert!(matches!(nobody, Error::Io { .. }), "{nobody}");
     let named = Client::connect(&bench.socket, Options::new().name("x".repeat(65))).unwrap_err();
     assert!(matches!(named, Error::Option { .. }), "{named}");
-    let deep = Queue::connect(&bench.socket, options(Choice::Automatic).depth(2048)).unwrap_err();
+    let deep = Queue::connect(&bench.socket, options(PathChoice::Automatic).depth(2048)).unwrap_err();
     assert!(deep.to_string().contains("2048"), "{deep}");
-    let odd = Queue::connect(&bench.socket, options(Choice::Automatic).depth(3)).unwrap_err();
+    let odd = Queue::connect(&bench.socket, options(PathChoice::Automatic).depth(3)).unwrap_err();
     assert!(matches!(odd, Error::Option { .. }), "{odd}");
 }
 
 #[test]
 fn what_is_dropped_is_given_back() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     // The loop opens more grants than can be open at a time, so dropped ones must be given back.
     for _ in 0..200 {
         client.open("fast", Access::ReadWrite).unwrap();
@@ -129,13 +132,13 @@ fn what_is_dropped_is_given_back() {
 #[test]
 fn things_of_others_are_refused() {
     let bench = Bench::new();
-    let connect = || Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let connect = || Client::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let (one, other) = (connect(), connect());
     let volume = other.open("fast", Access::ReadWrite).unwrap();
     let mut bytes = [0; 512];
     let pieces = &mut [ReadPiece { volume: &volume, offset: 0, to: &mut bytes }];
     assert!(matches!(one.read_many(pieces), Err(Error::Foreign { .. })));
-    assert!(matches!(one.read_many(&mut []), Err(Error::Pieces { asked: 0, most: 32 })));
+    assert!(matches!(one.read_many(&mut []), Err(Error::PieceCount { asked: 0, most: 32 })));
     let (mut one, mut other) = (one.queue().unwrap(), other.queue().unwrap());
     let of_one = one.open("fast", Access::ReadWrite).unwrap();
     let of_other = other.open("fast", Access::ReadWrite).unwrap();
@@ -144,7 +147,7 @@ fn things_of_others_are_refused() {
     let buffer = other.alloc(512).unwrap();
     // Both queues are on their first connection, and their arenas must be distinguished all the same.
     let refused = one.write(slow, 0, buffer, false, 0).unwrap_err();
-    assert!(refused.room.is_some(), "{refused}");
+    assert!(refused.memory.is_some(), "{refused}");
     assert!(refused.to_string().contains("another"), "{refused}");
     one.flush(of_one, 0).unwrap();
     one.reap().unwrap().outcome.unwrap();
@@ -153,7 +156,7 @@ fn things_of_others_are_refused() {
 #[test]
 fn refusals_of_requests_name_what_was_wrong() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Channel)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Channel)).unwrap();
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     let mut queue = client.queue().unwrap();
     let queued = queue.open("slow", Access::ReadWrite).unwrap();
@@ -176,7 +179,7 @@ fn refusals_of_requests_name_what_was_wrong() {
         queue.read(queued, 1024, vec![0; 512], 0).unwrap();
         let done = queue.reap().unwrap();
         let error = done.outcome.unwrap_err().to_string();
-        assert!(error.contains(says) && done.room.is_some(), "{error}");
+        assert!(error.contains(says) && done.memory.is_some(), "{error}");
     }
     // A refusal of a request of several pieces names the piece; a failure of the device concerns all of them.
     bench.world.knobs.value.store(1, Relaxed);
@@ -207,7 +210,7 @@ fn refusals_of_requests_name_what_was_wrong() {
 fn calls_end_within_their_limit() {
     let bench = Bench::new();
     let limit = Duration::from_millis(100);
-    let client = Client::connect(&bench.socket, options(Choice::Channel).limit(limit)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Channel).limit(limit)).unwrap();
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     volume.write_at(&[1; 512], 0).unwrap();
     let mut queue = client.queue().unwrap();
@@ -237,7 +240,7 @@ fn calls_end_within_their_limit() {
 #[test]
 fn an_administrator_makes_and_removes_volumes() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let new = NewVolume {
         name: "new".into(),
         device: "model".into(),
@@ -257,22 +260,22 @@ fn an_administrator_makes_and_removes_volumes() {
     assert_eq!(bytes, [[5; 4096], [0; 4096]].concat());
     client.permit("old", Permissions { read_only: Some(true), ..Permissions::default() }).unwrap();
     assert!(matches!(volume.write_at(&bytes, 0), Err(Error::Revoked { .. })));
-    assert_eq!(client.open("old", Access::Write).unwrap_err().code(), Some(Code::Denied));
+    assert_eq!(client.open("old", Access::Write).unwrap_err().code(), Some(RefusalKind::Denied));
     let names =
         |client: &Client| client.volumes().unwrap().into_iter().map(|one| one.name).collect::<Vec<_>>();
     assert_eq!(names(&client), ["fast", "old", "slow"]);
     client.revoke("old").unwrap();
     client.remove("old").unwrap();
     assert_eq!(names(&client), ["fast", "slow"]);
-    assert_eq!(client.resize("old", 4096).unwrap_err().code(), Some(Code::Missing));
+    assert_eq!(client.resize("old", 4096).unwrap_err().code(), Some(RefusalKind::Missing));
     assert_eq!(client.status().unwrap().pid, std::process::id());
 }
 
 #[test]
 fn a_forked_child_is_not_the_client() {
     let bench = Bench::new();
-    let mapped = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
-    let channel = Client::connect(&bench.socket, options(Choice::Channel)).unwrap();
+    let mapped = Client::connect(&bench.socket, options(PathChoice::Mapped)).unwrap();
+    let channel = Client::connect(&bench.socket, options(PathChoice::Channel)).unwrap();
     let volumes = [&mapped, &channel].map(|client| client.open("fast", Access::ReadWrite).unwrap());
     volumes.iter().for_each(|volume| volume.write_at(&[1; 512], 0).unwrap());
     let _forking = forking();

@@ -1,7 +1,7 @@
 //! Tests of several threads that share a client, and of callbacks.
 
 use crate::{BYTES, Bench, options};
-use bywash_client::{Access, Choice, Client, Error, QueueDispatcher, ReadPiece, Wait};
+use bywash_client::{Access, Client, Error, PathChoice, QueueDispatcher, ReadPiece, Wait};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 fn threads_share_a_client_whose_channel_is_shallower_than_they_are_many() {
     for wait in [Wait::Adaptive, Wait::Sleep] {
         let bench = Bench::new();
-        let options = options(Choice::Channel).depth(2).arena_bytes(8192).wait(wait);
+        let options = options(PathChoice::Channel).depth(2).arena_bytes(8192).wait(wait);
         let client = Client::connect(&bench.socket, options).unwrap();
         let volume = client.open("slow", Access::ReadWrite).unwrap();
         let threads = 8;
@@ -40,7 +40,7 @@ fn threads_share_a_client_whose_channel_is_shallower_than_they_are_many() {
 #[test]
 fn an_arena_that_is_too_small_for_all_is_shared() {
     let bench = Bench::new();
-    let options = options(Choice::Channel).depth(8).arena_bytes(4096).limit(Duration::from_secs(20));
+    let options = options(PathChoice::Channel).depth(8).arena_bytes(4096).limit(Duration::from_secs(20));
     let client = Client::connect(&bench.socket, options).unwrap();
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     let begun = Instant::now();
@@ -70,7 +70,7 @@ fn an_arena_that_is_too_small_for_all_is_shared() {
 #[test]
 fn what_was_abandoned_does_not_keep_its_room() {
     let bench = Bench::new();
-    let options = options(Choice::Channel).depth(2).arena_bytes(4096).limit(Duration::from_millis(200));
+    let options = options(PathChoice::Channel).depth(2).arena_bytes(4096).limit(Duration::from_millis(200));
     let client = Client::connect(&bench.socket, options).unwrap();
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     volume.flush().unwrap();
@@ -93,7 +93,7 @@ fn what_was_abandoned_does_not_keep_its_room() {
 fn who_gives_up_keeps_nobody_from_going_on() {
     let bench = Bench::new();
     let limit = Duration::from_millis(300);
-    let options = options(Choice::Channel).depth(4).limit(limit);
+    let options = options(PathChoice::Channel).depth(4).limit(limit);
     let client = Client::connect(&bench.socket, options).unwrap();
     let volume = client.open("slow", Access::ReadWrite).unwrap();
     volume.flush().unwrap();
@@ -123,7 +123,7 @@ fn who_gives_up_keeps_nobody_from_going_on() {
 #[test]
 fn mapped_volumes_are_shared_as_well() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Mapped)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Mapped)).unwrap();
     let volume = client.open("fast", Access::ReadWrite).unwrap();
     thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -144,7 +144,7 @@ fn mapped_volumes_are_shared_as_well() {
 #[test]
 fn callbacks_come_for_every_request_of_either_way() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let mut queue = client.queue().unwrap();
     let fast = queue.open("fast", Access::ReadWrite).unwrap();
     let slow = queue.open("slow", Access::ReadWrite).unwrap();
@@ -185,7 +185,7 @@ fn callbacks_come_for_every_request_of_either_way() {
 #[test]
 fn a_dispatcher_gives_its_queue_back() {
     let bench = Bench::new();
-    let client = Client::connect(&bench.socket, options(Choice::Automatic)).unwrap();
+    let client = Client::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
     let mut queue = client.queue().unwrap();
     let slow = queue.open("slow", Access::ReadWrite).unwrap();
     let dispatcher = queue.dispatch(|done| drop(done.unwrap())).unwrap();

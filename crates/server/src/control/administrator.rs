@@ -7,13 +7,13 @@
 //! free blocks.
 
 use crate::control::granting::of_store;
-use crate::control::notices::Notices;
-use crate::control::thread::{Event, Post};
-use crate::control::{DeviceFacts, House};
-use crate::core::order::{Chunk, Order, Reply, Stopped};
+use crate::control::revocation_page::RevocationPage;
+use crate::control::thread::{Event, EventSender};
+use crate::control::{DeviceFacts, SharedState};
+use crate::core::order::{Chunk, CoreOrder, CoreStopped, OnDone};
 use bywash_device::{ReplacedContents, SpareChunk};
 use bywash_protocol::layout::Status;
-use bywash_protocol::{Answer, Ask, Code, Refused};
+use bywash_protocol::{ControlReply, ControlRequest, Refusal, RefusalKind};
 use bywash_volume::{Bytes, Error, Extent, Mode, Ownership, Volume};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,17 +26,17 @@ const WAITING_MAX: usize = 64;
 /// Greatest time to wait for requests in flight by revoked grants.
 const DRAINING_LIMIT: Duration = Duration::from_secs(60);
 /// Greatest number of extents that one call of [`clear_some`] clears.
-const PIECES: usize = 64;
+const EXTENTS_PER_CLEAR: usize = 64;
 
 /// A message of an administrator, and the connection that sent it.
-pub(crate) struct Job {
+pub(crate) struct AdminRequest {
     pub(crate) connection: u64,
-    pub(crate) ask: Ask,
+    pub(crate) ask: ControlRequest,
 }
 
 /// Handle of the administrator's thread, which takes messages and carries them out.
 pub(crate) struct Administrator {
-    jobs: SyncSender<Job>,
+    jobs: SyncSender<AdminRequest>,
     thread: Thread,
 }
 
@@ -45,11 +45,11 @@ enum Thread {
     Own(JoinHandle<()>),
     /// The control thread carries them out: see [`Administrator::do_waiting`].
     #[cfg(feature = "testing")]
-    Callers(Receiver<Job>),
+    Callers(Receiver<AdminRequest>),
 }
 
 impl Administrator {
-    pub(crate) fn start(house: Arc<House>, post: Post) -> std::io::Result<Administrator> {
+    pub(crate) fn start(house: Arc<SharedState>, post: EventSender) -> std::io::Result<Administrator> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         let thread = thread::Builder::new()
             .name("administrator".into())
@@ -66,16 +66,18 @@ impl Administrator {
 
     /// Carries out all waiting messages on the caller's thread, if there is no thread of its own.
     #[cfg(feature = "testing")]
-    pub(crate) fn do_waiting(&self, house: &House, post: &Post) {
+    pub(crate) fn do_waiting(&self, house: &SharedState, post: &EventSender) {
         let Thread::Callers(waiting) = &self.thread else { return };
         waiting.try_iter().for_each(|job| do_job(house, post, job));
     }
 
     /// Queues a message. The outcome is sent as [`Event::Answered`].
-    pub(crate) fn give(&self, job: Job) -> Result<(), Refused> {
+    pub(crate) fn give(&self, job: AdminRequest) -> Result<(), Refusal> {
         self.jobs.try_send(job).map_err(|error| match error {
-            TrySendError::Full(_) => Refused::new(Code::Limit, "too many changes wait already; try again"),
-            TrySendError::Disconnected(_) => Refused::new(Code::Failed, "the server stops"),
+            TrySendError::Full(_) => {
+                Refusal::new(RefusalKind::Limit, "too many changes wait already; try again")
+            }
+            TrySendError::Disconnected(_) => Refusal::new(RefusalKind::Failed, "the server stops"),
         })
     }
 
@@ -91,42 +93,44 @@ impl Administrator {
     }
 }
 
-fn do_job(house: &House, post: &Post, Job { connection, ask }: Job) {
+fn do_job(house: &SharedState, post: &EventSender, AdminRequest { connection, ask }: AdminRequest) {
     let answer = match carry_out(house, ask) {
-        Ok(()) => Answer::Done {},
-        Err(refused) => Answer::Refused(refused),
+        Ok(()) => ControlReply::Done {},
+        Err(refused) => ControlReply::Refused(refused),
     };
     post.send(Event::Answered { connection, answer });
 }
 
-fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
+fn carry_out(house: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
     match ask {
-        Ask::Create { volume, device, bytes, owner, group, mode } => {
+        ControlRequest::Create { volume, device, bytes, owner, group, mode } => {
             let mode = Mode::new(mode).map_err(of_store)?;
             let ownership = Ownership { owner, group, mode, read_only: false };
             let facts = device_of(house, &device)?;
-            with_room(house, &device, facts, || house.store.create(&volume, &device, Bytes(bytes), ownership))
-                .map(drop)
+            with_cleared_blocks(house, &device, facts, || {
+                house.store.create(&volume, &device, Bytes(bytes), ownership)
+            })
+            .map(drop)
         }
-        Ask::Resize { volume, bytes } => {
+        ControlRequest::Resize { volume, bytes } => {
             let (found, _) = house.store.get(&volume).map_err(of_store)?;
             let facts = device_of(house, &found.device)?;
             if bytes >= found.size().0 {
                 // Existing grants keep their old size; a client that wants the new size opens the volume
                 // again.
                 let resize = || house.store.resize(&volume, Bytes(bytes));
-                return with_room(house, &found.device, facts, resize).map(drop);
+                return with_cleared_blocks(house, &found.device, facts, resize).map(drop);
             }
-            changing(house, &volume, |_| house.store.resize(&volume, Bytes(bytes)).map(drop))
+            change_revoked(house, &volume, |_| house.store.resize(&volume, Bytes(bytes)).map(drop))
         }
-        Ask::Rename { volume, to } => {
+        ControlRequest::Rename { volume, to } => {
             let renamed = house.store.rename(&volume, &to).map_err(of_store)?;
             house.registry.lock().rename(renamed.id, &to);
             Ok(())
         }
-        Ask::Permit { volume, owner, group, mode, read_only } => {
+        ControlRequest::SetOwnership { volume, owner, group, mode, read_only } => {
             let mode = mode.map(Mode::new).transpose().map_err(of_store)?;
-            changing(house, &volume, |_| {
+            change_revoked(house, &volume, |_| {
                 let edit = |ownership: &mut Ownership| {
                     ownership.owner = owner.unwrap_or(ownership.owner);
                     ownership.group = group.unwrap_or(ownership.group);
@@ -136,57 +140,58 @@ fn carry_out(house: &House, ask: Ask) -> Result<(), Refused> {
                 house.store.set_ownership(&volume, edit).map(drop)
             })
         }
-        Ask::Remove { volume } => match house.store.get(&volume) {
+        ControlRequest::Remove { volume } => match house.store.get(&volume) {
             // Volumes of a lost memory device cannot be opened, so no grants need to be revoked.
-            Err(Error::Gone { .. }) => house.store.remove(&volume).map_err(of_store),
-            _ => changing(house, &volume, |_| house.store.remove(&volume)),
+            Err(Error::VolumeLost { .. }) => house.store.remove(&volume).map_err(of_store),
+            _ => change_revoked(house, &volume, |_| house.store.remove(&volume)),
         },
-        Ask::Revoke { volume } => changing(house, &volume, |_| Ok(())),
-        _ => Err(Refused::new(Code::Malformed, "that is nothing for an administrator")),
+        ControlRequest::Revoke { volume } => change_revoked(house, &volume, |_| Ok(())),
+        _ => Err(Refusal::new(RefusalKind::Malformed, "that is nothing for an administrator")),
     }
 }
 
-fn device_of<'a>(house: &'a House, device: &str) -> Result<&'a DeviceFacts, Refused> {
+fn device_of<'a>(house: &'a SharedState, device: &str) -> Result<&'a DeviceFacts, Refusal> {
     house.devices.get(device).ok_or_else(|| {
         let mut names: Vec<&str> = house.devices.keys().map(String::as_str).collect();
         names.sort_unstable();
         let message = format!("there is no device '{device}'; there are {}", names.join(", "));
-        Refused::new(Code::Missing, message)
+        Refusal::new(RefusalKind::Missing, message)
     })
 }
 
 /// Revokes all grants of a volume, and changes it while nobody can open it.
-fn changing(
-    house: &House,
+fn change_revoked(
+    house: &SharedState,
     name: &str,
     change: impl FnOnce(&Volume) -> Result<(), Error>,
-) -> Result<(), Refused> {
+) -> Result<(), Refusal> {
     let (found, extents) = house.store.get(name).map_err(of_store)?;
     let holders = house.registry.lock().close(found.id);
-    let outcome = take_back(house, &found, &extents, holders).and_then(|()| change(&found).map_err(of_store));
+    let outcome =
+        revoke_grants(house, &found, &extents, holders).and_then(|()| change(&found).map_err(of_store));
     house.registry.lock().open(found.id);
     outcome
 }
 
 /// Revokes grants. Afterwards nobody reads or writes by them, over a channel or in mapped chunks.
-fn take_back(
-    house: &House,
+fn revoke_grants(
+    house: &SharedState,
     found: &Volume,
     extents: &[Extent],
-    holders: Vec<crate::control::registry::Holder>,
-) -> Result<(), Refused> {
+    holders: Vec<crate::control::registry::GrantHolder>,
+) -> Result<(), Refusal> {
     let (sender, drained) = channel();
     for holder in &holders {
         holder.notices.revoke(holder.grant);
         let sender = sender.clone();
-        let reply = Reply::new(move |outcome| {
+        let reply = OnDone::new(move |outcome| {
             // The send fails only if the receiver has timed out and no longer waits.
             let _ = sender.send(outcome);
         });
-        house.orders.send(Order::Revoke { client: holder.client, grant: holder.grant, reply })?;
+        house.orders.send(CoreOrder::Revoke { client: holder.client, grant: holder.grant, reply })?;
     }
     drop(sender);
-    Notices::settle();
+    RevocationPage::wait_visible();
     wait_for(house, &drained, holders.len(), &found.name)?;
     let mut everybody = house.registry.lock();
     for holder in &holders {
@@ -197,15 +202,15 @@ fn take_back(
     };
     let chunks = |extent: &Extent| extent.start.0 as usize..(extent.start.0 + extent.length.0) as usize;
     let chunks: Vec<Range<usize>> = extents.iter().map(chunks).collect();
-    let given = everybody.take_given(facts.number, &chunks);
+    let given = everybody.take_mapped(facts.number, &chunks);
     drop(everybody);
     let mut given = given.into_iter();
     while let Some(chunk) = given.next() {
-        if let Err(refused) = renew(house, chunk, ReplacedContents::Copied) {
+        if let Err(refused) = replace_chunk(house, chunk, ReplacedContents::Copied) {
             // A client that has one of the remaining chunks mapped still shares it: they must be replaced
             // later, too.
             let mut everybody = house.registry.lock();
-            given.for_each(|left| everybody.give(left.device, left.number..left.number + 1));
+            given.for_each(|left| everybody.note_mapped(left.device, left.number..left.number + 1));
             return Err(refused);
         }
     }
@@ -213,19 +218,19 @@ fn take_back(
 }
 
 /// Waits until `count` grants are drained or were closed by their clients, up to [`DRAINING_LIMIT`].
-fn wait_for<T>(house: &House, drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refused> {
+fn wait_for<T>(house: &SharedState, drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refusal> {
     let end = Instant::now() + DRAINING_LIMIT;
     for _ in 0..count {
         match house.orders.wait(drained, Some(end)) {
             Ok(_) => {}
             // The core has stopped and dropped the replies, so it is unknown what is in flight.
-            Err(RecvTimeoutError::Disconnected) => return Err(Stopped.into()),
+            Err(RecvTimeoutError::Disconnected) => return Err(CoreStopped.into()),
             Err(RecvTimeoutError::Timeout) => {
                 let message = format!(
                     "grants of volume '{name}' were taken back, but requests by them are still under way on a device \
                      that does not answer; try again when it does"
                 );
-                return Err(Refused::new(Code::Failed, message));
+                return Err(Refusal::new(RefusalKind::Failed, message));
             }
         }
     }
@@ -234,28 +239,28 @@ fn wait_for<T>(house: &House, drained: &Receiver<T>, count: usize, name: &str) -
 
 /// Replaces a chunk's memory by memory that no client has mapped. This thread allocates the memory; the core
 /// only exchanges it.
-fn renew(house: &House, chunk: Chunk, keep: ReplacedContents) -> Result<(), Refused> {
+fn replace_chunk(house: &SharedState, chunk: Chunk, keep: ReplacedContents) -> Result<(), Refusal> {
     let replace = || {
-        let shape = house.orders.ask(|reply| Order::Shape { chunk, reply })?;
-        let spare = SpareChunk::new(shape).map_err(|error| Refused::new(Code::Failed, error))?;
-        let replaced = house.orders.ask(|reply| Order::Replace { chunk, keep, spare, reply })?;
-        replaced.map(drop).map_err(|error| Refused::new(Code::Failed, error))
+        let shape = house.orders.ask(|reply| CoreOrder::Shape { chunk, reply })?;
+        let spare = SpareChunk::new(shape).map_err(|error| Refusal::new(RefusalKind::Failed, error))?;
+        let replaced = house.orders.ask(|reply| CoreOrder::Replace { chunk, keep, spare, reply })?;
+        replaced.map(drop).map_err(|error| Refusal::new(RefusalKind::Failed, error))
     };
-    replace().map_err(|refused: Refused| {
+    replace().map_err(|refused: Refusal| {
         // A client that has the chunk mapped still shares it: the chunk must be replaced later.
-        house.registry.lock().give(chunk.device, chunk.number..chunk.number + 1);
+        house.registry.lock().note_mapped(chunk.device, chunk.number..chunk.number + 1);
         let message = format!("memory cannot be taken out of a client's reach: {}", refused.message);
-        Refused::new(refused.code, message)
+        Refusal::new(refused.code, message)
     })
 }
 
 /// Carries out a change that allocates blocks. If too few blocks are cleared, clears used ones first.
-fn with_room<T>(
-    house: &House,
+fn with_cleared_blocks<T>(
+    house: &SharedState,
     device: &str,
     facts: &DeviceFacts,
     take: impl Fn() -> Result<T, Error>,
-) -> Result<T, Refused> {
+) -> Result<T, Refusal> {
     loop {
         match take() {
             Err(Error::Full { asked, free, to_clear, .. })
@@ -269,24 +274,24 @@ fn with_room<T>(
 }
 
 /// Clears some of the blocks that belong to no volume and may contain a former owner's data.
-fn clear_some(house: &House, device: &str, facts: &DeviceFacts) -> Result<(), Refused> {
+fn clear_some(house: &SharedState, device: &str, facts: &DeviceFacts) -> Result<(), Refusal> {
     let block = house.store.device(device).map_err(of_store)?.block;
-    for extent in house.store.to_clear(device, PIECES).map_err(of_store)? {
+    for extent in house.store.to_clear(device, EXTENTS_PER_CLEAR).map_err(of_store)? {
         let Some(span) = block.span(extent) else { continue };
         match facts.chunk_bytes {
             Some(chunk_bytes) if block.size() == Bytes(chunk_bytes) => {
                 for number in extent.start.0..extent.start.0 + extent.length.0 {
                     let chunk = Chunk { device: facts.number, number: number as usize };
-                    renew(house, chunk, ReplacedContents::Zeroed)?;
+                    replace_chunk(house, chunk, ReplacedContents::Zeroed)?;
                 }
             }
             _ => {
-                let cleared = |reply| Order::Clear { device: facts.number, span, reply };
+                let cleared = |reply| CoreOrder::Clear { device: facts.number, span, reply };
                 match house.orders.ask(cleared)? {
-                    Status::Done => {}
+                    Status::Success => {}
                     status => {
                         let message = format!("device '{device}' cannot be cleared: {status:?}");
-                        return Err(Refused::new(Code::Failed, message));
+                        return Err(Refusal::new(RefusalKind::Failed, message));
                     }
                 }
             }

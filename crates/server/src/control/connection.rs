@@ -2,12 +2,12 @@
 
 use crate::control::descriptors;
 use crate::core::order::ClientKey;
-use crate::helpers::{Foreign, Helpers};
+use crate::helpers::{DropByHelper, Helpers};
 use crate::limits::Limits;
 use bywash_device::FileUser;
 use bywash_link::{Credentials, Error, Messages, NextMessage};
-use bywash_protocol::{Answer, Code, Refused};
-use bywash_volume::{DeviceNumber, Person};
+use bywash_protocol::{ControlReply, Refusal, RefusalKind};
+use bywash_volume::{DeviceNumber, User};
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 
 /// State of a connection.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum HandshakeState {
     /// The client has not sent its hello message, and must send it before this time.
     New(Instant),
     /// The client has sent its hello message.
-    Known(Known),
+    Known(Established),
 }
 
 /// State of a client that has sent its hello message.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct Established {
     pub(crate) key: ClientKey,
     pub(crate) limits: Limits,
     /// True if the client has a channel, or one is being set up.
@@ -36,26 +36,26 @@ pub(crate) struct Known {
 }
 
 /// Descriptors that a client has passed, which a helper of the client's user closes.
-pub(crate) type Passed = Foreign<Vec<OwnedFd>>;
+pub(crate) type PassedDescriptors = DropByHelper<Vec<OwnedFd>>;
 
 /// Connection of a client.
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// Control socket; shared with a helper while the helper receives a message with descriptors.
-    pub(crate) messages: Foreign<Arc<Messages>>,
+    pub(crate) messages: DropByHelper<Arc<Messages>>,
     pub(crate) credentials: Credentials,
     pub(crate) groups: Vec<u32>,
-    pub(crate) state: State,
+    pub(crate) state: HandshakeState,
     /// True while another thread works out the reply. The control thread receives no further message
     /// meanwhile.
     pub(crate) is_waiting: bool,
     /// True if the socket's queue may contain descriptors, because the kernel lets the client send them.
-    lets_in: bool,
+    may_have_descriptors: bool,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.lets_in {
+        if !self.may_have_descriptors {
             // The queue contains no descriptors, so closing the socket cannot block.
             drop(self.messages.take());
         }
@@ -71,24 +71,31 @@ impl Connection {
         // Messages may have been sent before the listening socket refused descriptors, and may have some
         // attached.
         let lets_in = !messages.let_descriptors_in(false)? || messages.peek()? != NextMessage::Empty;
-        let messages = Foreign::new(Arc::new(messages), credentials.uid, helpers);
-        let state = State::New(Instant::now() + greeting);
-        Ok(Connection { messages, credentials, groups, state, is_waiting: false, lets_in })
+        let messages = DropByHelper::new(Arc::new(messages), credentials.uid, helpers);
+        let state = HandshakeState::New(Instant::now() + greeting);
+        Ok(Connection {
+            messages,
+            credentials,
+            groups,
+            state,
+            is_waiting: false,
+            may_have_descriptors: lets_in,
+        })
     }
 
     /// Lets the client send descriptors from now on.
-    pub(crate) fn let_descriptors_in(&mut self) -> Result<(), Error> {
-        self.lets_in = true;
+    pub(crate) fn allow_descriptors(&mut self) -> Result<(), Error> {
+        self.may_have_descriptors = true;
         self.messages.let_descriptors_in(true).map(drop)
     }
 
     /// Returns the identity that a volume's owner, group and mode are checked against. The server's own
     /// process counts as root, because it opens volumes on behalf of the virtual machines that its
     /// administrator exports them to.
-    pub(crate) fn person(&self) -> Person<'_> {
+    pub(crate) fn user(&self) -> User<'_> {
         match self.credentials.pid == std::process::id() {
-            true => Person { uid: 0, gid: 0, groups: &[] },
-            false => Person { uid: self.credentials.uid, gid: self.credentials.gid, groups: &self.groups },
+            true => User { uid: 0, gid: 0, groups: &[] },
+            false => User { uid: self.credentials.uid, gid: self.credentials.gid, groups: &self.groups },
         }
     }
 
@@ -101,11 +108,11 @@ impl Connection {
     /// Returns the greatest number of descriptors of this process that the connection can occupy.
     pub(crate) fn descriptors(&self) -> u64 {
         let known = match &self.state {
-            State::Known(known) => {
+            HandshakeState::Known(known) => {
                 let files = known.devices.len() as u64;
                 u64::from(known.has_channel) * descriptors::OF_CHANNEL + files * descriptors::OF_FILE
             }
-            State::New(_) => 0,
+            HandshakeState::New(_) => 0,
         };
         // A helper may hold the descriptors that are attached to the message which is being carried out.
         descriptors::OF_CONNECTION + known + u64::from(self.is_waiting) * descriptors::OF_MESSAGE
@@ -116,20 +123,21 @@ impl Connection {
         self.credentials.uid == 0 || self.credentials.uid == Credentials::own().uid
     }
 
-    pub(crate) fn known(&mut self) -> Option<&mut Known> {
+    pub(crate) fn known(&mut self) -> Option<&mut Established> {
         match &mut self.state {
-            State::Known(known) => Some(known),
-            State::New(_) => None,
+            HandshakeState::Known(known) => Some(known),
+            HandshakeState::New(_) => None,
         }
     }
 
     /// Sends a message, without waiting for a client that does not receive its messages.
-    pub(crate) fn answer(&self, answer: &Answer, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+    pub(crate) fn answer(&self, answer: &ControlReply, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
         let bytes = answer.to_bytes().or_else(|error| {
             // Names are short and lists are sent in files, so a message that is too long is a bug of the
             // server.
             tracing::error!("cannot answer: {error}");
-            Answer::Refused(Refused::new(Code::Failed, "the server's answer is too long")).to_bytes()
+            ControlReply::Refused(Refusal::new(RefusalKind::Failed, "the server's answer is too long"))
+                .to_bytes()
         });
         let bytes = bytes.map_err(|error| Error::Incompatible(error.to_string()))?;
         self.messages.send(&bytes, descriptors, Duration::ZERO)

@@ -27,7 +27,7 @@ const FEW: u64 = 4 * (OF_CONNECTION + OF_CHANNEL) + OF_MESSAGE;
 
 /// Numbers of descriptors that are charged to all connections, and to those of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct DescriptorUse {
     pub(crate) all: u64,
     pub(crate) of_user: u64,
 }
@@ -37,13 +37,13 @@ pub(crate) struct Taken {
 /// # Errors
 /// A message for the user with the limit and the remedy, if the user's share or the budget of all users is
 /// exhausted.
-pub(crate) fn check(uid: u32, taken: Taken, more: u64) -> Result<(), String> {
+pub(crate) fn check(uid: u32, taken: DescriptorUse, more: u64) -> Result<(), String> {
     // Without a limit, the largest number counts as the limit.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     check_against(limit, uid, taken, more)
 }
 
-fn check_against(limit: u64, uid: u32, taken: Taken, more: u64) -> Result<(), String> {
+fn check_against(limit: u64, uid: u32, taken: DescriptorUse, more: u64) -> Result<(), String> {
     let budget = limit.saturating_sub(OWN.min(limit / 2));
     let (all, of_user) = (taken.all.saturating_add(more), taken.of_user.saturating_add(more));
     let has_share = all <= budget / 4 * 3 && of_user <= budget / 2;
@@ -68,10 +68,10 @@ mod tests {
     /// Returns the number of clients that one user can connect, while other users occupy `others`
     /// descriptors.
     fn take(limit: u64, others: u64) -> u64 {
-        let mut taken = Taken { all: others, of_user: 0 };
+        let mut taken = DescriptorUse { all: others, of_user: 0 };
         let mut count = 0;
         while check_against(limit, 7, taken, CLIENT).is_ok() {
-            taken = Taken { all: taken.all + CLIENT, of_user: taken.of_user + CLIENT };
+            taken = DescriptorUse { all: taken.all + CLIENT, of_user: taken.of_user + CLIENT };
             count += 1;
             assert!(taken.all <= limit);
         }
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn the_limit_is_named() {
-        let refused = check_against(1024, 7, Taken { all: 900, of_user: 800 }, 1).unwrap_err();
+        let refused = check_against(1024, 7, DescriptorUse { all: 900, of_user: 800 }, 1).unwrap_err();
         assert!(
             refused.contains("1024 open files (RLIMIT_NOFILE)") && refused.contains("user 7"),
             "{refused}"
         );
-        assert!(check_against(u64::MAX, 7, Taken::default(), 1).is_ok());
+        assert!(check_against(u64::MAX, 7, DescriptorUse::default(), 1).is_ok());
     }
 }

@@ -1,37 +1,37 @@
 //! Opening grants, by a volume's name or by a descriptor, and giving out chunks of memory devices for
 //! mapping.
 
-use crate::control::connection::{Connection, Known};
-use crate::control::registry::Held;
-use crate::control::{DeviceFacts, House};
-use crate::core::order::{Chunk, DeviceBox, Order, Reply, Stopped};
-use crate::helpers::Foreign;
+use crate::control::connection::{Connection, Established};
+use crate::control::registry::HeldGrant;
+use crate::control::{DeviceFacts, SharedState};
+use crate::core::order::{BoxedDevice, Chunk, CoreOrder, CoreStopped, OnDone};
+use crate::helpers::DropByHelper;
 use bywash_device::Device;
 use bywash_link::DESCRIPTORS_MAX;
-use bywash_protocol::{Access, Answer, Code, Granted, Refused};
-use bywash_volume::{self as volume, Bytes, DeviceNumber, Extent, Grant, GrantNumber, Span};
+use bywash_protocol::{Access, ControlReply, GrantInfo, Refusal, RefusalKind};
+use bywash_volume::{self as volume, ByteRange, Bytes, DeviceNumber, Extent, Grant, GrantNumber};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-impl From<Stopped> for Refused {
-    fn from(stopped: Stopped) -> Refused {
-        Refused::new(Code::Failed, stopped)
+impl From<CoreStopped> for Refusal {
+    fn from(stopped: CoreStopped) -> Refusal {
+        Refusal::new(RefusalKind::Failed, stopped)
     }
 }
 
 /// Converts an error of the volume store to a refusal.
-pub(crate) fn of_store(error: volume::Error) -> Refused {
+pub(crate) fn of_store(error: volume::Error) -> Refusal {
     use volume::Error as E;
     let code = match &error {
-        E::NoDevice(_) | E::NoVolume(_) | E::Gone { .. } => Code::Missing,
-        E::Exists(_) => Code::Exists,
-        E::Name(_) | E::Mode(_) | E::Size { .. } | E::BlockSize(_) | E::Span(_) => Code::Unfit,
-        E::Full { .. } | E::Fragmented { .. } => Code::Full,
-        E::Grants { .. } | E::GrantExtents { .. } | E::Many { .. } => Code::Limit,
-        _ => Code::Failed,
+        E::NoDevice(_) | E::NoVolume(_) | E::VolumeLost { .. } => RefusalKind::Missing,
+        E::Exists(_) => RefusalKind::Exists,
+        E::Name(_) | E::Mode(_) | E::Size { .. } | E::BlockSize(_) | E::Span(_) => RefusalKind::Unfit,
+        E::Full { .. } | E::Fragmented { .. } => RefusalKind::Full,
+        E::Grants { .. } | E::GrantExtents { .. } | E::LimitReached { .. } => RefusalKind::Limit,
+        _ => RefusalKind::Failed,
     };
-    Refused::new(code, error)
+    Refusal::new(code, error)
 }
 
 fn wanted(access: Access) -> volume::Access {
@@ -44,31 +44,31 @@ fn wanted(access: Access) -> volume::Access {
 
 /// Opens a grant of a volume, if the volume's owner, group and mode allow it.
 pub(crate) fn open(
-    house: &House,
+    house: &SharedState,
     connection: &mut Connection,
     name: &str,
     access: Access,
-) -> Result<Answer, Refused> {
+) -> Result<ControlReply, Refusal> {
     // The lock is held until the grant is registered, so that an administrator who changes the volume either
     // finds the grant or prevents it.
     let mut everybody = house.registry.lock();
     let (found, extents) = house.store.get(name).map_err(of_store)?;
     if !everybody.is_open(found.id) {
         let message = format!("volume '{name}' is just being changed; try again");
-        return Err(Refused::new(Code::Limit, message));
+        return Err(Refusal::new(RefusalKind::Limit, message));
     }
     let right = found
         .ownership
-        .decide(&connection.person(), wanted(access))
-        .map_err(|denied| Refused::new(Code::Denied, format!("volume '{name}': {denied}")))?;
+        .decide(&connection.user(), wanted(access))
+        .map_err(|denied| Refusal::new(RefusalKind::Denied, format!("volume '{name}': {denied}")))?;
     let facts = house.devices.get(&found.device).ok_or_else(|| {
         let device = &found.device;
         let message = format!("volume '{name}' is on device '{device}', which this server does not have");
-        Refused::new(Code::Missing, message)
+        Refusal::new(RefusalKind::Missing, message)
     })?;
-    if facts.read_only && access.writes() {
+    if facts.read_only && access.allows_write() {
         let message = format!("volume '{name}' is on device '{}', which may only be read", found.device);
-        return Err(Refused::new(Code::Denied, message));
+        return Err(Refusal::new(RefusalKind::Denied, message));
     }
     let bytes = found.size().0;
     let grant = Grant::new(facts.number, right, found.spans(&extents)).map_err(of_store)?;
@@ -77,20 +77,27 @@ pub(crate) fn open(
     let (chunks, not_mapped) = chunks_of(facts, found.block, &extents, access);
     let (device, block) = (found.device.clone(), facts.block);
     let volume = Some((found.id, found.name));
-    let held = Held { volume, device: facts.number, access, bytes, chunks, is_mapped: false };
+    let held = HeldGrant { volume, device: facts.number, access, bytes, chunks, is_mapped: false };
     if let Some(client) = everybody.clients.get_mut(&known.key.number) {
         client.grants.insert(number.to_word(), held);
     }
-    Ok(Answer::Granted(Granted { grant: number.to_word(), bytes, block, access, device, not_mapped }))
+    Ok(ControlReply::Granted(GrantInfo {
+        grant: number.to_word(),
+        bytes,
+        block,
+        access,
+        device,
+        unmappable_reason: not_mapped,
+    }))
 }
 
-fn known(connection: &mut Connection) -> Result<&mut Known, Refused> {
-    connection.known().ok_or_else(|| Refused::new(Code::Malformed, "say hello first"))
+fn known(connection: &mut Connection) -> Result<&mut Established, Refusal> {
+    connection.known().ok_or_else(|| Refusal::new(RefusalKind::Malformed, "say hello first"))
 }
 
-fn add(house: &House, known: &Known, grant: Grant) -> Result<GrantNumber, Refused> {
+fn add(house: &SharedState, known: &Established, grant: Grant) -> Result<GrantNumber, Refusal> {
     let client = known.key;
-    house.orders.ask(|reply| Order::Grant { client, grant, reply })?.map_err(of_store)
+    house.orders.ask(|reply| CoreOrder::Grant { client, grant, reply })?.map_err(of_store)
 }
 
 /// Returns the chunks that a volume consists of, or the reason why a client cannot map them.
@@ -117,14 +124,15 @@ fn chunks_of(
 
 /// Opens a grant of a passed file, which becomes a device of this client only.
 pub(crate) fn open_passed(
-    house: &Arc<House>,
+    house: &Arc<SharedState>,
     connection: &mut Connection,
-    device: Result<Foreign<Box<bywash_device::File>>, bywash_device::Error>,
-) -> Result<Answer, Refused> {
+    device: Result<DropByHelper<Box<bywash_device::File>>, bywash_device::Error>,
+) -> Result<ControlReply, Refusal> {
     let uid = connection.credentials.uid;
     let known = known(connection)?;
-    let mut device = device
-        .map_err(|error| Refused::new(Code::Unfit, format!("the descriptor cannot be used: {error}")))?;
+    let mut device = device.map_err(|error| {
+        Refusal::new(RefusalKind::Unfit, format!("the descriptor cannot be used: {error}"))
+    })?;
     let geometry = device.geometry();
     let access = match geometry.access {
         bywash_device::Access::Read => Access::Read,
@@ -132,14 +140,15 @@ pub(crate) fn open_passed(
         bywash_device::Access::ReadWrite => Access::ReadWrite,
     };
     if geometry.bytes == 0 {
-        return Err(Refused::new(Code::Unfit, "the file has no whole block; make it larger first"));
+        return Err(Refusal::new(RefusalKind::Unfit, "the file has no whole block; make it larger first"));
     }
     let name = format!("of client {}", known.key.number);
-    let device = device.take().map(|device| DeviceBox(device as Box<dyn Device>));
-    let device = device.ok_or_else(|| Refused::new(Code::Failed, "the file is gone"))?;
+    let device = device.take().map(|device| BoxedDevice(device as Box<dyn Device>));
+    let device = device.ok_or_else(|| Refusal::new(RefusalKind::Failed, "the file is gone"))?;
     let owner = Some(uid);
-    let number = house.orders.ask(|reply| Order::AddDevice { name: name.clone(), device, owner, reply })?;
-    let grant = Grant::new(number, wanted(access), [Span::new(0, geometry.bytes)]).map_err(of_store);
+    let number =
+        house.orders.ask(|reply| CoreOrder::AddDevice { name: name.clone(), device, owner, reply })?;
+    let grant = Grant::new(number, wanted(access), [ByteRange::new(0, geometry.bytes)]).map_err(of_store);
     let grant = match grant.and_then(|grant| add(house, known, grant)) {
         Ok(grant) => grant,
         Err(refused) => {
@@ -148,7 +157,7 @@ pub(crate) fn open_passed(
         }
     };
     known.devices.insert(grant.to_word(), number);
-    let held = Held {
+    let held = HeldGrant {
         volume: None,
         device: number,
         access,
@@ -159,39 +168,41 @@ pub(crate) fn open_passed(
     if let Some(client) = house.registry.lock().clients.get_mut(&known.key.number) {
         client.grants.insert(grant.to_word(), held);
     }
-    Ok(Answer::Granted(Granted {
+    Ok(ControlReply::Granted(GrantInfo {
         grant: grant.to_word(),
         bytes: geometry.bytes,
         block: geometry.block,
         access,
         device: name,
-        not_mapped: Some("the server reads and writes the file; it can be mapped by its descriptor".into()),
+        unmappable_reason: Some(
+            "the server reads and writes the file; it can be mapped by its descriptor".into(),
+        ),
     }))
 }
 
 /// Removes a client's own device once no command is in flight on it; a helper of the client's user then
 /// closes the file.
-pub(crate) fn drop_device(house: &Arc<House>, uid: u32, device: DeviceNumber) {
+pub(crate) fn drop_device(house: &Arc<SharedState>, uid: u32, device: DeviceNumber) {
     let by = house.helpers.clone();
-    let reply = Reply::new(move |device: Option<DeviceBox>| by.close(uid, device));
+    let reply = OnDone::new(move |device: Option<BoxedDevice>| by.drop_later(uid, device));
     // The send fails only if the core has stopped, which then has dropped the device.
-    let _ = house.orders.send(Order::RemoveDevice { device, reply });
+    let _ = house.orders.send(CoreOrder::RemoveDevice { device, reply });
 }
 
 /// Returns descriptors of consecutive chunks of a grant, beginning with chunk `from`, for the client to map.
 pub(crate) fn map(
-    house: &House,
+    house: &SharedState,
     connection: &mut Connection,
     grant: u64,
     from: u32,
-) -> Result<(Answer, Vec<OwnedFd>), Refused> {
+) -> Result<(ControlReply, Vec<OwnedFd>), Refusal> {
     let number = known(connection)?.key.number;
     let mut everybody = house.registry.lock();
-    let missing = || Refused::new(Code::Missing, "there is no such grant, or it was taken back");
+    let missing = || Refusal::new(RefusalKind::Missing, "there is no such grant, or it was taken back");
     let held = everybody.clients.get_mut(&number).and_then(|client| client.grants.get_mut(&grant));
     let held = held.ok_or_else(missing)?;
     if held.volume.is_none() || held.chunks.is_empty() {
-        return Err(Refused::new(Code::Unfit, "the grant cannot be mapped; use the channel"));
+        return Err(Refusal::new(RefusalKind::Unfit, "the grant cannot be mapped; use the channel"));
     }
     let (volume, device, access) = (held.volume.as_ref().map(|(id, _)| *id), held.device, held.access);
     let count = held.chunks.iter().map(ExactSizeIterator::len).sum::<usize>();
@@ -205,14 +216,15 @@ pub(crate) fn map(
     let wanted = chunks.into_iter().flatten().skip(from as usize).take(DESCRIPTORS_MAX);
     let mut descriptors = Vec::new();
     for first in wanted {
-        everybody.give(device, first..first + 1);
+        everybody.note_mapped(device, first..first + 1);
         let chunk = Chunk { device, number: first };
-        let asked = |reply| Order::Chunks { first: chunk, count: 1, writable: access.writes(), reply };
+        let asked =
+            |reply| CoreOrder::Chunks { first: chunk, count: 1, writable: access.allows_write(), reply };
         let given = house.orders.ask(asked)?;
-        descriptors.extend(given.map_err(|error| Refused::new(Code::Failed, error))?);
+        descriptors.extend(given.map_err(|error| Refusal::new(RefusalKind::Failed, error))?);
     }
     let chunk_bytes = house.devices.values().find(|facts| facts.number == device);
     let chunk_bytes = chunk_bytes.and_then(|facts| facts.chunk_bytes).ok_or_else(missing)?;
     // The number of chunks is far below 2^32.
-    Ok((Answer::Chunks { chunk_bytes, count: count as u32 }, descriptors))
+    Ok((ControlReply::Chunks { chunk_bytes, count: count as u32 }, descriptors))
 }

@@ -20,19 +20,19 @@ mod administrator;
 mod connection;
 mod descriptors;
 mod granting;
-mod notices;
 mod registry;
 mod report;
+mod revocation_page;
 mod thread;
 mod users;
 
 pub(crate) use registry::Registry;
-pub use report::describe;
 pub(crate) use report::status;
-pub(crate) use thread::{Control, Event, Post};
+pub use report::volume_report;
+pub(crate) use thread::{ControlThread, Event, EventSender};
 pub(crate) use users::Users;
 
-use crate::core::order::Orders;
+use crate::core::order::CoreHandle;
 use crate::helpers::Helpers;
 use crate::limits::LimitsFile;
 use bywash_protocol::report::Export;
@@ -44,8 +44,8 @@ use std::time::Instant;
 
 /// State that the server's threads share.
 #[derive(Debug)]
-pub(crate) struct House {
-    pub(crate) orders: Orders,
+pub(crate) struct SharedState {
+    pub(crate) orders: CoreHandle,
     pub(crate) store: Store,
     pub(crate) devices: ByName<DeviceFacts>,
     pub(crate) registry: Registry,
@@ -63,7 +63,7 @@ pub(crate) struct House {
 }
 
 /// Function that reports the volumes which are exported to virtual machines; unset until
-/// [`crate::Server::tell_of_exports`].
+/// [`crate::Server::set_export_reporter`].
 #[derive(Default)]
 pub(crate) struct Exports(pub(crate) OnceLock<Box<dyn Fn() -> Vec<Export> + Send + Sync>>);
 

@@ -4,7 +4,7 @@
 //! Invariant: a grant is registered from before its client learns of it until no request by it is in flight.
 //! A volume is closed while an administrator changes it: nobody can open it meanwhile.
 
-use crate::control::notices::Notices;
+use crate::control::revocation_page::RevocationPage;
 use crate::core::order::{Chunk, ClientKey};
 use bywash_link::Credentials;
 use bywash_protocol::Access;
@@ -20,8 +20,8 @@ pub(crate) struct Client {
     pub(crate) name: String,
     pub(crate) credentials: Credentials,
     pub(crate) share: u32,
-    pub(crate) notices: Arc<Notices>,
-    pub(crate) grants: BTreeMap<GrantNumberKey, Held>,
+    pub(crate) notices: Arc<RevocationPage>,
+    pub(crate) grants: BTreeMap<GrantNumberKey, HeldGrant>,
 }
 
 /// Number of a grant as a word, which has an order for use as a map's key.
@@ -29,7 +29,7 @@ pub(crate) type GrantNumberKey = u64;
 
 /// A grant that a client holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldGrant {
     /// Number and name of the volume; `None` if the grant was opened by a descriptor.
     pub(crate) volume: Option<(u64, String)>,
     pub(crate) device: DeviceNumber,
@@ -42,43 +42,43 @@ pub(crate) struct Held {
 
 /// A grant together with the client that holds it.
 #[derive(Clone, Debug)]
-pub(crate) struct Holder {
+pub(crate) struct GrantHolder {
     pub(crate) client: ClientKey,
     pub(crate) grant: GrantNumber,
-    pub(crate) notices: Arc<Notices>,
+    pub(crate) notices: Arc<RevocationPage>,
 }
 
 /// Contents of the registry.
 #[derive(Debug, Default)]
-pub(crate) struct Everybody {
+pub(crate) struct RegistryState {
     /// Clients, by their numbers.
     pub(crate) clients: BTreeMap<u64, Client>,
     /// Volumes that nobody can open while an administrator changes them.
     closed: HashSet<u64>,
     /// Chunks, as device and chunk number, that were given to a client for mapping since they were last
     /// replaced.
-    given: HashSet<(u32, usize)>,
+    mapped_chunks: HashSet<(u32, usize)>,
 }
 
 /// Registry that several threads share.
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<Everybody>);
+pub(crate) struct Registry(Mutex<RegistryState>);
 
 impl Registry {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Everybody> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RegistryState> {
         // A thread that panicked has left no change half done: each change is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Everybody {
+impl RegistryState {
     /// Returns true if the volume can be opened.
     pub(crate) fn is_open(&self, volume: u64) -> bool {
         !self.closed.contains(&volume)
     }
 
     /// Closes a volume and returns all grants of it, with their clients.
-    pub(crate) fn close(&mut self, volume: u64) -> Vec<Holder> {
+    pub(crate) fn close(&mut self, volume: u64) -> Vec<GrantHolder> {
         self.closed.insert(volume);
         let of_client = |client: &Client| {
             let (key, notices) = (client.key, client.notices.clone());
@@ -86,7 +86,7 @@ impl Everybody {
                 .grants
                 .iter()
                 .filter(|(_, held)| held.volume.as_ref().is_some_and(|(number, _)| *number == volume));
-            held.map(move |(grant, _)| Holder {
+            held.map(move |(grant, _)| GrantHolder {
                 client: key,
                 grant: GrantNumber::from_word(*grant),
                 notices: notices.clone(),
@@ -117,16 +117,16 @@ impl Everybody {
     }
 
     /// Notes that a client was given these chunks for mapping.
-    pub(crate) fn give(&mut self, device: DeviceNumber, chunks: Range<usize>) {
-        self.given.extend(chunks.map(|number| (device.0, number)));
+    pub(crate) fn note_mapped(&mut self, device: DeviceNumber, chunks: Range<usize>) {
+        self.mapped_chunks.extend(chunks.map(|number| (device.0, number)));
     }
 
     /// Returns those of these chunks that a client may have mapped, and forgets that they were given: the
     /// caller replaces their memory.
-    pub(crate) fn take_given(&mut self, device: DeviceNumber, chunks: &[Range<usize>]) -> Vec<Chunk> {
+    pub(crate) fn take_mapped(&mut self, device: DeviceNumber, chunks: &[Range<usize>]) -> Vec<Chunk> {
         let numbers = chunks.iter().cloned().flatten();
         numbers
-            .filter(|number| self.given.remove(&(device.0, *number)))
+            .filter(|number| self.mapped_chunks.remove(&(device.0, *number)))
             .map(|number| Chunk { device, number })
             .collect()
     }

@@ -1,12 +1,12 @@
 //! Reports on the server's state.
 
-use crate::control::{House, users};
-use crate::core::order::{CoreReport, Order, Stopped};
+use crate::control::{SharedState, users};
+use crate::core::order::{CoreOrder, CoreReport, CoreStopped};
 use bywash_protocol::report::{Client, Device, Grant, Status, Volume};
 use bywash_sync::Ordering::Relaxed;
 
 /// Converts a volume of the store to the protocol's report of it.
-pub fn describe(volume: bywash_volume::Volume) -> Volume {
+pub fn volume_report(volume: bywash_volume::Volume) -> Volume {
     Volume {
         bytes: volume.size().0,
         name: volume.name,
@@ -21,9 +21,9 @@ pub fn describe(volume: bywash_volume::Volume) -> Volume {
 }
 
 /// Collects the state and counters of the whole server.
-pub(crate) fn status(house: &House) -> Result<Status, Stopped> {
+pub(crate) fn status(house: &SharedState) -> Result<Status, CoreStopped> {
     let (CoreReport { devices, clients, cpu_ns }, ended) =
-        house.users.look(|| house.orders.ask(|reply| Order::Report { reply }))?;
+        house.users.look(|| house.orders.ask(|reply| CoreOrder::Report { reply }))?;
     let mut of_core: std::collections::HashMap<u64, _> =
         clients.into_iter().map(|client| (client.key.number, client)).collect();
     let everybody = house.registry.lock();

@@ -2,23 +2,23 @@
 //! ask for.
 
 use crate::bell::Bell;
-use crate::control::House;
-use crate::control::administrator::{Administrator, Job};
-use crate::control::connection::{Connection, Known, Passed, State};
-use crate::control::descriptors::{self, Taken};
+use crate::control::SharedState;
+use crate::control::administrator::{AdminRequest, Administrator};
+use crate::control::connection::{Connection, Established, HandshakeState, PassedDescriptors};
+use crate::control::descriptors::{self, DescriptorUse};
 use crate::control::granting;
-use crate::control::notices::Notices;
 use crate::control::registry;
-use crate::control::report::{describe, status};
-use crate::core::Joining;
-use crate::core::order::{Gone, Order, Reply};
-use crate::helpers::{CLOSING_LIMIT, Foreign};
+use crate::control::report::{status, volume_report};
+use crate::control::revocation_page::RevocationPage;
+use crate::core::NewClient;
+use crate::core::order::{ClientRemains, CoreOrder, OnDone};
+use crate::helpers::{CLOSING_LIMIT, DropByHelper};
 use crate::limits::CLIENTS_MAX;
 use bywash_channel::{Server, ServerOptions};
 use bywash_device::{File, PassedOptions};
 use bywash_link::{Error, HugePages, Listener, Messages, NextMessage, Packet};
 use bywash_protocol::report::Volume;
-use bywash_protocol::{Answer, Ask, Code, MESSAGE_BYTES_MAX, Refused, VERSION};
+use bywash_protocol::{ControlReply, ControlRequest, MESSAGE_BYTES_MAX, Refusal, RefusalKind, VERSION};
 use bywash_sync::Ordering::Relaxed;
 use bywash_volume::{Access, GrantNumber};
 use rustix::event::{Timespec, epoll};
@@ -54,13 +54,13 @@ const BELL: u64 = u64::MAX - 1;
 /// Result that another thread sends to the control thread.
 pub(crate) enum Event {
     /// A reply to a client's message is ready.
-    Answered { connection: u64, answer: Answer },
+    Answered { connection: u64, answer: ControlReply },
     /// A helper has received a client's message with descriptors.
-    Received { connection: u64, packet: Result<Option<Foreign<Packet>>, Error> },
+    Received { connection: u64, packet: Result<Option<DropByHelper<Packet>>, Error> },
     /// A helper has opened a file that a client has passed, or failed to.
-    Passed { connection: u64, device: Result<Foreign<Box<bywash_device::File>>, bywash_device::Error> },
+    Passed { connection: u64, device: Result<DropByHelper<Box<bywash_device::File>>, bywash_device::Error> },
     /// A helper has set up a channel, or failed to.
-    Channel { connection: u64, outcome: Result<Foreign<Box<Server>>, Error> },
+    Channel { connection: u64, outcome: Result<DropByHelper<Box<Server>>, Error> },
     /// A grant that a client has closed is drained: no request by it is in flight.
     Closed { connection: u64, grant: u64 },
     /// No request of a client that has left is in flight any more, and its memory is unmapped.
@@ -71,12 +71,12 @@ pub(crate) enum Event {
 
 /// Handle by which other threads send events to the control thread.
 #[derive(Clone)]
-pub(crate) struct Post {
+pub(crate) struct EventSender {
     sender: Sender<Event>,
     bell: Arc<Bell>,
 }
 
-impl Post {
+impl EventSender {
     pub(crate) fn send(&self, event: Event) {
         // The send fails only if the control thread has stopped.
         if self.sender.send(event).is_ok() {
@@ -86,25 +86,25 @@ impl Post {
 }
 
 /// State of the control thread.
-pub(crate) struct Control {
-    house: Arc<House>,
+pub(crate) struct ControlThread {
+    house: Arc<SharedState>,
     listener: Listener,
     epoll: OwnedFd,
     events: Receiver<Event>,
-    post: Post,
+    post: EventSender,
     bell: Arc<Bell>,
     administrator: Administrator,
     /// Connections by their numbers, which are also the clients' numbers and never reused.
     connections: HashMap<u64, Connection>,
     connected: u64,
     /// Clients that have left and still have requests in flight or memory mapped.
-    leaving: HashMap<u64, Leaving>,
+    leaving: HashMap<u64, LeavingClient>,
     ticked: Instant,
     stopping: bool,
 }
 
 /// A client that has left and is not drained yet.
-struct Leaving {
+struct LeavingClient {
     uid: u32,
     since: Instant,
     /// Size in bytes of the client's memory, and number of files, that are still open here.
@@ -114,7 +114,7 @@ struct Leaving {
 
 /// Sums over all clients of a user.
 #[derive(Clone, Copy, Default)]
-struct Total {
+struct UserTotals {
     clients: u32,
     /// Number of those clients that have not sent a hello message.
     greeting: u32,
@@ -123,43 +123,43 @@ struct Total {
 }
 
 /// Outcome of a control message: a reply now or later.
-enum Outcome {
-    Now(Answer, Vec<OwnedFd>),
+enum ReplyTime {
+    Now(ControlReply, Vec<OwnedFd>),
     /// Another thread sends the reply as an event.
     Later,
 }
 
-impl From<Answer> for Outcome {
-    fn from(answer: Answer) -> Outcome {
-        Outcome::Now(answer, Vec::new())
+impl From<ControlReply> for ReplyTime {
+    fn from(answer: ControlReply) -> ReplyTime {
+        ReplyTime::Now(answer, Vec::new())
     }
 }
 
-impl Control {
-    pub(crate) fn new(house: Arc<House>, listener: Listener) -> std::io::Result<Control> {
-        Control::with(house, listener, Administrator::start)
+impl ControlThread {
+    pub(crate) fn new(house: Arc<SharedState>, listener: Listener) -> std::io::Result<ControlThread> {
+        ControlThread::with(house, listener, Administrator::start)
     }
 
-    /// Creates a control without threads, which its caller steps: see [`Control::step`].
+    /// Creates a control without threads, which its caller steps: see [`ControlThread::step`].
     #[cfg(feature = "testing")]
-    pub(crate) fn stepped(house: Arc<House>, listener: Listener) -> std::io::Result<Control> {
-        Control::with(house, listener, |_, _| Ok(Administrator::without_thread()))
+    pub(crate) fn stepped(house: Arc<SharedState>, listener: Listener) -> std::io::Result<ControlThread> {
+        ControlThread::with(house, listener, |_, _| Ok(Administrator::without_thread()))
     }
 
     fn with(
-        house: Arc<House>,
+        house: Arc<SharedState>,
         listener: Listener,
-        administrator: impl FnOnce(Arc<House>, Post) -> std::io::Result<Administrator>,
-    ) -> std::io::Result<Control> {
+        administrator: impl FnOnce(Arc<SharedState>, EventSender) -> std::io::Result<Administrator>,
+    ) -> std::io::Result<ControlThread> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = Arc::new(Bell::new()?);
         let flags = epoll::EventFlags::IN;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), flags)?;
         let (sender, events) = mpsc::channel();
-        let post = Post { sender, bell: bell.clone() };
+        let post = EventSender { sender, bell: bell.clone() };
         let administrator = administrator(house.clone(), post.clone())?;
-        Ok(Control {
+        Ok(ControlThread {
             house,
             listener,
             epoll,
@@ -176,7 +176,7 @@ impl Control {
     }
 
     /// Returns a handle for sending events to this thread.
-    pub(crate) fn post(&self) -> Post {
+    pub(crate) fn post(&self) -> EventSender {
         self.post.clone()
     }
 
@@ -199,17 +199,17 @@ impl Control {
         }
         for event in heard {
             match event.data.u64() {
-                LISTENER => self.let_in(),
-                BELL => self.bell.quiet(),
-                number => self.hear(number),
+                LISTENER => self.accept(),
+                BELL => self.bell.drain(),
+                number => self.handle_readable(number),
             }
         }
         while let Ok(event) = self.events.try_recv() {
-            self.take(event);
+            self.handle_event(event);
         }
         if self.ticked.elapsed() > Duration::from_secs(1) {
             self.ticked = Instant::now();
-            self.turn_out_the_silent();
+            self.disconnect_silent();
         }
     }
 
@@ -228,7 +228,7 @@ impl Control {
 
     /// Accepts one connection. Further ones wait for the next round, so that connected clients are served in
     /// between.
-    fn let_in(&mut self) {
+    fn accept(&mut self) {
         let socket = match self.listener.try_accept() {
             Ok(Some(socket)) => socket,
             Ok(None) => return,
@@ -254,7 +254,7 @@ impl Control {
         if let Err(message) = self.check_newcomer(uid) {
             self.house.clients_refused.fetch_add(1, Relaxed);
             // The send fails if the client has closed its connection already.
-            let _ = connection.answer(&Answer::Refused(Refused::new(Code::Limit, message)), &[]);
+            let _ = connection.answer(&ControlReply::Refused(Refusal::new(RefusalKind::Limit, message)), &[]);
             return;
         }
         self.connected += 1;
@@ -267,8 +267,8 @@ impl Control {
 
     /// Refuses a new connection of a user if a limit is reached, with the reason.
     fn check_newcomer(&self, uid: u32) -> Result<(), String> {
-        let Total { clients, greeting, .. } = self.total(uid);
-        let most = self.house.limits.of(uid).clients;
+        let UserTotals { clients, greeting, .. } = self.total(uid);
+        let most = self.house.limits.for_user(uid).clients;
         if clients >= most {
             return Err(format!("{clients} clients of user {uid} are here, of {most} that may be"));
         }
@@ -286,7 +286,7 @@ impl Control {
 
     /// Refuses a user `more` descriptors if they belong to the shares of others: see [`descriptors::check`].
     fn check_descriptors(&self, uid: u32, more: u64) -> Result<(), String> {
-        let mut taken = Taken::default();
+        let mut taken = DescriptorUse::default();
         for connection in self.connections.values() {
             let has = connection.descriptors();
             taken.all += has;
@@ -303,17 +303,17 @@ impl Control {
 
     /// Sums up what a user's clients hold. Clients that have left are included if they are not drained after
     /// [`LEAVING`]: their memory stays mapped as long as a device may use it. Most are drained at once.
-    fn total(&self, uid: u32) -> Total {
-        let mut total = Total::default();
+    fn total(&self, uid: u32) -> UserTotals {
+        let mut total = UserTotals::default();
         for connection in self.connections.values().filter(|connection| connection.credentials.uid == uid) {
             total.clients += 1;
             match &connection.state {
-                State::Known(known) => {
+                HandshakeState::Known(known) => {
                     total.memory += known.memory;
                     // The number of passed files is limited far below 2^32.
                     total.files += known.devices.len() as u32;
                 }
-                State::New(_) => total.greeting += 1,
+                HandshakeState::New(_) => total.greeting += 1,
             }
         }
         let left = self.leaving.values().filter(|left| left.uid == uid);
@@ -326,51 +326,51 @@ impl Control {
     }
 
     /// Refuses another passed file if the user's clients have reached their limit of files or descriptors.
-    fn check_files(&self, number: u64) -> Result<(), Refused> {
+    fn check_files(&self, number: u64) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         let uid = connection.credentials.uid;
-        let most = self.house.limits.of(uid).descriptors;
+        let most = self.house.limits.for_user(uid).descriptors;
         if self.total(uid).files >= most {
             let message = format!(
                 "the clients of user {uid} have passed {most} files, as many as all of them may; close one first"
             );
-            return Err(Refused::new(Code::Limit, message));
+            return Err(Refusal::new(RefusalKind::Limit, message));
         }
-        let refused = |message| Refused::new(Code::Limit, message);
+        let refused = |message| Refusal::new(RefusalKind::Limit, message);
         self.check_descriptors(uid, descriptors::OF_FILE).map_err(refused)
     }
 
     /// Refuses a channel if its memory would exceed the limit of the user's clients.
-    fn check_memory(&self, number: u64, memory: u64) -> Result<(), Refused> {
+    fn check_memory(&self, number: u64, memory: u64) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         let uid = connection.credentials.uid;
-        let (has, most) = (self.total(uid).memory, self.house.limits.of(uid).arena);
+        let (has, most) = (self.total(uid).memory, self.house.limits.for_user(uid).arena);
         // The first channel is always allowed: its rings may exceed the limit that its arena keeps.
         if has > 0 && has.saturating_add(memory) > most {
             let message = format!(
                 "the channel has {memory} bytes, and the clients of user {uid} have {has} already, of {most} that all of \
                  them may have; ask for a smaller arena, or close another"
             );
-            return Err(Refused::new(Code::Limit, message));
+            return Err(Refusal::new(RefusalKind::Limit, message));
         }
         Ok(())
     }
 
     /// Handles readiness of a client's socket: takes the next message, or has a helper receive it.
-    fn hear(&mut self, number: u64) {
+    fn handle_readable(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         if connection.is_waiting {
             // While a reply is outstanding epoll reports only the end of the connection.
-            return self.let_go(number);
+            return self.remove_client(number);
         }
         match connection.messages.peek() {
             Ok(NextMessage::Empty) => {}
             Ok(NextMessage::Plain) => {
                 let packet = connection.messages.try_receive();
                 let (uid, helpers) = (connection.credentials.uid, self.house.helpers.clone());
-                self.received(
+                self.handle_message(
                     number,
-                    packet.map(|some| some.map(|packet| Foreign::new(packet, uid, helpers))),
+                    packet.map(|some| some.map(|packet| DropByHelper::new(packet, uid, helpers))),
                 );
             }
             Ok(NextMessage::Descriptors) => self.have_received(number),
@@ -383,44 +383,45 @@ impl Control {
         let Some(connection) = self.connections.get(&number) else { return };
         let (uid, messages) = (connection.credentials.uid, Arc::clone(&connection.messages));
         if let Err(message) = self.check_descriptors(uid, descriptors::OF_MESSAGE) {
-            self.answer(number, &Answer::Refused(Refused::new(Code::Limit, message)), &[]);
-            return self.let_go(number);
+            self.answer(number, &ControlReply::Refused(Refusal::new(RefusalKind::Limit, message)), &[]);
+            return self.remove_client(number);
         }
         let (helpers, post) = (self.house.helpers.clone(), self.post.clone());
-        self.listen(number, false);
-        self.house.helpers.give(uid, CLOSING_LIMIT, move || {
+        self.set_receiving(number, false);
+        self.house.helpers.spawn(uid, CLOSING_LIMIT, move || {
             let packet = messages.try_receive();
             drop(messages);
-            let packet = packet.map(|some| some.map(|packet| Foreign::new(packet, uid, helpers)));
+            let packet = packet.map(|some| some.map(|packet| DropByHelper::new(packet, uid, helpers)));
             post.send(Event::Received { connection: number, packet });
         });
     }
 
     /// Handles a received message: carries it out and replies, or waits for another thread's reply.
-    fn received(&mut self, number: u64, packet: Result<Option<Foreign<Packet>>, Error>) {
+    fn handle_message(&mut self, number: u64, packet: Result<Option<DropByHelper<Packet>>, Error>) {
         let mut packet = match packet {
             Ok(Some(packet)) => packet,
             Ok(None) => return,
-            Err(Error::Closed) => return self.let_go(number),
+            Err(Error::Closed) => return self.remove_client(number),
             Err(error) => return self.throw_out(number, &error.to_string()),
         };
-        let ask = match Ask::of_bytes(&packet.bytes) {
+        let ask = match ControlRequest::from_bytes(&packet.bytes) {
             Ok(ask) => ask,
             Err(error) => return self.throw_out(number, &error.to_string()),
         };
         let Some(connection) = self.connections.get(&number) else { return };
         let descriptors = packet.take().map(|packet| packet.descriptors).unwrap_or_default();
-        let descriptors = Foreign::new(descriptors, connection.credentials.uid, self.house.helpers.clone());
+        let descriptors =
+            DropByHelper::new(descriptors, connection.credentials.uid, self.house.helpers.clone());
         let outcome = self.carry_out(number, ask, descriptors);
         match outcome {
-            Ok(Outcome::Now(answer, descriptors)) => self.answer(number, &answer, &descriptors),
-            Ok(Outcome::Later) => self.listen(number, false),
-            Err(refused) => self.answer(number, &Answer::Refused(refused), &[]),
+            Ok(ReplyTime::Now(answer, descriptors)) => self.answer(number, &answer, &descriptors),
+            Ok(ReplyTime::Later) => self.set_receiving(number, false),
+            Err(refused) => self.answer(number, &ControlReply::Refused(refused), &[]),
         }
     }
 
     /// Enables or disables receiving a client's messages; they are not received while a reply is outstanding.
-    fn listen(&mut self, number: u64, listen: bool) {
+    fn set_receiving(&mut self, number: u64, listen: bool) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         connection.is_waiting = !listen;
         // The end of the connection (EPOLLHUP) is reported in any case.
@@ -431,15 +432,15 @@ impl Control {
         }
     }
 
-    fn answer(&mut self, number: u64, answer: &Answer, descriptors: &[OwnedFd]) {
+    fn answer(&mut self, number: u64, answer: &ControlReply, descriptors: &[OwnedFd]) {
         let Some(connection) = self.connections.get(&number) else { return };
-        if matches!(answer, Answer::Refused(_)) {
+        if matches!(answer, ControlReply::Refused(_)) {
             self.house.asks_refused.fetch_add(1, Relaxed);
         }
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         match connection.answer(answer, &descriptors) {
             Ok(()) => {}
-            Err(Error::Closed) => self.let_go(number),
+            Err(Error::Closed) => self.remove_client(number),
             Err(error) => self.throw_out(number, &format!("it does not take its answers: {error}")),
         }
     }
@@ -448,74 +449,75 @@ impl Control {
     fn throw_out(&mut self, number: u64, what: &str) {
         self.house.clients_refused.fetch_add(1, Relaxed);
         if let Some(connection) = self.connections.get(&number) {
-            let refused = Refused::new(Code::Malformed, what);
+            let refused = Refusal::new(RefusalKind::Malformed, what);
             // The send fails if the client has closed its connection already.
-            let _ = connection.answer(&Answer::Refused(refused), &[]);
+            let _ = connection.answer(&ControlReply::Refused(refused), &[]);
         }
-        self.let_go(number);
+        self.remove_client(number);
     }
 
     /// Removes a client that has disconnected or must be, and has the core release what the client holds.
-    fn let_go(&mut self, number: u64) {
+    fn remove_client(&mut self, number: u64) {
         let Some(connection) = self.connections.remove(&number) else { return };
         // A helper may close the socket much later. Until then, an end that a child of the client still holds
         // must not wake this thread.
         let _ = epoll::delete(&self.epoll, &**connection.messages);
-        let State::Known(known) = &connection.state else { return };
+        let HandshakeState::Known(known) = &connection.state else { return };
         let (post, uid, key) = (self.post.clone(), connection.credentials.uid, known.key);
         let devices: Vec<_> = known.devices.values().copied().collect();
         let house = self.house.clone();
-        let reply = Reply::new(move |gone: Option<Gone>| {
+        let reply = OnDone::new(move |gone: Option<ClientRemains>| {
             if let Some(gone) = &gone {
                 house.users.add(uid, &gone.counts);
             }
             for device in devices {
                 granting::drop_device(&house, uid, device);
             }
-            house.helpers.give(uid, CLOSING_LIMIT, move || {
+            house.helpers.spawn(uid, CLOSING_LIMIT, move || {
                 drop(gone);
                 post.send(Event::Gone { client: number });
             });
         });
         // The send fails only if the core has stopped, which then holds nothing of the client.
-        if self.house.orders.send(Order::Leave { client: key, reply }).is_ok() {
+        if self.house.orders.send(CoreOrder::Leave { client: key, reply }).is_ok() {
             // The number of passed files is limited far below 2^32.
             let (memory, files) = (known.memory, known.devices.len() as u32);
-            self.leaving.insert(number, Leaving { uid, since: Instant::now(), memory, files });
+            self.leaving.insert(number, LeavingClient { uid, since: Instant::now(), memory, files });
         }
     }
 
-    fn turn_out_the_silent(&mut self) {
+    fn disconnect_silent(&mut self) {
         let now = Instant::now();
-        let silent = |connection: &Connection| matches!(connection.state, State::New(until) if until < now);
+        let silent =
+            |connection: &Connection| matches!(connection.state, HandshakeState::New(until) if until < now);
         let silent = self.connections.iter().filter(|(_, connection)| silent(connection));
         for number in silent.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.throw_out(number, "it has not said hello in time");
         }
     }
 
-    fn take(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Answered { connection, answer } => {
-                self.listen(connection, true);
+                self.set_receiving(connection, true);
                 self.answer(connection, &answer, &[]);
             }
             Event::Passed { connection: number, device } => {
-                self.listen(number, true);
+                self.set_receiving(number, true);
                 let fits = self.check_files(number);
                 let Some(connection) = self.connections.get_mut(&number) else { return };
                 if let Err(refused) = fits {
-                    return self.answer(number, &Answer::Refused(refused), &[]);
+                    return self.answer(number, &ControlReply::Refused(refused), &[]);
                 }
                 let answer = granting::open_passed(&self.house, connection, device);
-                self.answer(number, &answer.unwrap_or_else(Answer::Refused), &[]);
+                self.answer(number, &answer.unwrap_or_else(ControlReply::Refused), &[]);
             }
             Event::Received { connection, packet } => {
-                self.listen(connection, true);
-                self.received(connection, packet);
+                self.set_receiving(connection, true);
+                self.handle_message(connection, packet);
             }
             Event::Channel { connection: number, outcome } => {
-                self.listen(number, true);
+                self.set_receiving(number, true);
                 let house = self.house.clone();
                 let memory = outcome.as_ref().map_or(0, |channel| channel.buffer_access().bytes() as u64);
                 let fits = self.check_memory(number, memory);
@@ -525,19 +527,22 @@ impl Control {
                 let answer = match outcome {
                     Ok(_) if fits.is_err() => {
                         known.has_channel = false;
-                        fits.map_or_else(Answer::Refused, |()| Answer::Done {})
+                        fits.map_or_else(ControlReply::Refused, |()| ControlReply::Done {})
                     }
                     Ok(channel) => {
                         known.memory = memory;
                         let depth = channel.depth() as u32;
-                        match house.orders.send(Order::Serve { client: known.key, channel, depth }) {
-                            Ok(()) => Answer::Done {},
-                            Err(stopped) => Answer::Refused(stopped.into()),
+                        match house.orders.send(CoreOrder::Serve { client: known.key, channel, depth }) {
+                            Ok(()) => ControlReply::Done {},
+                            Err(stopped) => ControlReply::Refused(stopped.into()),
                         }
                     }
                     Err(error) => {
                         known.has_channel = false;
-                        Answer::Refused(Refused::new(Code::Unfit, format!("there is no channel: {error}")))
+                        ControlReply::Refused(Refusal::new(
+                            RefusalKind::Unfit,
+                            format!("there is no channel: {error}"),
+                        ))
                     }
                 };
                 self.answer(number, &answer, &[]);
@@ -550,8 +555,8 @@ impl Control {
                 {
                     granting::drop_device(&self.house, uid, device);
                 }
-                self.listen(number, true);
-                self.answer(number, &Answer::Done {}, &[]);
+                self.set_receiving(number, true);
+                self.answer(number, &ControlReply::Done {}, &[]);
             }
             Event::Gone { client } => {
                 self.leaving.remove(&client);
@@ -561,57 +566,66 @@ impl Control {
         }
     }
 
-    fn carry_out(&mut self, number: u64, ask: Ask, mut descriptors: Passed) -> Result<Outcome, Refused> {
-        let Some(connection) = self.connections.get_mut(&number) else { return Ok(Outcome::Later) };
+    fn carry_out(
+        &mut self,
+        number: u64,
+        ask: ControlRequest,
+        mut descriptors: PassedDescriptors,
+    ) -> Result<ReplyTime, Refusal> {
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(ReplyTime::Later) };
         let house = &self.house;
-        let malformed = |what: &str| Refused::new(Code::Malformed, what);
-        let wanted = usize::from(matches!(ask, Ask::OpenDescriptor {} | Ask::Channel {}));
+        let malformed = |what: &str| Refusal::new(RefusalKind::Malformed, what);
+        let wanted =
+            usize::from(matches!(ask, ControlRequest::OpenDescriptor {} | ControlRequest::SetUpChannel {}));
         if descriptors.len() != wanted {
             let count = descriptors.len();
             return Err(malformed(&format!("{count} descriptors came with this, and {wanted} should have")));
         }
-        if matches!(connection.state, State::New(_)) != matches!(ask, Ask::Hello { .. }) {
+        if matches!(connection.state, HandshakeState::New(_)) != matches!(ask, ControlRequest::Hello { .. }) {
             return Err(malformed("hello is said once, and first"));
         }
         if ask.is_for_administrators() {
             if !connection.is_administrator() {
                 let message = "only root and the user who runs the server may change volumes";
-                return Err(Refused::new(Code::Denied, message));
+                return Err(Refusal::new(RefusalKind::Denied, message));
             }
-            return self.administrator.give(Job { connection: number, ask }).map(|()| Outcome::Later);
+            return self
+                .administrator
+                .give(AdminRequest { connection: number, ask })
+                .map(|()| ReplyTime::Later);
         }
         match ask {
-            Ask::Hello { version, name } => self.welcome(number, version, name),
-            Ask::Open { volume, access } => {
+            ControlRequest::Hello { version, name } => self.welcome(number, version, name),
+            ControlRequest::Open { volume, access } => {
                 granting::open(house, connection, &volume, access).map(Into::into)
             }
-            Ask::OpenDescriptor {} => {
+            ControlRequest::OpenDescriptor {} => {
                 let uid = connection.credentials.uid;
                 let options = PassedOptions { holder: Some(connection.holder()), ..PassedOptions::default() };
                 self.check_files(number)?;
                 let house = &self.house;
                 let (helpers, post) = (house.helpers.clone(), self.post.clone());
-                self.house.helpers.give(uid, GREETING, move || {
+                self.house.helpers.spawn(uid, GREETING, move || {
                     // Inspecting the file may block in its file system.
                     let descriptor = descriptors.take().and_then(|mut all| all.pop());
                     let device = descriptor.map(|one| File::passed(one, &options).map(Box::new));
                     let Some(device) = device else { return };
-                    let device = device.map(|device| Foreign::new(device, uid, helpers));
+                    let device = device.map(|device| DropByHelper::new(device, uid, helpers));
                     post.send(Event::Passed { connection: number, device });
                 });
-                Ok(Outcome::Later)
+                Ok(ReplyTime::Later)
             }
-            Ask::Close { grant } => self.close(number, GrantNumber::from_word(grant)),
-            Ask::Channel {} => self.greet(number, descriptors),
-            Ask::Map { grant, from } => {
+            ControlRequest::Close { grant } => self.close(number, GrantNumber::from_word(grant)),
+            ControlRequest::SetUpChannel {} => self.set_up_channel(number, descriptors),
+            ControlRequest::Map { grant, from } => {
                 let (answer, descriptors) = granting::map(house, connection, grant, from)?;
-                Ok(Outcome::Now(answer, descriptors))
+                Ok(ReplyTime::Now(answer, descriptors))
             }
-            Ask::Volumes {} => report(&volumes(house, connection)?),
-            Ask::Status {} => {
+            ControlRequest::Volumes {} => report(&volumes(house, connection)?),
+            ControlRequest::Status {} => {
                 if !connection.is_administrator() {
                     let message = "only root and the user who runs the server may see what all clients do";
-                    return Err(Refused::new(Code::Denied, message));
+                    return Err(Refusal::new(RefusalKind::Denied, message));
                 }
                 report(&status(house)?)
             }
@@ -619,84 +633,85 @@ impl Control {
         }
     }
 
-    fn welcome(&mut self, number: u64, version: u32, mut name: String) -> Result<Outcome, Refused> {
+    fn welcome(&mut self, number: u64, version: u32, mut name: String) -> Result<ReplyTime, Refusal> {
         if version != VERSION {
             let message = format!("the client speaks version {version}, and the server version {VERSION}");
-            return Err(Refused::new(Code::Version, message));
+            return Err(Refusal::new(RefusalKind::Version, message));
         }
         if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             let what = format!("a name has {NAME_BYTES_MAX} bytes at most, and no control characters");
-            return Err(Refused::new(Code::Malformed, what));
+            return Err(Refusal::new(RefusalKind::Malformed, what));
         }
         name.shrink_to_fit();
-        let Some(connection) = self.connections.get_mut(&number) else { return Ok(Outcome::Later) };
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(ReplyTime::Later) };
         let credentials = connection.credentials;
-        let limits = *self.house.limits.of(credentials.uid);
-        let failed = |error: Error| Refused::new(Code::Failed, error);
-        let notices = Arc::new(Notices::new(limits.grants).map_err(failed)?);
+        let limits = *self.house.limits.for_user(credentials.uid);
+        let failed = |error: Error| Refusal::new(RefusalKind::Failed, error);
+        let notices = Arc::new(RevocationPage::new(limits.grants).map_err(failed)?);
         let uid = credentials.uid;
-        let client = Joining { number, uid, limits: limits.schedule, grants_max: limits.grants };
-        let key = self.house.orders.ask(|reply| Order::Join { client, reply })?;
-        let key = key.map_err(|error| Refused::new(Code::Limit, error))?;
+        let client = NewClient { number, uid, limits: limits.schedule, grants_max: limits.grants };
+        let key = self.house.orders.ask(|reply| CoreOrder::Join { client, reply })?;
+        let key = key.map_err(|error| Refusal::new(RefusalKind::Limit, error))?;
         let page = notices.descriptor().try_clone_to_owned();
         let page = page.map_err(|error| failed(Error::io("pass a page on", error)))?;
-        connection.let_descriptors_in().map_err(failed)?;
-        let known = Known { key, limits, has_channel: false, memory: 0, devices: HashMap::new() };
-        connection.state = State::Known(known);
+        connection.allow_descriptors().map_err(failed)?;
+        let known = Established { key, limits, has_channel: false, memory: 0, devices: HashMap::new() };
+        connection.state = HandshakeState::Known(known);
         let share = limits.schedule.share;
         let client = registry::Client { key, name, credentials, share, notices, grants: Default::default() };
         self.house.registry.lock().clients.insert(number, client);
-        let welcome = Answer::Welcome {
+        let welcome = ControlReply::Welcome {
             version: VERSION,
             client: number,
             depth_max: limits.depth,
             arena_bytes_max: limits.arena,
             grants_max: limits.grants,
         };
-        Ok(Outcome::Now(welcome, vec![page]))
+        Ok(ReplyTime::Now(welcome, vec![page]))
     }
 
-    fn close(&mut self, number: u64, grant: GrantNumber) -> Result<Outcome, Refused> {
+    fn close(&mut self, number: u64, grant: GrantNumber) -> Result<ReplyTime, Refusal> {
         let known = self.connections.get_mut(&number).and_then(Connection::known);
-        let Some(known) = known else { return Ok(Outcome::Later) };
+        let Some(known) = known else { return Ok(ReplyTime::Later) };
         let post = self.post.clone();
-        let reply = Reply::new(move |outcome: Result<(), bywash_volume::Refusal>| {
+        let reply = OnDone::new(move |outcome: Result<(), bywash_volume::GrantError>| {
             post.send(match outcome {
                 Ok(()) => Event::Closed { connection: number, grant: grant.to_word() },
                 Err(refusal) => {
-                    let answer = Answer::Refused(Refused::new(Code::Missing, refusal));
+                    let answer = ControlReply::Refused(Refusal::new(RefusalKind::Missing, refusal));
                     Event::Answered { connection: number, answer }
                 }
             });
         });
-        self.house.orders.send(Order::Revoke { client: known.key, grant, reply })?;
-        Ok(Outcome::Later)
+        self.house.orders.send(CoreOrder::Revoke { client: known.key, grant, reply })?;
+        Ok(ReplyTime::Later)
     }
 
     /// Has a helper set up a channel, because the client may delay the handshake.
-    fn greet(&mut self, number: u64, mut socket: Passed) -> Result<Outcome, Refused> {
-        let Some(connection) = self.connections.get_mut(&number) else { return Ok(Outcome::Later) };
+    fn set_up_channel(&mut self, number: u64, mut socket: PassedDescriptors) -> Result<ReplyTime, Refusal> {
+        let Some(connection) = self.connections.get_mut(&number) else { return Ok(ReplyTime::Later) };
         let uid = connection.credentials.uid;
         if connection.known().is_some_and(|known| known.has_channel) {
             let message = "the client has its channel already; a connection more has one more";
-            return Err(Refused::new(Code::Limit, message));
+            return Err(Refusal::new(RefusalKind::Limit, message));
         }
-        let refused = |message| Refused::new(Code::Limit, message);
+        let refused = |message| Refusal::new(RefusalKind::Limit, message);
         self.check_descriptors(uid, descriptors::OF_CHANNEL).map_err(refused)?;
         let connection = self.connections.get_mut(&number);
-        let Some(known) = connection.and_then(Connection::known) else { return Ok(Outcome::Later) };
+        let Some(known) = connection.and_then(Connection::known) else { return Ok(ReplyTime::Later) };
         let options = ServerOptions::new()
             .depth_max(known.limits.depth)
             .arena_bytes_max(usize::try_from(known.limits.arena).unwrap_or(usize::MAX))
             .handshake_timeout(GREETING);
         known.has_channel = true;
         let (helpers, post) = (self.house.helpers.clone(), self.post.clone());
-        self.house.helpers.give(uid, 2 * GREETING, move || {
+        self.house.helpers.spawn(uid, 2 * GREETING, move || {
             let Some(socket) = socket.take().and_then(|mut all| all.pop()) else { return };
-            let outcome = channel_over(socket, &options).map(|channel| Foreign::new(channel, uid, helpers));
+            let outcome =
+                channel_over(socket, &options).map(|channel| DropByHelper::new(channel, uid, helpers));
             post.send(Event::Channel { connection: number, outcome });
         });
-        Ok(Outcome::Later)
+        Ok(ReplyTime::Later)
     }
 }
 
@@ -712,26 +727,26 @@ fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>,
 }
 
 /// Returns the volumes that a client may read or write; an administrator sees all.
-fn volumes(house: &House, connection: &Connection) -> Result<Vec<Volume>, Refused> {
+fn volumes(house: &SharedState, connection: &Connection) -> Result<Vec<Volume>, Refusal> {
     let all = house.store.list().map_err(granting::of_store)?;
-    let person = connection.person();
+    let user = connection.user();
     let is_seen = |volume: &bywash_volume::Volume| {
         connection.is_administrator()
             || [Access::Read, Access::Write]
                 .into_iter()
-                .any(|access| volume.ownership.decide(&person, access).is_ok())
+                .any(|access| volume.ownership.decide(&user, access).is_ok())
     };
-    Ok(all.into_iter().filter(is_seen).map(describe).collect())
+    Ok(all.into_iter().filter(is_seen).map(volume_report).collect())
 }
 
 /// Creates a reply with a report as JSON in a sealed memory file.
-fn report(what: &impl serde::Serialize) -> Result<Outcome, Refused> {
-    let failed = |error: &dyn std::fmt::Display| Refused::new(Code::Failed, error);
+fn report(what: &impl serde::Serialize) -> Result<ReplyTime, Refusal> {
+    let failed = |error: &dyn std::fmt::Display| Refusal::new(RefusalKind::Failed, error);
     let text = serde_json::to_vec(what).map_err(|error| failed(&error))?;
     let file = bywash_link::MemoryFile::create("bywash-report", text.len(), HugePages::No)
         .map_err(|error| failed(&error))?;
     rustix::io::pwrite(file.descriptor(), &text, 0).map_err(|error| failed(&error))?;
     file.seal().map_err(|error| failed(&error))?;
     let descriptor = file.descriptor().try_clone_to_owned().map_err(|error| failed(&error))?;
-    Ok(Outcome::Now(Answer::Report {}, vec![descriptor]))
+    Ok(ReplyTime::Now(ControlReply::Report {}, vec![descriptor]))
 }

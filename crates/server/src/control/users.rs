@@ -4,7 +4,7 @@
 //! either includes the client or is made after the client's counters were added here. [`Users::look`] finds a
 //! report and the sums that match it.
 
-use bywash_protocol::report::{Client, Counts, User};
+use bywash_protocol::report::{Client, Counters, User};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ struct Ended {
     /// Number of clients that have ended.
     clients: u64,
     /// Sums by user number; `None` for all users beyond [`USERS_MAX`].
-    sums: BTreeMap<Option<u32>, Counts>,
+    sums: BTreeMap<Option<u32>, Counters>,
 }
 
 impl Users {
@@ -32,7 +32,7 @@ impl Users {
     }
 
     /// Adds the counters of a client that has ended.
-    pub(crate) fn add(&self, uid: u32, counts: &Counts) {
+    pub(crate) fn add(&self, uid: u32, counts: &Counters) {
         let mut ended = self.lock();
         let is_told_apart = ended.sums.contains_key(&Some(uid)) || ended.sums.len() < USERS_MAX;
         ended.clients += 1;
@@ -44,7 +44,7 @@ impl Users {
     pub(crate) fn look<T, E>(
         &self,
         mut report: impl FnMut() -> Result<T, E>,
-    ) -> Result<(T, BTreeMap<Option<u32>, Counts>), E> {
+    ) -> Result<(T, BTreeMap<Option<u32>, Counters>), E> {
         let mut attempt = 0;
         loop {
             let before = self.lock().clients;
@@ -61,7 +61,7 @@ impl Users {
 /// Combines the counters of ended and of connected clients, and the numbers of stuck threads, into one entry
 /// for each user.
 pub(crate) fn all(
-    ended: BTreeMap<Option<u32>, Counts>,
+    ended: BTreeMap<Option<u32>, Counters>,
     clients: &[Client],
     stuck: &HashMap<u32, u64>,
 ) -> Vec<User> {
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn sums_are_of_clients_that_ended_and_bounded() {
         let users = Users::default();
-        let counts = Counts { reads: 1, ..Counts::default() };
+        let counts = Counters { reads: 1, ..Counters::default() };
         for uid in 0..USERS_MAX as u32 + 10 {
             users.add(uid, &counts);
             users.add(uid % 7, &counts);
@@ -111,7 +111,7 @@ mod tests {
             .look(|| {
                 let reported = there;
                 if there == 1 {
-                    users.add(5, &Counts { reads: 1, ..Counts::default() });
+                    users.add(5, &Counters { reads: 1, ..Counters::default() });
                     there = 0;
                 }
                 Ok::<_, ()>(reported)

@@ -17,9 +17,9 @@
 
 use crate::core::Core;
 use crate::core::client::{Channel, Client};
-use crate::core::disk::Disk;
-use crate::core::order::{ClientKey, Order, Orders};
-use crate::helpers::{CLOSING_LIMIT, Foreign, Helpers};
+use crate::core::disk::ServedDevice;
+use crate::core::order::{ClientKey, CoreHandle, CoreOrder};
+use crate::helpers::{CLOSING_LIMIT, DropByHelper, Helpers};
 use bywash_channel::BufferAccess;
 use bywash_device::{Error, PinnedRegion, Region, RegionId};
 use slab::Slab;
@@ -33,7 +33,7 @@ const ARENA_MAX: u64 = 64 << 20;
 
 /// State of a client's arena, for devices that register memory.
 #[derive(Debug)]
-pub(crate) enum Arena {
+pub(crate) enum ArenaState {
     /// Number of bytes that were moved between the arena and such devices.
     Moved(u64),
     /// A helper is pinning the arena, or it cannot be pinned.
@@ -43,7 +43,7 @@ pub(crate) enum Arena {
 
 /// State of a client's arena at one device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum AtDevice {
+pub(crate) enum Registration {
     /// The device was not asked to register the arena yet.
     Unknown,
     Registered(RegionId),
@@ -55,14 +55,14 @@ impl Client {
     /// Returns the region that a device has registered for the client's arena, or `None` if the device uses
     /// unregistered memory. Registers a pinned arena on the client's first command.
     #[inline]
-    pub(crate) fn region(&mut self, device: usize, disk: &mut Disk) -> Option<RegionId> {
+    pub(crate) fn region(&mut self, device: usize, disk: &mut ServedDevice) -> Option<RegionId> {
         if !disk.registers {
             return None;
         }
         let member = self.members.get_mut(device)?.as_mut()?;
         match (&member.arena, &self.channel.as_ref()?.arena) {
-            (AtDevice::Registered(region), _) => Some(*region),
-            (AtDevice::Unknown, Arena::Pinned(memory)) => {
+            (Registration::Registered(region), _) => Some(*region),
+            (Registration::Unknown, ArenaState::Pinned(memory)) => {
                 member.arena = disk.register(memory);
                 self.region(device, disk)
             }
@@ -75,39 +75,39 @@ impl Client {
     #[inline]
     pub(crate) fn note_moved(&mut self, bytes: u64) -> Option<Arc<BufferAccess>> {
         let channel = self.channel.as_mut()?;
-        let Arena::Moved(moved) = &mut channel.arena else { return None };
+        let ArenaState::Moved(moved) = &mut channel.arena else { return None };
         *moved += bytes;
         let arena = channel.memories.arena_bytes() as u64;
         if *moved < MOVED_FACTOR * arena {
             return None;
         }
-        channel.arena = Arena::Left;
+        channel.arena = ArenaState::Left;
         (arena <= ARENA_MAX).then(|| channel.memories.clone())
     }
 
     /// Has all devices forget the client's arena.
-    pub(crate) fn forget_arena(&mut self, disks: &mut Slab<Disk>) {
+    pub(crate) fn forget_arena(&mut self, disks: &mut Slab<ServedDevice>) {
         for (device, member) in self.members.iter_mut().enumerate() {
             if let (Some(member), Some(disk)) = (member, disks.get_mut(device))
-                && let AtDevice::Registered(region) = member.arena
+                && let Registration::Registered(region) = member.arena
             {
                 disk.device.unregister(region);
-                member.arena = AtDevice::Refused;
+                member.arena = Registration::Refused;
             }
         }
     }
 }
 
 impl Core {
-    /// Carries out [`Order::Pinned`]: keeps the arena that a helper has pinned.
+    /// Carries out [`CoreOrder::Pinned`]: keeps the arena that a helper has pinned.
     #[cold]
-    pub(super) fn pinned(&mut self, key: ClientKey, mut memory: Foreign<Arc<PinnedRegion>>) {
+    pub(super) fn pinned(&mut self, key: ClientKey, mut memory: DropByHelper<Arc<PinnedRegion>>) {
         let client = self.clients.get_mut(key.slot).filter(|client| client.number == key.number);
         // If the client has left meanwhile, dropping `memory` has a helper unpin it.
         if let Some(Channel { arena, .. }) = client.and_then(|client| client.channel.as_mut())
             && let Some(memory) = memory.take()
         {
-            *arena = Arena::Pinned(memory);
+            *arena = ArenaState::Pinned(memory);
         }
     }
 }
@@ -119,14 +119,14 @@ pub(super) fn have_pinned(
     client: ClientKey,
     arena: Arc<BufferAccess>,
     helpers: &Helpers,
-    orders: &Orders,
+    orders: &CoreHandle,
 ) {
     let (by, orders) = (helpers.clone(), orders.clone());
-    helpers.give(uid, CLOSING_LIMIT, move || match pin(arena) {
+    helpers.spawn(uid, CLOSING_LIMIT, move || match pin(arena) {
         Ok(memory) => {
-            let memory = Foreign::new(Arc::new(memory), uid, by);
+            let memory = DropByHelper::new(Arc::new(memory), uid, by);
             // The send fails only if the core has stopped.
-            let _ = orders.send(Order::Pinned { client, memory });
+            let _ = orders.send(CoreOrder::Pinned { client, memory });
         }
         Err(error) => tracing::debug!("the arena of a client of user {uid} is not registered: {error}"),
     });

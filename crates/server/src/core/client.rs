@@ -1,23 +1,23 @@
 //! A client as the core knows it: its table of grants, its channel, and its counters.
 
-use crate::core::arenas::{Arena, AtDevice};
+use crate::core::arenas::{ArenaState, Registration};
 use crate::core::clock::Clock;
-use crate::core::disk::Disk;
-use crate::core::order::Reply;
-use crate::core::work::{Origin, Works};
+use crate::core::disk::ServedDevice;
+use crate::core::order::OnDone;
+use crate::core::work::{Origin, RequestPool};
 use crate::schedule::{self, Limits};
 use bywash_channel::{self as channel, BufferAccess, RequestToken};
 use bywash_device::MemoryOwner;
 use bywash_protocol::layout::Status;
-use bywash_protocol::notices;
-use bywash_protocol::report::Counts;
-use bywash_volume::{GrantNumber, Refusal, Table};
+use bywash_protocol::report::Counters;
+use bywash_protocol::revocations;
+use bywash_volume::{GrantError, GrantNumber, Table};
 use slab::Slab;
 use std::sync::Arc;
 
 /// Properties of a client that joins.
 #[derive(Debug)]
-pub(crate) struct Joining {
+pub(crate) struct NewClient {
     pub(crate) number: u64,
     pub(crate) uid: u32,
     pub(crate) limits: Limits,
@@ -26,9 +26,9 @@ pub(crate) struct Joining {
 
 /// Remains of a client that has left. Dropping them closes its channel and unmaps its memory.
 #[derive(Debug)]
-pub(crate) struct Gone {
+pub(crate) struct ClientRemains {
     /// Counters of the client's requests.
-    pub(crate) counts: Counts,
+    pub(crate) counts: Counters,
     _channel: Option<Channel>,
     _table: Table,
 }
@@ -39,10 +39,10 @@ pub(crate) struct GrantState {
     number: GrantNumber,
     /// Number of stretches in flight, those of requests that are not fully submitted included.
     pub(crate) in_flight: u32,
-    pub(crate) counts: Counts,
+    pub(crate) counts: Counters,
     /// Replies to send when the revoked grant is drained: to its client that has closed it, and to
     /// administrators.
-    draining: Vec<Reply<Result<(), Refusal>>>,
+    draining: Vec<OnDone<Result<(), GrantError>>>,
     is_revoked: bool,
 }
 
@@ -53,13 +53,13 @@ pub(crate) struct Channel {
     /// Handles that keep the client's memory mapped while a device may use it.
     pub(crate) memories: Arc<BufferAccess>,
     pub(crate) owner: MemoryOwner,
-    pub(crate) arena: Arena,
+    pub(crate) arena: ArenaState,
     pub(crate) depth: u32,
 }
 
 /// Way in which the core learns of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attention {
+pub(crate) enum WakeMode {
     /// The core ignores the client: it has no channel, or an abandoned one.
     None,
     /// The core looks at the client's ring in each round.
@@ -70,7 +70,7 @@ pub(crate) enum Attention {
 
 /// Result of taking the next request from a client's ring.
 #[derive(Clone, Copy)]
-pub(crate) enum Taken {
+pub(crate) enum NextRequest {
     Nothing,
     /// A request to be carried out, whose first command is for this device.
     Work {
@@ -90,9 +90,9 @@ pub(crate) enum Taken {
 
 /// A client's membership in the schedule of one device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Member {
-    pub(crate) turn: schedule::Member,
-    pub(crate) arena: AtDevice,
+pub(crate) struct DeviceMember {
+    pub(crate) turn: schedule::ConnectionKey,
+    pub(crate) arena: Registration,
 }
 
 /// State of a connected client, or of one that has left and still has requests in flight.
@@ -103,100 +103,100 @@ pub(crate) struct Client {
     pub(crate) uid: u32,
     pub(crate) table: Table,
     pub(crate) channel: Option<Channel>,
-    pub(crate) attention: Attention,
+    pub(crate) attention: WakeMode,
     /// Slot of the work that was taken from the ring and is not fully submitted.
     pub(crate) current: Option<usize>,
     /// Number of requests that were taken from the ring and have not ended.
     pub(crate) in_flight: usize,
     /// Number of times that the client was asked for a doorbell since a helper last read its socket; `None`
     /// while a helper reads.
-    pub(crate) armed: Option<u32>,
+    pub(crate) unread_doorbells: Option<u32>,
     /// True if the peer has closed the channel's socket.
-    pub(crate) is_over: bool,
+    pub(crate) is_disconnected: bool,
     /// Time at which the ring last had a request, in nanoseconds of the core's clock.
     pub(crate) active_ns: u64,
-    pub(crate) counts: Counts,
+    pub(crate) counts: Counters,
     pub(crate) limits: Limits,
     /// Memberships in the schedules of devices that the client has used, by the device's number.
-    pub(crate) members: Vec<Option<Member>>,
+    pub(crate) members: Vec<Option<DeviceMember>>,
     pub(crate) states: Slab<GrantState>,
     /// Index in `states` of each grant, by the grant's index in the table; `usize::MAX` for none.
-    by_place: Vec<usize>,
+    state_by_index: Vec<usize>,
     /// Reply to send when the client, which has left, has no requests in flight.
-    pub(crate) leaving: Option<Reply<Option<Gone>>>,
+    pub(crate) leaving: Option<OnDone<Option<ClientRemains>>>,
 }
 
 impl Client {
-    pub(crate) fn new(joining: Joining) -> Client {
+    pub(crate) fn new(joining: NewClient) -> Client {
         Client {
             number: joining.number,
             uid: joining.uid,
             table: Table::new(joining.grants_max),
             channel: None,
-            attention: Attention::None,
+            attention: WakeMode::None,
             current: None,
             in_flight: 0,
-            armed: Some(0),
-            is_over: false,
+            unread_doorbells: Some(0),
+            is_disconnected: false,
             active_ns: 0,
-            counts: Counts::default(),
+            counts: Counters::default(),
             limits: joining.limits,
             members: Vec::new(),
             states: Slab::new(),
-            by_place: Vec::new(),
+            state_by_index: Vec::new(),
             leaving: None,
         }
     }
 
     /// Creates the state of a grant that was just added to the table.
     pub(crate) fn note_granted(&mut self, number: GrantNumber) {
-        let place = notices::place_of(number.to_word());
-        if self.by_place.len() <= place {
-            self.by_place.resize(place + 1, usize::MAX);
+        let place = revocations::index_of(number.to_word());
+        if self.state_by_index.len() <= place {
+            self.state_by_index.resize(place + 1, usize::MAX);
         }
-        let (counts, draining) = (Counts::default(), Vec::new());
+        let (counts, draining) = (Counters::default(), Vec::new());
         let state = GrantState { number, in_flight: 0, counts, draining, is_revoked: false };
-        self.by_place[place] = self.states.insert(state);
+        self.state_by_index[place] = self.states.insert(state);
     }
 
     /// Returns the index in `states` of a grant that is in the table.
     #[inline]
     pub(crate) fn state_of(&self, number: GrantNumber) -> usize {
-        self.by_place[notices::place_of(number.to_word())]
+        self.state_by_index[revocations::index_of(number.to_word())]
     }
 
     /// Takes the next request from the client's ring, checks it, and turns it into work.
     pub(crate) fn take(
         &mut self,
         number: usize,
-        works: &mut Works,
-        disks: &Slab<Disk>,
+        works: &mut RequestPool,
+        disks: &Slab<ServedDevice>,
         clock: &mut Clock,
-    ) -> Taken {
-        let Some(channel) = &mut self.channel else { return Taken::Nothing };
+    ) -> NextRequest {
+        let Some(channel) = &mut self.channel else { return NextRequest::Nothing };
         // Borrowed, not moved out: a move would copy the whole request.
         let taken = channel.server.try_next();
         let request = match &taken {
             Ok(Some(request)) => request,
-            Ok(None) => return Taken::Nothing,
-            Err(_) => return Taken::Broken,
+            Ok(None) => return NextRequest::Nothing,
+            Err(_) => return NextRequest::Broken,
         };
         let (place, work) = works.take();
-        self.active_ns = clock.fresh();
+        self.active_ns = clock.now_or_read();
         self.in_flight += 1;
         let outcome = work.take(self, request, disks, self.active_ns);
         let request = taken.ok().flatten().map(RequestToken::from);
         work.origin = Origin::Client { client: number, request };
         if let Err(refused) = outcome {
             (work.status, work.value) = (refused.status, refused.value);
-            return Taken::Refused { place };
+            return NextRequest::Refused { place };
         }
         for stretch in &work.stretches {
             self.states[stretch.grant].in_flight += 1;
         }
-        let Some(device) = work.next_device() else { return Taken::Empty { place } };
+        let Some(device) = work.next_device() else { return NextRequest::Empty { place } };
         self.current = Some(place);
-        Taken::Work { device }
+        NextRequest::Work { device }
     }
 
     /// Completes a request over the client's channel, unless that was done before. Returns true if the
@@ -212,16 +212,16 @@ impl Client {
 
     /// Returns true if `turn` is this client's membership in the device's schedule.
     #[inline]
-    pub(crate) fn is_member(&self, device: usize, turn: schedule::Member) -> bool {
+    pub(crate) fn is_member(&self, device: usize, turn: schedule::ConnectionKey) -> bool {
         matches!(self.members.get(device), Some(Some(member)) if member.turn == turn)
     }
 
     /// Revokes a grant. Sends the reply when no request by it is in flight, even if somebody else has revoked
     /// it before.
-    pub(crate) fn revoke(&mut self, number: GrantNumber, reply: Reply<Result<(), Refusal>>) {
+    pub(crate) fn revoke(&mut self, number: GrantNumber, reply: OnDone<Result<(), GrantError>>) {
         let state = match self.table.revoke(number) {
             Ok(_) => self.state_of(number),
-            Err(refusal) => match self.drains(number) {
+            Err(refusal) => match self.draining_state(number) {
                 Some(state) => state,
                 None => return reply.send(Err(refusal)),
             },
@@ -237,14 +237,14 @@ impl Client {
     /// Returns the state of a revoked grant that is not drained. Another grant may have its index in the
     /// table by now.
     #[cold]
-    fn drains(&self, number: GrantNumber) -> Option<usize> {
+    fn draining_state(&self, number: GrantNumber) -> Option<usize> {
         let mut states = self.states.iter();
         states.find(|(_, state)| state.is_revoked && state.number == number).map(|(state, _)| state)
     }
 
     /// Notes that a stretch by this grant has ended.
     #[inline]
-    pub(crate) fn note_drained(&mut self, state: usize) {
+    pub(crate) fn end_segment(&mut self, state: usize) {
         let grant = &mut self.states[state];
         grant.in_flight -= 1;
         if grant.in_flight == 0 && grant.is_revoked {
@@ -260,7 +260,7 @@ impl Client {
     }
 
     /// Turns the client into its remains, for a helper to drop.
-    pub(crate) fn into_gone(self) -> Gone {
-        Gone { counts: self.counts, _channel: self.channel, _table: self.table }
+    pub(crate) fn into_gone(self) -> ClientRemains {
+        ClientRemains { counts: self.counts, _channel: self.channel, _table: self.table }
     }
 }

@@ -32,13 +32,13 @@ impl Clock {
 
     /// Marks the last reading as too old for the beginning of a request.
     #[inline]
-    pub(crate) fn let_age(&mut self) {
+    pub(crate) fn mark_stale(&mut self) {
         self.is_old = true;
     }
 
     /// Returns the time of the last reading, or reads again if that was marked as old.
     #[inline]
-    pub(crate) fn fresh(&mut self) -> u64 {
+    pub(crate) fn now_or_read(&mut self) -> u64 {
         if self.is_old { self.read() } else { self.now }
     }
 }

@@ -1,22 +1,22 @@
 //! A device as the core uses it: its schedule, its commands in flight, and whether it still completes them.
 
-use crate::core::Finished;
-use crate::core::arenas::AtDevice;
-use crate::core::client::{Client, Member};
-use crate::core::order::{DeviceBox, DeviceReport, Reply};
-use crate::core::work::{Origin, Slice, Work, slice_of};
+use crate::core::CompletedCommand;
+use crate::core::arenas::Registration;
+use crate::core::client::{Client, DeviceMember};
+use crate::core::order::{BoxedDevice, DeviceReport, OnDone};
+use crate::core::work::{Origin, RequestState, Slice, slice_of};
 use crate::schedule::{self, ByUser};
 use bywash_device::{Command, Completion, Device, Geometry, Operation, PinnedRegion, RegionId, Segment};
-use bywash_protocol::report::Counts;
+use bywash_protocol::report::Counters;
 use bywash_volume::DeviceNumber;
 use slab::Slab;
 use std::sync::Arc;
 
 /// A command in flight on a device.
-struct Issued {
+struct InFlight {
     work: usize,
     /// User whose window the command counts against, and its number of bytes; `None` if it had no turn.
-    user: Option<(schedule::Client, u64)>,
+    user: Option<(schedule::ClientKey, u64)>,
 }
 
 /// Client on whose behalf a command is submitted, or the server itself.
@@ -25,13 +25,13 @@ pub(crate) struct Submitter<'a> {
     /// The client; `None` for the server itself.
     pub(crate) client: Option<&'a Client>,
     /// Member of the schedule whose turn it is; `None` if the command needs no turn.
-    pub(crate) turn: Option<schedule::Member>,
+    pub(crate) turn: Option<schedule::ConnectionKey>,
     /// Region of the client's arena, if it is registered with the device.
     pub(crate) region: Option<RegionId>,
 }
 
 /// A device with its schedule and its commands in flight.
-pub(crate) struct Disk {
+pub(crate) struct ServedDevice {
     pub(crate) name: String,
     pub(crate) device: Box<dyn Device>,
     pub(crate) geometry: Geometry,
@@ -42,7 +42,7 @@ pub(crate) struct Disk {
     /// Schedule of the clients that are in line for a turn.
     pub(crate) schedule: ByUser,
     /// Commands in flight, by their tokens.
-    in_flight: Slab<Issued>,
+    in_flight: Slab<InFlight>,
     /// Slot of the client behind each member of the schedule, by the member's index.
     pub(crate) holders: Vec<usize>,
     /// True if the device is among those that the core polls.
@@ -54,17 +54,17 @@ pub(crate) struct Disk {
     pub(crate) progress_ns: u64,
     /// True if no command has completed for longer than the request timeout: new requests to the device fail.
     pub(crate) is_stuck: bool,
-    pub(crate) counts: Counts,
+    pub(crate) counts: Counters,
     /// User whose client has passed the device's file; `None` for a device of the server's own.
     pub(crate) owner: Option<u32>,
     /// Reply to an order to remove the device, sent when no command is in flight.
-    pub(crate) leaving: Option<Reply<Option<DeviceBox>>>,
+    pub(crate) leaving: Option<OnDone<Option<BoxedDevice>>>,
 }
 
-impl Disk {
-    pub(crate) fn new(name: String, device: Box<dyn Device>, owner: Option<u32>, now: u64) -> Disk {
+impl ServedDevice {
+    pub(crate) fn new(name: String, device: Box<dyn Device>, owner: Option<u32>, now: u64) -> ServedDevice {
         let geometry = device.geometry();
-        Disk {
+        ServedDevice {
             name,
             geometry,
             registers: device.supports_registration(),
@@ -77,7 +77,7 @@ impl Disk {
             is_full: false,
             progress_ns: now,
             is_stuck: false,
-            counts: Counts::default(),
+            counts: Counters::default(),
             owner,
             leaving: None,
         }
@@ -86,12 +86,12 @@ impl Disk {
     /// Adds a client to the schedule that uses this device for the first time; `device` is the device's
     /// number.
     #[cold]
-    pub(crate) fn take_in(
+    pub(crate) fn add_member(
         &mut self,
         client: &mut Client,
         number: usize,
         device: usize,
-    ) -> Result<Member, schedule::Error> {
+    ) -> Result<DeviceMember, schedule::Error> {
         let turn = self.schedule.join(client.uid, client.limits)?;
         if self.holders.len() <= turn.index() {
             self.holders.resize(turn.index() + 1, usize::MAX);
@@ -100,7 +100,7 @@ impl Disk {
         if client.members.len() <= device {
             client.members.resize(device + 1, None);
         }
-        Ok(*client.members[device].insert(Member { turn, arena: AtDevice::Unknown }))
+        Ok(*client.members[device].insert(DeviceMember { turn, arena: Registration::Unknown }))
     }
 
     /// Submits a slice of some work, a client's or the server's own. Returns false if the device is full.
@@ -109,16 +109,16 @@ impl Disk {
     pub(crate) fn submit(
         &mut self,
         by: Submitter<'_>,
-        work: &mut Work,
+        work: &mut RequestState,
         place: usize,
         slice: &Slice,
         now: u64,
-        finished: &mut Vec<Finished>,
+        finished: &mut Vec<CompletedCommand>,
     ) -> bool {
         let channel = by.client.and_then(|client| client.channel.as_ref());
         let memory = match (&work.origin, channel) {
             (Origin::Client { request: Some(request), .. }, Some(channel)) => {
-                channel.server.memory(request).as_ptr().wrapping_add(slice.memory)
+                channel.server.memory(request).as_ptr().wrapping_add(slice.buffer_offset)
             }
             _ => std::ptr::dangling_mut(),
         };
@@ -134,10 +134,10 @@ impl Disk {
         let span = [unsafe { Segment::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         let token = self.in_flight.vacant_key();
-        let command = Command::new(token as u64, slice.operation, slice.place, slice.length, spans);
+        let command = Command::new(token as u64, slice.operation, slice.device_offset, slice.length, spans);
         let is_taken = match self.device.carry_out(&command) {
             Some(result) => {
-                finished.push(Finished { work: place, result });
+                finished.push(CompletedCommand { work: place, result });
                 true
             }
             None => self.queue(command, by, place, slice, now),
@@ -150,12 +150,12 @@ impl Disk {
 
     /// Registers a client's pinned arena with the device.
     #[cold]
-    pub(crate) fn register(&mut self, arena: &Arc<PinnedRegion>) -> AtDevice {
+    pub(crate) fn register(&mut self, arena: &Arc<PinnedRegion>) -> Registration {
         match self.device.register(arena) {
-            Ok(region) => region.map_or(AtDevice::Refused, AtDevice::Registered),
+            Ok(region) => region.map_or(Registration::Refused, Registration::Registered),
             Err(error) => {
                 tracing::debug!("device {} does without registered memory: {error}", self.name);
-                AtDevice::Refused
+                Registration::Refused
             }
         }
     }
@@ -183,23 +183,23 @@ impl Disk {
         let bytes = if slice.operation.moves_data() { slice.length } else { 0 };
         let user = by.turn.and_then(|member| self.schedule.submitted(member, bytes, now));
         // `insert` uses the vacant key that became the command's token.
-        self.in_flight.insert(Issued { work, user: user.map(|user| (user, bytes)) });
+        self.in_flight.insert(InFlight { work, user: user.map(|user| (user, bytes)) });
         true
     }
 
     /// Reaps the device's completed commands.
     #[inline]
-    pub(crate) fn poll(&mut self, now: u64, finished: &mut Vec<Finished>) {
+    pub(crate) fn poll(&mut self, now: u64, finished: &mut Vec<CompletedCommand>) {
         if self.device.in_flight() == 0 {
             return;
         }
-        let Disk { device, in_flight, schedule, .. } = self;
+        let ServedDevice { device, in_flight, schedule, .. } = self;
         let count = device.reap(&mut |Completion { token, result, .. }| {
-            let Some(Issued { work, user }) = in_flight.try_remove(token as usize) else { return };
+            let Some(InFlight { work, user }) = in_flight.try_remove(token as usize) else { return };
             if let Some((user, bytes)) = user {
                 schedule.completed(user, bytes, now);
             }
-            finished.push(Finished { work, result });
+            finished.push(CompletedCommand { work, result });
         });
         if count > 0 {
             self.note_progress(now);
@@ -207,7 +207,7 @@ impl Disk {
     }
 
     /// Removes a client from the schedule.
-    pub(crate) fn let_go(&mut self, member: Member) {
+    pub(crate) fn remove_member(&mut self, member: DeviceMember) {
         self.schedule.leave(member.turn);
     }
 

@@ -38,12 +38,12 @@ mod sleep;
 mod work;
 
 use crate::bell::Bell;
-use crate::core::client::{Attention, Client, Taken};
+use crate::core::client::{Client, NextRequest, WakeMode};
 use crate::core::clock::Clock;
-use crate::core::disk::{Disk, Submitter};
-use crate::core::order::{ClientKey, Order, Orders};
+use crate::core::disk::{ServedDevice, Submitter};
+use crate::core::order::{ClientKey, CoreHandle, CoreOrder};
 use crate::core::sleep::Sleeper;
-use crate::core::work::{Origin, Works};
+use crate::core::work::{Origin, RequestPool};
 use crate::helpers::Helpers;
 use crate::schedule;
 use bywash_device::CommandError;
@@ -54,11 +54,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-pub(crate) use client::Joining;
+pub(crate) use client::NewClient;
 
 /// Timeouts of the core: how long it polls a silent client, and how long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct Timeouts {
     /// Time after a client's last request for which the core still polls the client's ring; `None` polls
     /// without end.
     pub poll: Option<Duration>,
@@ -67,51 +67,51 @@ pub struct Patience {
     pub request: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     /// Polls for 100 µs and gives requests 30 s.
-    fn default() -> Patience {
-        Patience { poll: Some(Duration::from_micros(100)), request: Duration::from_secs(30) }
+    fn default() -> Timeouts {
+        Timeouts { poll: Some(Duration::from_micros(100)), request: Duration::from_secs(30) }
     }
 }
 
 /// Greatest time that a stopping server waits for commands in flight and the final flushes.
-const GRACE: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Greatest number of turns that one device gives in a round.
-const TURNS: usize = 64;
-/// Number of refused requests that take about as much time as [`TURNS`] turns.
-const REFUSALS: usize = 8;
+const TURNS_PER_ROUND: usize = 64;
+/// Number of refused requests that take about as much time as [`TURNS_PER_ROUND`] turns.
+const REFUSALS_PER_ROUND: usize = 8;
 /// Number of stretches that are laid out in about the time of a request with one stretch.
-const STRETCHES_A_LOOK: usize = 8;
+const SEGMENTS_PER_REQUEST_TIME: usize = 8;
 /// Charge of a device's turns in one round, in bytes, after which the core looks at other devices and
 /// clients.
-const ROUND: u64 = 512 << 10;
+const ROUND_CHARGE_BYTES: u64 = 512 << 10;
 /// Number of times that the rings alone are polled between two full rounds, when the last round found nothing
 /// to do and nothing is in flight.
-const LOOKS: usize = 32;
+const RING_POLLS: usize = 32;
 /// Interval between two searches for late requests and stuck devices, and between two checks for doorbells
 /// while the core does not sleep, in nanoseconds.
-const SURVEY_NS: u64 = 100_000_000;
-const GLANCE_NS: u64 = 50_000;
+const SURVEY_INTERVAL_NS: u64 = 100_000_000;
+const DOORBELL_CHECK_INTERVAL_NS: u64 = 50_000;
 
 /// State of the core thread.
 pub(crate) struct Core {
-    disks: Slab<Disk>,
+    disks: Slab<ServedDevice>,
     /// Devices that have commands in flight or clients in line, or had until recently. Only these are polled.
     active: Vec<usize>,
     clients: Slab<Client>,
-    works: Works,
+    works: RequestPool,
     /// Clients whose rings are polled.
     polled: Vec<usize>,
     /// Work that is submitted without a turn: flushes after a request's writes, and the server's own
     /// commands.
     resumed: VecDeque<usize>,
-    finished: Vec<Finished>,
+    finished: Vec<CompletedCommand>,
     clock: Clock,
-    patience: Patience,
+    patience: Timeouts,
     sleeper: Sleeper,
     /// Handle by which helpers send orders to the core.
-    own_orders: Orders,
-    orders: Receiver<Order>,
+    own_orders: CoreHandle,
+    orders: Receiver<CoreOrder>,
     bell: Arc<Bell>,
     helpers: Helpers,
     surveyed_ns: u64,
@@ -123,21 +123,21 @@ pub(crate) struct Core {
 
 /// Adds the device to those that are polled.
 #[inline]
-fn note_active(active: &mut Vec<usize>, disk: &mut Disk, number: usize) {
+fn note_active(active: &mut Vec<usize>, disk: &mut ServedDevice, number: usize) {
     if !std::mem::replace(&mut disk.is_active, true) {
         active.push(number);
     }
 }
 
 /// A command that a device has completed.
-pub(crate) struct Finished {
+pub(crate) struct CompletedCommand {
     pub(crate) work: usize,
     pub(crate) result: Result<(), CommandError>,
 }
 
 /// Result of looking at a client's ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum RingResult {
     Nothing,
     /// Only requests that were completed at once.
     Answered,
@@ -149,10 +149,10 @@ enum Found {
 
 impl Core {
     pub(crate) fn new(
-        own_orders: Orders,
-        orders: Receiver<Order>,
+        own_orders: CoreHandle,
+        orders: Receiver<CoreOrder>,
         bell: Arc<Bell>,
-        patience: Patience,
+        patience: Timeouts,
         helpers: Helpers,
     ) -> rustix::io::Result<Core> {
         let sleeper = Sleeper::new(&bell)?;
@@ -160,7 +160,7 @@ impl Core {
             disks: Slab::new(),
             active: Vec::new(),
             clients: Slab::new(),
-            works: Works::default(),
+            works: RequestPool::default(),
             polled: Vec::new(),
             resumed: VecDeque::new(),
             finished: Vec::new(),
@@ -198,41 +198,41 @@ impl Core {
     /// from one of them; `found` is this result of the previous round.
     #[inline]
     pub(crate) fn round(&mut self, found: bool) -> bool {
-        if self.bell.was_rung() {
+        if self.bell.take_rung() {
             self.carry_out_orders();
             if self.stopping {
                 return false;
             }
         }
         let now = if found { self.clock.now() } else { self.clock.read() };
-        let mut busy = self.look() | found;
-        busy |= self.resume();
-        busy |= self.give_turns(now);
-        busy |= self.collect();
-        if now - self.surveyed_ns > SURVEY_NS {
-            self.survey(now);
+        let mut busy = self.poll_rings() | found;
+        busy |= self.submit_resumed();
+        busy |= self.serve_turns(now);
+        busy |= self.reap();
+        if now - self.surveyed_ns > SURVEY_INTERVAL_NS {
+            self.check_timeouts(now);
         }
-        if now - self.glanced_ns > GLANCE_NS {
+        if now - self.glanced_ns > DOORBELL_CHECK_INTERVAL_NS {
             // Hearing a doorbell silences its descriptor, so another round must look at the ring before the
             // core may sleep.
-            self.hear(Some(Duration::ZERO));
+            self.sleep_and_note(Some(Duration::ZERO));
             return false;
         }
         if busy {
             self.busy_ns = now;
             return false;
         }
-        self.rest(now)
+        self.idle(now)
     }
 
     /// Looks at the rings of all polled clients. Returns true if one had a request.
     #[inline]
-    fn look(&mut self) -> bool {
+    fn poll_rings(&mut self) -> bool {
         let mut found = false;
         let mut at = 0;
         while at < self.polled.len() {
             let number = self.polled[at];
-            found |= self.clients[number].current.is_none() && self.look_at(number);
+            found |= self.clients[number].current.is_none() && self.poll_ring(number);
             // A client that was disconnected is no longer in the list, and another may be at its index.
             if self.polled.get(at) == Some(&number) {
                 at += 1;
@@ -244,51 +244,53 @@ impl Core {
     /// Looks at the ring of a client whose last request is fully submitted. Returns true if there was a
     /// request.
     #[inline]
-    fn look_at(&mut self, number: usize) -> bool {
+    fn poll_ring(&mut self, number: usize) -> bool {
         let found = self.take(number);
-        if let Found::Work { device } = found {
-            self.want(number, device);
+        if let RingResult::Work { device } = found {
+            self.enqueue(number, device);
         }
-        found != Found::Nothing
+        found != RingResult::Nothing
     }
 
     /// Takes requests from a client's ring until one of them has a command for a device.
     #[inline]
-    fn take(&mut self, number: usize) -> Found {
+    fn take(&mut self, number: usize) -> RingResult {
         match self.take_one(number) {
-            Taken::Nothing => Found::Nothing,
-            Taken::Work { device } => Found::Work { device },
+            NextRequest::Nothing => RingResult::Nothing,
+            NextRequest::Work { device } => RingResult::Work { device },
             taken => self.answer_at_once(number, taken),
         }
     }
 
     #[inline]
-    fn take_one(&mut self, number: usize) -> Taken {
+    fn take_one(&mut self, number: usize) -> NextRequest {
         let Core { clients, works, disks, clock, .. } = self;
-        clients.get_mut(number).map_or(Taken::Nothing, |client| client.take(number, works, disks, clock))
+        clients
+            .get_mut(number)
+            .map_or(NextRequest::Nothing, |client| client.take(number, works, disks, clock))
     }
 
     /// Completes requests that have no command for a device, until one has.
     #[cold]
-    fn answer_at_once(&mut self, number: usize, mut taken: Taken) -> Found {
+    fn answer_at_once(&mut self, number: usize, mut taken: NextRequest) -> RingResult {
         // The limit keeps the time near that of one round, so that no other client waits long.
         let mut looked = 0;
         loop {
             match taken {
-                Taken::Nothing => return Found::Answered,
-                Taken::Work { device } => return Found::Work { device },
-                Taken::Empty { place } => {
+                NextRequest::Nothing => return RingResult::Answered,
+                NextRequest::Work { device } => return RingResult::Work { device },
+                NextRequest::Empty { place } => {
                     looked += 1;
                     self.complete(place);
                 }
-                Taken::Refused { place } => looked += self.refuse(place),
-                Taken::Broken => {
-                    self.hang_up(number);
-                    return Found::Answered;
+                NextRequest::Refused { place } => looked += self.complete_refused(place),
+                NextRequest::Broken => {
+                    self.abandon_channel(number);
+                    return RingResult::Answered;
                 }
             }
-            if looked >= TURNS {
-                return Found::Answered;
+            if looked >= TURNS_PER_ROUND {
+                return RingResult::Answered;
             }
             taken = self.take_one(number);
         }
@@ -296,11 +298,11 @@ impl Core {
 
     /// Puts the client in line for a turn at the device.
     #[inline]
-    fn want(&mut self, number: usize, device: usize) {
+    fn enqueue(&mut self, number: usize, device: usize) {
         let (client, disk) = (&mut self.clients[number], &mut self.disks[device]);
         let member = match client.members.get(device) {
             Some(Some(member)) => *member,
-            _ => match disk.take_in(client, number, device) {
+            _ => match disk.add_member(client, number, device) {
                 Ok(member) => member,
                 // Too many clients, or invalid limits; both were ruled out when the client joined.
                 Err(_) => return self.fail_current(number, Status::Failed),
@@ -312,17 +314,17 @@ impl Core {
 
     /// Gives each device's turns to the clients in line. Returns true if a client had a turn.
     #[inline]
-    fn give_turns(&mut self, now: u64) -> bool {
+    fn serve_turns(&mut self, now: u64) -> bool {
         let mut busy = false;
         let mut at = 0;
         while let Some(&device) = self.active.get(at) {
             at += 1;
             let mut charged = 0;
-            for _ in 0..TURNS {
+            for _ in 0..TURNS_PER_ROUND {
                 let Some(bytes) = self.turn(device, now) else { break };
                 busy = true;
-                charged += bytes + schedule::REQUEST as u64;
-                if charged >= ROUND {
+                charged += bytes + schedule::REQUEST_CHARGE_BYTES as u64;
+                if charged >= ROUND_CHARGE_BYTES {
                     break;
                 }
             }
@@ -369,40 +371,40 @@ impl Core {
             }
         }
         let next = match work.next_device() {
-            Some(next) => Found::Work { device: next },
+            Some(next) => RingResult::Work { device: next },
             // All commands of the request are submitted.
             None => {
                 client.current = None;
                 if work.commands == 0 {
                     // The request has failed. The client's next request is found when its ring is polled.
                     self.complete(place);
-                    Found::Nothing
-                } else if client.attention == Attention::Polled {
+                    RingResult::Nothing
+                } else if client.attention == WakeMode::Polled {
                     self.take(number)
                 } else {
-                    Found::Nothing
+                    RingResult::Nothing
                 }
             }
         };
-        if next != (Found::Work { device }) {
-            self.go(number, device, member, next);
+        if next != (RingResult::Work { device }) {
+            self.move_on(number, device, member, next);
         }
         Some(bytes)
     }
 
     /// Takes a client out of line at one device, and puts it in line at the next if there is one.
     #[inline(never)]
-    fn go(&mut self, number: usize, device: usize, member: schedule::Member, next: Found) {
+    fn move_on(&mut self, number: usize, device: usize, member: schedule::ConnectionKey, next: RingResult) {
         self.disks[device].schedule.wants_nothing(member);
-        if let Found::Work { device } = next {
-            self.want(number, device);
+        if let RingResult::Work { device } = next {
+            self.enqueue(number, device);
         }
     }
 
     /// Submits work that needs no turn. Returns true if some was submitted.
-    fn resume(&mut self) -> bool {
+    fn submit_resumed(&mut self) -> bool {
         let mut busy = false;
-        for _ in 0..self.resumed.len().min(TURNS) {
+        for _ in 0..self.resumed.len().min(TURNS_PER_ROUND) {
             let Some(place) = self.resumed.pop_front() else { break };
             let Some(device) = self.works.all[place].next_device() else {
                 // The work has failed. Its last command in flight completes it.
@@ -445,7 +447,7 @@ impl Core {
 
     /// Reaps the devices' completed commands, and completes their requests. Returns true if there were any.
     #[inline]
-    fn collect(&mut self) -> bool {
+    fn reap(&mut self) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
         for device in &self.active {
             self.disks[*device].poll(self.clock.now(), &mut finished);
@@ -454,7 +456,7 @@ impl Core {
         if busy {
             self.clock.read();
         }
-        for Finished { work: place, result } in finished.drain(..) {
+        for CompletedCommand { work: place, result } in finished.drain(..) {
             let work = &mut self.works.all[place];
             work.note_done(result, self.clock.now());
             // Work that failed before all of it was submitted is completed where its submission would have
@@ -494,12 +496,12 @@ impl Core {
             work.count(client, disks, clock.now());
         }
         for stretch in &work.stretches {
-            client.note_drained(stretch.grant);
+            client.end_segment(stretch.grant);
         }
         let is_broken = client.answer(request, work.status, work.value);
         works.give(place);
         if is_broken || client.leaving.is_some() {
-            self.part(number, is_broken);
+            self.end_channel_or_client(number, is_broken);
         }
     }
 
@@ -518,22 +520,23 @@ impl Core {
     /// Disconnects a channel that broke the protocol, and releases a leaving client if this was its last
     /// request.
     #[cold]
-    fn part(&mut self, number: usize, is_broken: bool) {
+    fn end_channel_or_client(&mut self, number: usize, is_broken: bool) {
         let is_leaving = self.clients[number].leaving.is_some();
         if is_broken {
-            self.hang_up(number);
+            self.abandon_channel(number);
         }
         if is_leaving {
-            self.let_go(number);
+            self.remove_client(number);
         }
     }
 
     /// Completes a request that the server refuses. Returns the number of turns that the refusal counts for,
     /// because no schedule is charged for it.
     #[cold]
-    fn refuse(&mut self, place: usize) -> usize {
+    fn complete_refused(&mut self, place: usize) -> usize {
         let work = &mut self.works.all[place];
-        let looked = 1 + work.stretches.len() / STRETCHES_A_LOOK + TURNS / REFUSALS;
+        let looked =
+            1 + work.stretches.len() / SEGMENTS_PER_REQUEST_TIME + TURNS_PER_ROUND / REFUSALS_PER_ROUND;
         if let Origin::Client { client: number, request } = &mut work.origin {
             let (number, request) = (*number, request.take());
             let client = &mut self.clients[number];
@@ -541,7 +544,7 @@ impl Core {
             let is_broken = client.answer(request, work.status, work.value);
             self.works.give(place);
             if is_broken || client.leaving.is_some() {
-                self.part(number, is_broken);
+                self.end_channel_or_client(number, is_broken);
             }
         }
         looked
@@ -561,10 +564,10 @@ impl Core {
     /// Abandons a client's channel that was closed or broke the protocol. Commands in flight continue, but
     /// the client is not told about them.
     #[cold]
-    fn hang_up(&mut self, number: usize) {
+    fn abandon_channel(&mut self, number: usize) {
         self.polled.retain(|polled| *polled != number);
         let client = &mut self.clients[number];
-        client.attention = Attention::None;
+        client.attention = WakeMode::None;
         if let Some(channel) = &client.channel {
             self.sleeper.forget(channel);
         }

@@ -4,16 +4,16 @@
 //! that needs to change or read them sends an order and rings the core's bell; the core carries out orders
 //! between two rounds.
 
-pub(crate) use crate::core::client::Gone;
+pub(crate) use crate::core::client::ClientRemains;
 
 use crate::bell::Bell;
-use crate::core::client::Joining;
-use crate::helpers::Foreign;
+use crate::core::client::NewClient;
+use crate::helpers::DropByHelper;
 use bywash_channel as channel;
 use bywash_device::{ChunkLayout, Device, PinnedRegion, ReplacedContents, RetiredChunk, SpareChunk};
 use bywash_protocol::layout::Status;
-use bywash_protocol::report::Counts;
-use bywash_volume::{DeviceNumber, Grant, GrantNumber, Refusal, Span};
+use bywash_protocol::report::Counters;
+use bywash_volume::{ByteRange, DeviceNumber, Grant, GrantError, GrantNumber};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Instant;
 
 /// Function that receives the result of an order. It is called on the core's thread and must return quickly.
-pub(crate) struct Reply<T>(Box<dyn FnOnce(T) + Send>);
+pub(crate) struct OnDone<T>(Box<dyn FnOnce(T) + Send>);
 
-impl<T> Reply<T> {
-    pub(crate) fn new(call: impl FnOnce(T) + Send + 'static) -> Reply<T> {
-        Reply(Box::new(call))
+impl<T> OnDone<T> {
+    pub(crate) fn new(call: impl FnOnce(T) + Send + 'static) -> OnDone<T> {
+        OnDone(Box::new(call))
     }
 
     pub(crate) fn send(self, outcome: T) {
@@ -33,7 +33,7 @@ impl<T> Reply<T> {
     }
 }
 
-impl<T> fmt::Debug for Reply<T> {
+impl<T> fmt::Debug for OnDone<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a reply")
     }
@@ -57,55 +57,55 @@ pub(crate) struct Chunk {
 
 /// Operation that the core carries out for another thread.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum CoreOrder {
     /// Adds a device: one of the server's own, or a file that a client of the user `owner` has passed.
-    AddDevice { name: String, device: DeviceBox, owner: Option<u32>, reply: Reply<DeviceNumber> },
+    AddDevice { name: String, device: BoxedDevice, owner: Option<u32>, reply: OnDone<DeviceNumber> },
     /// Removes a device that no grant refers to any more. The reply returns the device when no command is in
     /// flight.
-    RemoveDevice { device: DeviceNumber, reply: Reply<Option<DeviceBox>> },
+    RemoveDevice { device: DeviceNumber, reply: OnDone<Option<BoxedDevice>> },
     /// Adds a client.
-    Join { client: Joining, reply: Reply<Result<ClientKey, crate::schedule::Error>> },
+    Join { client: NewClient, reply: OnDone<Result<ClientKey, crate::schedule::Error>> },
     /// Begins to serve a client's channel.
-    Serve { client: ClientKey, channel: Foreign<Box<channel::Server>>, depth: u32 },
+    Serve { client: ClientKey, channel: DropByHelper<Box<channel::Server>>, depth: u32 },
     /// Gives a client a grant.
-    Grant { client: ClientKey, grant: Grant, reply: Reply<Result<GrantNumber, bywash_volume::Error>> },
+    Grant { client: ClientKey, grant: Grant, reply: OnDone<Result<GrantNumber, bywash_volume::Error>> },
     /// Revokes a grant. The reply is sent when no request by it is in flight.
-    Revoke { client: ClientKey, grant: GrantNumber, reply: Reply<Result<(), Refusal>> },
+    Revoke { client: ClientKey, grant: GrantNumber, reply: OnDone<Result<(), GrantError>> },
     /// Lets devices register a client's arena, which a helper has pinned.
-    Pinned { client: ClientKey, memory: Foreign<Arc<PinnedRegion>> },
+    Pinned { client: ClientKey, memory: DropByHelper<Arc<PinnedRegion>> },
     /// Polls a client's ring, after a helper has read the doorbells in its socket. `is_over` is true if the
     /// connection has ended or the client has sent something invalid.
     Heard { client: ClientKey, is_over: bool },
     /// Removes a client. The reply returns its remains when no request is in flight; dropping them may block.
-    Leave { client: ClientKey, reply: Reply<Option<Gone>> },
+    Leave { client: ClientKey, reply: OnDone<Option<ClientRemains>> },
     /// Writes zeros to a range of a device, durably.
-    Clear { device: DeviceNumber, span: Span, reply: Reply<Status> },
+    Clear { device: DeviceNumber, span: ByteRange, reply: OnDone<Status> },
     /// Returns descriptors of consecutive chunks, for mapping writable or read-only.
     Chunks {
         first: Chunk,
         count: usize,
         writable: bool,
-        reply: Reply<Result<Vec<OwnedFd>, bywash_device::Error>>,
+        reply: OnDone<Result<Vec<OwnedFd>, bywash_device::Error>>,
     },
     /// Returns the shape of memory that can replace a chunk.
-    Shape { chunk: Chunk, reply: Reply<ChunkLayout> },
+    Shape { chunk: Chunk, reply: OnDone<ChunkLayout> },
     /// Replaces a chunk's memory. The reply returns the old memory; dropping it may block.
     Replace {
         chunk: Chunk,
         keep: ReplacedContents,
         spare: SpareChunk,
-        reply: Reply<Result<RetiredChunk, bywash_device::Error>>,
+        reply: OnDone<Result<RetiredChunk, bywash_device::Error>>,
     },
     /// Returns the state and counters of the core's devices and clients.
-    Report { reply: Reply<CoreReport> },
+    Report { reply: OnDone<CoreReport> },
     /// Stops the core, which flushes the devices before it ends.
     Stop,
 }
 
 /// A device in a box, with a short `Debug` form.
-pub(crate) struct DeviceBox(pub(crate) Box<dyn Device>);
+pub(crate) struct BoxedDevice(pub(crate) Box<dyn Device>);
 
-impl fmt::Debug for DeviceBox {
+impl fmt::Debug for BoxedDevice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a device")
     }
@@ -129,7 +129,7 @@ pub(crate) struct DeviceReport {
     pub(crate) how: String,
     pub(crate) in_flight: usize,
     pub(crate) is_stuck: bool,
-    pub(crate) counts: Counts,
+    pub(crate) counts: Counters,
 }
 
 /// State and counters of a client.
@@ -139,42 +139,45 @@ pub(crate) struct ClientReport {
     pub(crate) depth: u32,
     pub(crate) in_flight: usize,
     pub(crate) is_polled: bool,
-    pub(crate) counts: Counts,
-    pub(crate) grants: Vec<(GrantNumber, Counts)>,
+    pub(crate) counts: Counters,
+    pub(crate) grants: Vec<(GrantNumber, Counters)>,
 }
 
 /// Handle by which other threads send orders to the core.
 #[derive(Clone, Debug)]
-pub(crate) struct Orders {
-    sender: mpsc::Sender<Order>,
+pub(crate) struct CoreHandle {
+    sender: mpsc::Sender<CoreOrder>,
     bell: Arc<Bell>,
 }
 
 /// Error for an order to a core that has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server stops")]
-pub(crate) struct Stopped;
+pub(crate) struct CoreStopped;
 
-impl Orders {
-    pub(crate) fn new() -> rustix::io::Result<(Orders, mpsc::Receiver<Order>, Arc<Bell>)> {
+impl CoreHandle {
+    pub(crate) fn new() -> rustix::io::Result<(CoreHandle, mpsc::Receiver<CoreOrder>, Arc<Bell>)> {
         let bell = Arc::new(Bell::new()?);
         let (sender, receiver) = mpsc::channel();
-        Ok((Orders { sender, bell: bell.clone() }, receiver, bell))
+        Ok((CoreHandle { sender, bell: bell.clone() }, receiver, bell))
     }
 
-    /// Sends an order. Its [`Reply`] is called when the core has carried it out.
-    pub(crate) fn send(&self, order: Order) -> Result<(), Stopped> {
-        self.sender.send(order).map_err(|_| Stopped)?;
+    /// Sends an order. Its [`OnDone`] is called when the core has carried it out.
+    pub(crate) fn send(&self, order: CoreOrder) -> Result<(), CoreStopped> {
+        self.sender.send(order).map_err(|_| CoreStopped)?;
         self.bell.ring();
         Ok(())
     }
 
     /// Sends an order and waits for its reply.
-    pub(crate) fn ask<T: Send + 'static>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Stopped> {
+    pub(crate) fn ask<T: Send + 'static>(
+        &self,
+        order: impl FnOnce(OnDone<T>) -> CoreOrder,
+    ) -> Result<T, CoreStopped> {
         let (sender, receiver) = mpsc::channel();
         // The send fails only if the receiver was dropped and nobody waits any more.
-        self.send(order(Reply::new(move |outcome| drop(sender.send(outcome)))))?;
-        self.wait(&receiver, None).map_err(|_| Stopped)
+        self.send(order(OnDone::new(move |outcome| drop(sender.send(outcome)))))?;
+        self.wait(&receiver, None).map_err(|_| CoreStopped)
     }
 
     /// Waits for a message of the core, at most until `until`.

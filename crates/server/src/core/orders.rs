@@ -1,15 +1,15 @@
 //! Carries out the orders that other threads send.
 
-use crate::core::arenas::Arena;
-use crate::core::client::{Attention, Channel, Client};
-use crate::core::disk::Disk;
-use crate::core::order::{Chunk, ClientKey, ClientReport, CoreReport, DeviceBox, Order, Reply};
-use crate::core::{Core, GRACE};
-use crate::helpers::Foreign;
+use crate::core::arenas::ArenaState;
+use crate::core::client::{Channel, Client, WakeMode};
+use crate::core::disk::ServedDevice;
+use crate::core::order::{BoxedDevice, Chunk, ClientKey, ClientReport, CoreOrder, CoreReport, OnDone};
+use crate::core::{Core, STOP_TIMEOUT};
+use crate::helpers::DropByHelper;
 use bywash_channel as channel;
 use bywash_device::{Command, Device, Error};
 use bywash_protocol::layout::Status;
-use bywash_volume::{DeviceNumber, Span};
+use bywash_volume::{ByteRange, DeviceNumber};
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ impl Core {
         }
     }
 
-    fn carry_out(&mut self, order: Order) {
+    fn carry_out(&mut self, order: CoreOrder) {
         match order {
-            Order::AddDevice { name, device, owner, reply } => {
+            CoreOrder::AddDevice { name, device, owner, reply } => {
                 reply.send(self.add_device(name, device, owner));
             }
-            Order::RemoveDevice { device, reply } => match self.disks.get_mut(device.0 as usize) {
+            CoreOrder::RemoveDevice { device, reply } => match self.disks.get_mut(device.0 as usize) {
                 Some(disk) => {
                     disk.leaving = Some(reply);
-                    self.give_back(device.0 as usize);
+                    self.remove_device(device.0 as usize);
                 }
                 None => reply.send(None),
             },
-            Order::Join { client, reply } => {
+            CoreOrder::Join { client, reply } => {
                 let number = client.number;
                 // Invalid limits are found here, not at the client's first request.
                 let tried = crate::schedule::Schedule::new().join(client.limits);
@@ -45,8 +45,8 @@ impl Core {
                     tried.map(|_| ClientKey { slot: self.clients.insert(Client::new(client)), number }),
                 );
             }
-            Order::Serve { client, channel, depth } => self.serve(client, channel, depth),
-            Order::Grant { client, grant, reply } => match self.client(client) {
+            CoreOrder::Serve { client, channel, depth } => self.serve(client, channel, depth),
+            CoreOrder::Grant { client, grant, reply } => match self.client(client) {
                 Some(client) => {
                     let outcome = client.table.add(grant);
                     if let Ok(number) = outcome {
@@ -54,44 +54,44 @@ impl Core {
                     }
                     reply.send(outcome);
                 }
-                // The reply is dropped, so that the caller gets [`Stopped`](crate::core::order::Stopped).
+                // The reply is dropped, so that the caller gets [`CoreStopped`](crate::core::order::Stopped).
                 None => drop(reply),
             },
-            Order::Revoke { client, grant, reply } => match self.client(client) {
+            CoreOrder::Revoke { client, grant, reply } => match self.client(client) {
                 Some(client) => client.revoke(grant, reply),
                 // The client has left and was drained, and its grants with it.
                 None => reply.send(Ok(())),
             },
-            Order::Pinned { client, memory } => self.pinned(client, memory),
-            Order::Heard { client, is_over } => self.heard(client, is_over),
-            Order::Leave { client, reply } => match self.client(client) {
+            CoreOrder::Pinned { client, memory } => self.pinned(client, memory),
+            CoreOrder::Heard { client, is_over } => self.heard(client, is_over),
+            CoreOrder::Leave { client, reply } => match self.client(client) {
                 Some(_) => {
-                    self.hang_up(client.slot);
+                    self.abandon_channel(client.slot);
                     self.clients[client.slot].leaving = Some(reply);
-                    self.let_go(client.slot);
+                    self.remove_client(client.slot);
                 }
                 None => reply.send(None),
             },
-            Order::Clear { device, span, reply } => self.clear(device, span, reply),
-            Order::Chunks { first, count, writable, reply } => {
+            CoreOrder::Clear { device, span, reply } => self.clear(device, span, reply),
+            CoreOrder::Chunks { first, count, writable, reply } => {
                 reply.send(self.chunks(first, count, writable));
             }
             // Only memory devices have chunks. For others the reply is dropped, so that the caller gets
-            // `Stopped`.
-            Order::Shape { chunk: Chunk { device, number }, reply } => {
+            // `CoreStopped`.
+            CoreOrder::Shape { chunk: Chunk { device, number }, reply } => {
                 if let Some(chunks) = self.disks.get(device.0 as usize).and_then(|disk| disk.device.chunks())
                 {
                     reply.send(chunks.shape(number));
                 }
             }
-            Order::Replace { chunk: Chunk { device, number }, keep, spare, reply } => {
+            CoreOrder::Replace { chunk: Chunk { device, number }, keep, spare, reply } => {
                 let disk = self.disks.get_mut(device.0 as usize);
                 if let Some(chunks) = disk.and_then(|disk| disk.device.chunks_mut()) {
                     reply.send(chunks.replace(number, keep, spare));
                 }
             }
-            Order::Report { reply } => reply.send(self.report()),
-            Order::Stop => self.stopping = true,
+            CoreOrder::Report { reply } => reply.send(self.report()),
+            CoreOrder::Stop => self.stopping = true,
         }
     }
 
@@ -99,8 +99,13 @@ impl Core {
         self.clients.get_mut(key.slot).filter(|client| client.number == key.number)
     }
 
-    fn add_device(&mut self, name: String, DeviceBox(device): DeviceBox, owner: Option<u32>) -> DeviceNumber {
-        let disk = Disk::new(name, device, owner, self.clock.read());
+    fn add_device(
+        &mut self,
+        name: String,
+        BoxedDevice(device): BoxedDevice,
+        owner: Option<u32>,
+    ) -> DeviceNumber {
+        let disk = ServedDevice::new(name, device, owner, self.clock.read());
         if let Some(descriptor) = disk.device.descriptor() {
             self.sleeper.watch_device(descriptor);
         }
@@ -108,7 +113,7 @@ impl Core {
     }
 
     /// Removes a device that is to be removed, if no command is in flight on it, and sends it with the reply.
-    pub(super) fn give_back(&mut self, number: usize) {
+    pub(super) fn remove_device(&mut self, number: usize) {
         if self.disks[number].device.in_flight() > 0 || self.disks[number].leaving.is_none() {
             return;
         }
@@ -123,11 +128,11 @@ impl Core {
             self.sleeper.unwatch(descriptor);
         }
         if let Some(reply) = disk.leaving {
-            reply.send(Some(DeviceBox(disk.device)));
+            reply.send(Some(BoxedDevice(disk.device)));
         }
     }
 
-    fn serve(&mut self, key: ClientKey, mut server: Foreign<Box<channel::Server>>, depth: u32) {
+    fn serve(&mut self, key: ClientKey, mut server: DropByHelper<Box<channel::Server>>, depth: u32) {
         let now = self.clock.read();
         let client = self.clients.get_mut(key.slot).filter(|client| client.number == key.number);
         // If the client has left meanwhile, dropping `server` has a helper drop the channel.
@@ -136,17 +141,17 @@ impl Core {
         let memories = Arc::new(server.buffer_access());
         let owner = memories.clone();
         let channel =
-            client.channel.insert(Channel { server, memories, owner, arena: Arena::Moved(0), depth });
-        (client.attention, client.active_ns) = (Attention::Polled, now);
+            client.channel.insert(Channel { server, memories, owner, arena: ArenaState::Moved(0), depth });
+        (client.attention, client.active_ns) = (WakeMode::Polled, now);
         match self.sleeper.watch_client(channel, key.slot) {
             Ok(()) => self.polled.push(key.slot),
             // Without its socket watched, nobody could wake the core for this client.
-            Err(_) => self.hang_up(key.slot),
+            Err(_) => self.abandon_channel(key.slot),
         }
     }
 
     /// Removes a client that has left, if it has no requests in flight, and sends its remains with the reply.
-    pub(super) fn let_go(&mut self, number: usize) {
+    pub(super) fn remove_client(&mut self, number: usize) {
         if self.clients[number].in_flight > 0 {
             return;
         }
@@ -154,7 +159,7 @@ impl Core {
         client.forget_arena(&mut self.disks);
         for (device, member) in client.members.iter().enumerate() {
             if let (Some(member), Some(disk)) = (member, self.disks.get_mut(device)) {
-                disk.let_go(*member);
+                disk.remove_member(*member);
             }
         }
         if let Some(reply) = client.leaving.take() {
@@ -162,7 +167,7 @@ impl Core {
         }
     }
 
-    fn clear(&mut self, device: DeviceNumber, span: Span, reply: Reply<Status>) {
+    fn clear(&mut self, device: DeviceNumber, span: ByteRange, reply: OnDone<Status>) {
         let fits = self.disks.get(device.0 as usize).is_some_and(|disk| {
             let (start, length) = (span.start.0, span.length.0);
             start.checked_add(length).is_some_and(|end| length > 0 && end <= disk.geometry.bytes)
@@ -199,7 +204,7 @@ impl Core {
 
     /// Waits for commands in flight, flushes the devices, and releases everything.
     pub(super) fn finish(mut self) {
-        let end = self.clock.read() + GRACE.as_nanos() as u64;
+        let end = self.clock.read() + STOP_TIMEOUT.as_nanos() as u64;
         self.polled.clear();
         self.settle(end);
         for (_, disk) in &mut self.disks {
@@ -221,19 +226,19 @@ impl Core {
         for client in std::mem::take(&mut self.clients) {
             let (_, mut client) = client;
             client.forget_arena(&mut self.disks);
-            self.helpers.close(client.uid, client.into_gone());
+            self.helpers.drop_later(client.uid, client.into_gone());
         }
-        let foreign = |(number, disk): (usize, &Disk)| disk.owner.map(|owner| (number, owner));
+        let foreign = |(number, disk): (usize, &ServedDevice)| disk.owner.map(|owner| (number, owner));
         for (number, owner) in self.disks.iter().filter_map(foreign).collect::<Vec<_>>() {
             let disk = self.disks.remove(number);
-            self.helpers.close(owner, DeviceBox(disk.device));
+            self.helpers.drop_later(owner, BoxedDevice(disk.device));
         }
     }
 
     /// Waits until no command is in flight, at most until `end`.
     fn settle(&mut self, end: u64) {
         while self.disks.iter().any(|(_, disk)| disk.device.in_flight() > 0) && self.clock.read() < end {
-            if !self.collect() {
+            if !self.reap() {
                 std::thread::yield_now();
             }
         }
@@ -245,7 +250,7 @@ fn report(slot: usize, client: &Client) -> ClientReport {
         key: ClientKey { slot, number: client.number },
         depth: client.channel.as_ref().map_or(0, |channel| channel.depth),
         in_flight: client.in_flight,
-        is_polled: client.attention == Attention::Polled,
+        is_polled: client.attention == WakeMode::Polled,
         counts: client.counts.clone(),
         grants: client
             .table

@@ -2,9 +2,9 @@
 //! doorbells.
 
 use crate::bell::Bell;
-use crate::core::client::{Attention, Channel};
-use crate::core::order::{ClientKey, Order};
-use crate::core::{Core, LOOKS, Origin, SURVEY_NS};
+use crate::core::client::{Channel, WakeMode};
+use crate::core::order::{ClientKey, CoreOrder};
+use crate::core::{Core, Origin, RING_POLLS, SURVEY_INTERVAL_NS};
 use crate::helpers::CLOSING_LIMIT;
 use bywash_device::Device;
 use bywash_protocol::layout::Status;
@@ -87,7 +87,7 @@ impl Core {
     /// Ends a round that found nothing to do: stops polling clients that have been silent for long. Sleeps if
     /// no client is polled and nothing was done for as long. Returns true if it polled the rings alone and
     /// took a request from one of them.
-    pub(super) fn rest(&mut self, now: u64) -> bool {
+    pub(super) fn idle(&mut self, now: u64) -> bool {
         if let Some(poll) = self.patience.poll {
             let poll_ns = poll.as_nanos() as u64;
             let mut at = 0;
@@ -110,7 +110,7 @@ impl Core {
             .is_some_and(|poll| Duration::from_nanos(now.saturating_sub(self.busy_ns)) >= poll);
         let waits = !self.polled.is_empty() || !self.resumed.is_empty();
         if is_watched || (waits && !is_due) {
-            return self.watch();
+            return self.spin();
         }
         // The bell may have been heard in this round, after the round had looked for orders.
         if self.bell.is_rung() {
@@ -131,25 +131,25 @@ impl Core {
         let disks = self.active.iter().map(|device| &self.disks[*device]);
         let due = disks.filter(|disk| !disk.is_full).filter_map(|disk| disk.schedule.ready_at()).min();
         let limit = due.map(|due| Duration::from_nanos(due.saturating_sub(now)));
-        let survey = Duration::from_nanos(SURVEY_NS);
+        let survey = Duration::from_nanos(SURVEY_INTERVAL_NS);
         let limit = match limit {
             Some(limit) => Some(limit.min(survey)),
             None => waits_for_device.then_some(survey),
         };
-        self.hear(limit);
+        self.sleep_and_note(limit);
         false
     }
 
     /// Spins on the rings of the polled clients. While nothing is in flight the rings are all there is to
     /// look at, and a full round would take three times as long.
-    fn watch(&mut self) -> bool {
+    fn spin(&mut self) -> bool {
         bywash_sync::pause();
         if !self.works.is_none_in_use() {
             return false;
         }
-        self.clock.let_age();
-        for _ in 0..LOOKS {
-            if self.look() {
+        self.clock.mark_stale();
+        for _ in 0..RING_POLLS {
+            if self.poll_rings() {
                 return true;
             }
             if self.bell.is_rung() {
@@ -166,17 +166,17 @@ impl Core {
         let Some(client) = self.clients.get_mut(number) else { return true };
         let Some(channel) = &mut client.channel else { return true };
         let armed = channel.server.arm_unread();
-        let is_over = client.is_over;
+        let is_over = client.is_disconnected;
         // Even if there is a request now: the client was asked for a doorbell, and may have rung.
         self.have_doorbells_read(number);
         match armed {
             Ok(true) => false,
             Ok(false) if !is_over => {
-                self.clients[number].attention = Attention::Woken;
+                self.clients[number].attention = WakeMode::Woken;
                 true
             }
             Ok(false) | Err(_) => {
-                self.hang_up(number);
+                self.abandon_channel(number);
                 false
             }
         }
@@ -186,57 +186,58 @@ impl Core {
     /// has a helper read them, before the socket is too full for another.
     fn have_doorbells_read(&mut self, number: usize) {
         let client = &mut self.clients[number];
-        let (Some(channel), Some(armed)) = (&client.channel, client.armed) else { return };
-        client.armed = Some(armed + 1);
+        let (Some(channel), Some(armed)) = (&client.channel, client.unread_doorbells) else { return };
+        client.unread_doorbells = Some(armed + 1);
         if armed + 1 < DOORBELLS_UNREAD {
             return;
         }
-        client.armed = None;
+        client.unread_doorbells = None;
         let key = ClientKey { slot: number, number: client.number };
         let (memories, orders) = (channel.memories.clone(), self.own_orders.clone());
-        self.helpers.give(client.uid, CLOSING_LIMIT, move || {
+        self.helpers.spawn(client.uid, CLOSING_LIMIT, move || {
             let is_over = !memories.drain_socket().unwrap_or(false);
             // The clone is dropped before the order is sent, so that the core has the last one when it
             // carries the order out.
             drop(memories);
             // The send fails only if the core has stopped.
-            let _ = orders.send(Order::Heard { client: key, is_over });
+            let _ = orders.send(CoreOrder::Heard { client: key, is_over });
         });
     }
 
-    /// Carries out [`Order::Heard`]: polls the client again, since the helper may have read a doorbell that
-    /// the core has not seen.
+    /// Carries out [`CoreOrder::Heard`]: polls the client again, since the helper may have read a doorbell
+    /// that the core has not seen.
     #[cold]
     pub(super) fn heard(&mut self, key: ClientKey, is_over: bool) {
         let now = self.clock.read();
         let Some(client) = self.clients.get_mut(key.slot).filter(|client| client.number == key.number) else {
             return;
         };
-        client.armed = Some(0);
-        client.is_over |= is_over;
-        if client.attention == Attention::Woken {
-            (client.attention, client.active_ns) = (Attention::Polled, now);
+        client.unread_doorbells = Some(0);
+        client.is_disconnected |= is_over;
+        if client.attention == WakeMode::Woken {
+            (client.attention, client.active_ns) = (WakeMode::Polled, now);
             self.polled.push(key.slot);
         }
     }
 
     /// Sleeps, and notes which clients have rung.
-    pub(super) fn hear(&mut self, limit: Option<Duration>) {
+    pub(super) fn sleep_and_note(&mut self, limit: Option<Duration>) {
         self.sleeper.sleep(limit);
         let now = self.clock.read();
         self.glanced_ns = now;
         let heard = std::mem::take(&mut self.sleeper.heard);
         for event in &heard {
             match event.data.u64() {
-                BELL => self.bell.quiet(),
+                BELL => self.bell.drain(),
                 DEVICE => {}
                 slot => {
                     let slot = slot as usize;
                     let Some(client) = self.clients.get_mut(slot) else { continue };
                     let flags = event.flags;
-                    client.is_over |= flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-                    if client.attention == Attention::Woken {
-                        (client.attention, client.active_ns) = (Attention::Polled, now);
+                    client.is_disconnected |=
+                        flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+                    if client.attention == WakeMode::Woken {
+                        (client.attention, client.active_ns) = (WakeMode::Polled, now);
                         self.polled.push(slot);
                     }
                 }
@@ -256,7 +257,7 @@ impl Core {
 
     /// Looks for stuck devices and late requests.
     #[cold]
-    pub(super) fn survey(&mut self, now: u64) {
+    pub(super) fn check_timeouts(&mut self, now: u64) {
         self.surveyed_ns = now;
         self.forget_idle();
         let patience_ns = self.patience.request.as_nanos() as u64;
@@ -279,20 +280,20 @@ impl Core {
             .filter(|place| now.saturating_sub(self.works.all[*place].moved_ns) > patience_ns)
             .collect();
         for place in late {
-            self.give_up(place);
+            self.time_out(place);
         }
         let leaving = self.disks.iter().filter(|(_, disk)| disk.leaving.is_some());
         for number in leaving.map(|(number, _)| number).collect::<Vec<_>>() {
-            self.give_back(number);
+            self.remove_device(number);
         }
     }
 
     /// Fails a request that has exceeded the timeout, and tells its client. Commands in flight stay with the
     /// device, and the memory stays mapped, until the device has completed them.
     #[cold]
-    fn give_up(&mut self, place: usize) {
+    fn time_out(&mut self, place: usize) {
         let work = &mut self.works.all[place];
-        let late = if work.status == Status::Done { Status::TimedOut } else { work.status };
+        let late = if work.status == Status::Success { Status::TimedOut } else { work.status };
         match &mut work.origin {
             Origin::Server(reply) => {
                 let Some(reply) = reply.take() else { return };
@@ -311,7 +312,7 @@ impl Core {
                 if let Some(channel) = &mut client.channel
                     && channel.server.complete(request, late as u16, 0).is_err()
                 {
-                    self.hang_up(number);
+                    self.abandon_channel(number);
                 }
             }
         }
@@ -324,8 +325,8 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::Patience;
-    use crate::core::order::Orders;
+    use crate::core::Timeouts;
+    use crate::core::order::CoreHandle;
     use crate::helpers::Helpers;
     use std::sync::mpsc::channel;
 
@@ -333,17 +334,17 @@ mod tests {
     /// sleeps.
     #[test]
     fn no_order_is_slept_over() {
-        let (orders, waiting, bell) = Orders::new().unwrap();
+        let (orders, waiting, bell) = CoreHandle::new().unwrap();
         let (awake, is_awake) = channel();
         std::thread::spawn(move || {
             let helpers = Helpers::start().unwrap();
-            let mut core = Core::new(orders.clone(), waiting, bell, Patience::default(), helpers).unwrap();
-            assert!(!core.bell.was_rung());
-            orders.send(Order::Stop).unwrap();
-            core.hear(Some(Duration::ZERO));
+            let mut core = Core::new(orders.clone(), waiting, bell, Timeouts::default(), helpers).unwrap();
+            assert!(!core.bell.take_rung());
+            orders.send(CoreOrder::Stop).unwrap();
+            core.sleep_and_note(Some(Duration::ZERO));
             let now = core.clock.now();
-            core.rest(now);
-            assert!(core.bell.was_rung());
+            core.idle(now);
+            assert!(core.bell.take_rung());
             core.carry_out_orders();
             awake.send(core.stopping).unwrap();
         });

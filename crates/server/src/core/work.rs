@@ -9,13 +9,13 @@
 //! memory lies within the buffer of the request. All checks are made before the first command is submitted.
 
 use crate::core::client::Client;
-use crate::core::disk::Disk;
-use crate::core::order::Reply;
+use crate::core::disk::ServedDevice;
+use crate::core::order::OnDone;
 use bywash_channel::{Request, RequestToken};
 use bywash_device::{CommandError, Operation};
-use bywash_protocol::layout::{self, Opcode, PIECE_BYTES, Piece, Status};
-use bywash_protocol::report::Counts;
-use bywash_volume::{Access, Bytes, GrantNumber, Pieces, Refusal, Span};
+use bywash_protocol::layout::{self, GRANT_RANGE_BYTES, GrantRange, Opcode, Status};
+use bywash_protocol::report::Counters;
+use bywash_volume::{Access, ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber};
 use slab::Slab;
 
 /// Greatest size in bytes of a command other than a discard, unless a block is larger: no other client has a
@@ -33,25 +33,31 @@ pub(crate) enum Origin {
     /// commands end.
     Client { client: usize, request: Option<RequestToken> },
     /// Work of the server's own.
-    Server(Option<Reply<Status>>),
+    Server(Option<OnDone<Status>>),
 }
 
 /// A contiguous range of a device, and the memory that its data is moved from or to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct DeviceSegment {
     pub(crate) device: usize,
     /// Index of the grant's [`GrantState`](crate::core::client::GrantState) in the client, or [`NO_GRANT`].
     pub(crate) grant: usize,
-    pub(crate) place: u64,
+    pub(crate) device_offset: u64,
     pub(crate) length: u64,
     /// Offset of the data in the request's buffer, in bytes.
-    pub(crate) memory: usize,
+    pub(crate) buffer_offset: usize,
 }
 
-impl Stretch {
+impl DeviceSegment {
     #[inline]
-    fn new(device: usize, grant: usize, span: Span, memory: usize) -> Stretch {
-        Stretch { device, grant, place: span.start.0, length: span.length.0, memory }
+    fn new(device: usize, grant: usize, span: ByteRange, memory: usize) -> DeviceSegment {
+        DeviceSegment {
+            device,
+            grant,
+            device_offset: span.start.0,
+            length: span.length.0,
+            buffer_offset: memory,
+        }
     }
 }
 
@@ -59,23 +65,23 @@ impl Stretch {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
     pub(crate) operation: Operation,
-    pub(crate) place: u64,
+    pub(crate) device_offset: u64,
     pub(crate) length: u64,
-    pub(crate) memory: usize,
+    pub(crate) buffer_offset: usize,
     /// True if this slice is the last of its stretch.
     is_last: bool,
 }
 
 /// State of a request that is being carried out.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct RequestState {
     pub(crate) origin: Origin,
     is_used: bool,
     pub(crate) opcode: Opcode,
     fua: bool,
     /// Operation of the commands. When all data is written, a flush may follow to make it durable.
     operation: Operation,
-    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) stretches: Vec<DeviceSegment>,
     /// Index of the stretch that the next slice belongs to, and number of its bytes that were submitted.
     next: usize,
     submitted: u64,
@@ -94,38 +100,40 @@ pub(crate) struct Work {
 
 /// Status and value by which a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct RequestRefusal {
     pub(crate) status: Status,
     pub(crate) value: u64,
 }
 
-impl Refused {
-    fn new(status: Status, value: u64) -> Refused {
-        Refused { status, value }
+impl RequestRefusal {
+    fn new(status: Status, value: u64) -> RequestRefusal {
+        RequestRefusal { status, value }
     }
 
-    fn of(refusal: Refusal, piece: u64) -> Refused {
+    fn of(refusal: GrantError, piece: u64) -> RequestRefusal {
         match refusal {
-            Refusal::Unknown { .. } => Refused::new(Status::NoGrant, piece),
-            Refusal::Revoked { .. } => Refused::new(Status::Revoked, piece),
-            Refusal::Right { .. } => Refused::new(Status::Denied, piece),
-            Refusal::Overflow { .. } | Refusal::Bounds { .. } => Refused::new(Status::OutOfBounds, piece),
-            Refusal::Scattered { served, .. } => Refused::new(Status::Scattered, served.0),
+            GrantError::Unknown { .. } => RequestRefusal::new(Status::NoGrant, piece),
+            GrantError::Revoked { .. } => RequestRefusal::new(Status::Revoked, piece),
+            GrantError::Right { .. } => RequestRefusal::new(Status::AccessDenied, piece),
+            GrantError::Overflow { .. } | GrantError::Bounds { .. } => {
+                RequestRefusal::new(Status::OutOfBounds, piece)
+            }
+            GrantError::Scattered { served, .. } => RequestRefusal::new(Status::TooFragmented, served.0),
         }
     }
 }
 
 /// Slots of work, reused together with the memory that they have allocated.
 #[derive(Default)]
-pub(crate) struct Works {
-    pub(crate) all: Vec<Work>,
+pub(crate) struct RequestPool {
+    pub(crate) all: Vec<RequestState>,
     free: Vec<usize>,
 }
 
-impl Works {
+impl RequestPool {
     /// Takes an unused slot. Returns its index and the work.
     #[inline]
-    pub(crate) fn take(&mut self) -> (usize, &mut Work) {
+    pub(crate) fn take(&mut self) -> (usize, &mut RequestState) {
         let place = match self.free.pop() {
             Some(place) => place,
             None => self.grow(),
@@ -137,7 +145,7 @@ impl Works {
 
     #[cold]
     fn grow(&mut self) -> usize {
-        self.all.push(Work::empty());
+        self.all.push(RequestState::empty());
         self.all.len() - 1
     }
 
@@ -160,10 +168,10 @@ impl Works {
     }
 }
 
-impl Work {
+impl RequestState {
     /// Creates work that is unused and has allocated no memory.
-    pub(crate) fn empty() -> Work {
-        Work {
+    pub(crate) fn empty() -> RequestState {
+        RequestState {
             origin: Origin::Server(None),
             is_used: false,
             opcode: Opcode::Flush,
@@ -173,7 +181,7 @@ impl Work {
             next: 0,
             submitted: 0,
             commands: 0,
-            status: Status::Done,
+            status: Status::Success,
             value: 0,
             began_ns: 0,
             moved_ns: 0,
@@ -190,15 +198,21 @@ impl Work {
         self.stretches.clear();
         (self.opcode, self.fua, self.operation) = (opcode, fua, operation_of(opcode, fua));
         (self.next, self.submitted, self.commands) = (0, 0, 0);
-        (self.status, self.value) = (Status::Done, 0);
+        (self.status, self.value) = (Status::Success, 0);
         (self.began_ns, self.moved_ns) = (now, now);
     }
 
     /// Turns this into work of the server's own: writes zeros to a range, durably.
-    pub(crate) fn clear(&mut self, device: usize, place: u64, length: u64, reply: Reply<Status>, now: u64) {
+    pub(crate) fn clear(&mut self, device: usize, place: u64, length: u64, reply: OnDone<Status>, now: u64) {
         self.begin(Opcode::WriteZeroes, true, now);
         self.origin = Origin::Server(Some(reply));
-        self.stretches.push(Stretch { device, grant: NO_GRANT, place, length, memory: 0 });
+        self.stretches.push(DeviceSegment {
+            device,
+            grant: NO_GRANT,
+            device_offset: place,
+            length,
+            buffer_offset: 0,
+        });
         self.value = length;
     }
 
@@ -209,21 +223,29 @@ impl Work {
         &mut self,
         client: &Client,
         request: &Request,
-        disks: &Slab<Disk>,
+        disks: &Slab<ServedDevice>,
         now: u64,
-    ) -> Result<(), Refused> {
-        let asked = layout::asked(request.opcode(), request.flags(), request.arguments(), request.len())
-            .map_err(|_| Refused::new(Status::Malformed, 0))?;
+    ) -> Result<(), RequestRefusal> {
+        let asked =
+            layout::decode_request(request.opcode(), request.flags(), request.arguments(), request.len())
+                .map_err(|_| RequestRefusal::new(Status::Malformed, 0))?;
         self.begin(asked.opcode, asked.fua, now);
         match asked.opcode {
             Opcode::Flush => {
                 let grant = GrantNumber::from_word(asked.piece.grant);
-                let device = client.table.find(grant).map_err(|refusal| Refused::of(refusal, 0))?.device();
+                let device =
+                    client.table.find(grant).map_err(|refusal| RequestRefusal::of(refusal, 0))?.device();
                 let (device, grant) = (device.0 as usize, client.state_of(grant));
-                self.stretches.push(Stretch { device, grant, place: 0, length: 0, memory: 0 });
+                self.stretches.push(DeviceSegment {
+                    device,
+                    grant,
+                    device_offset: 0,
+                    length: 0,
+                    buffer_offset: 0,
+                });
             }
-            Opcode::ReadMany | Opcode::WriteMany => {
-                self.take_many(client, request, asked.head, asked.data, disks)?;
+            Opcode::ReadRanges | Opcode::WriteRanges => {
+                self.take_many(client, request, asked.pieces_bytes, asked.data_bytes, disks)?;
             }
             _ => {
                 self.lay_out(client, asked.piece, 0, 0, disks)?;
@@ -240,17 +262,17 @@ impl Work {
         request: &Request,
         head: usize,
         data: u64,
-        disks: &Slab<Disk>,
-    ) -> Result<(), Refused> {
-        let Some(channel) = &client.channel else { return Err(Refused::new(Status::Failed, 0)) };
-        let count = (head / PIECE_BYTES) as u64;
+        disks: &Slab<ServedDevice>,
+    ) -> Result<(), RequestRefusal> {
+        let Some(channel) = &client.channel else { return Err(RequestRefusal::new(Status::Failed, 0)) };
+        let count = (head / GRANT_RANGE_BYTES) as u64;
         let memory = channel.server.memory(request);
         let mut passed = 0u64;
         for number in 0..count {
-            let mut bytes = [0; PIECE_BYTES];
-            memory.read(number as usize * PIECE_BYTES, &mut bytes);
-            let piece = Piece::of_bytes(&bytes);
-            let malformed = Refused::new(Status::Malformed, number);
+            let mut bytes = [0; GRANT_RANGE_BYTES];
+            memory.read(number as usize * GRANT_RANGE_BYTES, &mut bytes);
+            let piece = GrantRange::from_bytes(&bytes);
+            let malformed = RequestRefusal::new(Status::Malformed, number);
             if piece.length > data - passed {
                 return Err(malformed);
             }
@@ -258,7 +280,7 @@ impl Work {
             passed += piece.length;
         }
         if passed != data {
-            return Err(Refused::new(Status::Malformed, count));
+            return Err(RequestRefusal::new(Status::Malformed, count));
         }
         self.value = data;
         Ok(())
@@ -270,30 +292,30 @@ impl Work {
     fn lay_out(
         &mut self,
         client: &Client,
-        piece: Piece,
+        piece: GrantRange,
         memory: usize,
         number: u64,
-        disks: &Slab<Disk>,
-    ) -> Result<(), Refused> {
+        disks: &Slab<ServedDevice>,
+    ) -> Result<(), RequestRefusal> {
         let grant = GrantNumber::from_word(piece.grant);
         let (offset, length) = (Bytes(piece.offset), Bytes(piece.length));
         let pieces = client
             .table
             .check(grant, offset, length, self.wanted())
-            .map_err(|refusal| Refused::of(refusal, number))?;
+            .map_err(|refusal| RequestRefusal::of(refusal, number))?;
         let device = pieces.device().0 as usize;
-        let disk = disks.get(device).ok_or(Refused::new(Status::Failed, number))?;
+        let disk = disks.get(device).ok_or(RequestRefusal::new(Status::Failed, number))?;
         let block = u64::from(disk.geometry.block);
         let is_odd = (piece.offset | piece.length) & (block - 1) != 0;
         if is_odd || (self.opcode == Opcode::CompareAndWrite && piece.length != block) {
-            return Err(Refused::new(Status::Malformed, number));
+            return Err(RequestRefusal::new(Status::Malformed, number));
         }
         if disk.is_stuck {
-            return Err(Refused::new(Status::TimedOut, number));
+            return Err(RequestRefusal::new(Status::TimedOut, number));
         }
         let grant = client.state_of(grant);
         match pieces.only() {
-            Some(span) => self.stretches.push(Stretch::new(device, grant, span, memory)),
+            Some(span) => self.stretches.push(DeviceSegment::new(device, grant, span, memory)),
             None => self.add_pieces(device, grant, pieces, memory),
         }
         Ok(())
@@ -301,9 +323,9 @@ impl Work {
 
     // Not inlined, because the code for several stretches would slow down the common case of one.
     #[inline(never)]
-    fn add_pieces(&mut self, device: usize, grant: usize, pieces: Pieces<'_>, mut memory: usize) {
+    fn add_pieces(&mut self, device: usize, grant: usize, pieces: DeviceRanges<'_>, mut memory: usize) {
         for span in pieces {
-            self.stretches.push(Stretch::new(device, grant, span, memory));
+            self.stretches.push(DeviceSegment::new(device, grant, span, memory));
             memory += span.length.0 as usize;
         }
     }
@@ -312,15 +334,15 @@ impl Work {
     #[inline]
     fn wanted(&self) -> Access {
         match self.opcode {
-            Opcode::Read | Opcode::ReadMany | Opcode::Flush => Access::Read,
+            Opcode::Read | Opcode::ReadRanges | Opcode::Flush => Access::Read,
             Opcode::CompareAndWrite => Access::ReadWrite,
-            Opcode::Write | Opcode::WriteMany | Opcode::Discard | Opcode::WriteZeroes => Access::Write,
+            Opcode::Write | Opcode::WriteRanges | Opcode::Discard | Opcode::WriteZeroes => Access::Write,
         }
     }
 
     /// Returns the next command, which is for this device: see [`Work::next_device`].
     #[inline]
-    pub(crate) fn next_slice(&self, disk: &Disk) -> Slice {
+    pub(crate) fn next_slice(&self, disk: &ServedDevice) -> Slice {
         let stretch = &self.stretches[self.next];
         let most = match self.operation {
             Operation::Flush => u64::MAX,
@@ -330,9 +352,9 @@ impl Work {
         let left = stretch.length - self.submitted;
         Slice {
             operation: self.operation,
-            place: stretch.place + self.submitted,
+            device_offset: stretch.device_offset + self.submitted,
             length: left.min(most),
-            memory: stretch.memory + self.submitted as usize,
+            buffer_offset: stretch.buffer_offset + self.submitted as usize,
             is_last: left <= most,
         }
     }
@@ -342,7 +364,7 @@ impl Work {
     #[inline]
     pub(crate) fn next_device(&self) -> Option<usize> {
         match self.status {
-            Status::Done => self.stretches.get(self.next).map(|stretch| stretch.device),
+            Status::Success => self.stretches.get(self.next).map(|stretch| stretch.device),
             _ => None,
         }
     }
@@ -364,7 +386,7 @@ impl Work {
         self.moved_ns = now;
         self.commands -= 1;
         if let Err(failure) = result
-            && self.status == Status::Done
+            && self.status == Status::Success
         {
             self.status = status_of(failure);
         }
@@ -375,7 +397,7 @@ impl Work {
     #[inline]
     pub(crate) fn turn_to_flush(&mut self) -> bool {
         let by_flush = matches!(self.operation, Operation::WriteZeroes | Operation::CompareAndWrite);
-        if !self.fua || !by_flush || self.status != Status::Done {
+        if !self.fua || !by_flush || self.status != Status::Success {
             return false;
         }
         // Such a request is on one device only, so a single flush covers it.
@@ -392,7 +414,7 @@ impl Work {
 
     /// Adds the request to the counters of its client, its grants and its devices.
     #[inline]
-    pub(crate) fn count(&self, client: &mut Client, disks: &mut Slab<Disk>, now: u64) {
+    pub(crate) fn count(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
         self.note(&mut client.counts, self.value, now);
         let [stretch] = self.stretches.as_slice() else { return self.count_many(client, disks, now) };
         self.note(&mut client.states[stretch.grant].counts, stretch.length, now);
@@ -402,7 +424,7 @@ impl Work {
     /// Adds the request to the counters of its grants and devices: consecutive stretches of one grant, and of
     /// one device, count as one request.
     #[inline(never)]
-    fn count_many(&self, client: &mut Client, disks: &mut Slab<Disk>, now: u64) {
+    fn count_many(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
         for stretches in self.stretches.chunk_by(|one, next| one.grant == next.grant) {
             self.note(&mut client.states[stretches[0].grant].counts, bytes_of(stretches), now);
         }
@@ -413,25 +435,25 @@ impl Work {
 
     /// Adds the request with this number of bytes to one set of counters.
     #[inline]
-    fn note(&self, counts: &mut Counts, bytes: u64, now: u64) {
-        let is_read = matches!(self.opcode, Opcode::Read | Opcode::ReadMany);
+    fn note(&self, counts: &mut Counters, bytes: u64, now: u64) {
+        let is_read = matches!(self.opcode, Opcode::Read | Opcode::ReadRanges);
         match self.opcode {
-            Opcode::Read | Opcode::ReadMany => counts.reads += 1,
+            Opcode::Read | Opcode::ReadRanges => counts.reads += 1,
             Opcode::Flush => counts.flushes += 1,
             _ => counts.writes += 1,
         }
         match self.status {
-            Status::Done if is_read => counts.bytes_read += bytes,
-            Status::Done => counts.bytes_written += bytes,
+            Status::Success if is_read => counts.bytes_read += bytes,
+            Status::Success => counts.bytes_written += bytes,
             // A mismatch is not a failure: the device did what it was asked to.
-            Status::Differs => {}
+            Status::Mismatch => {}
             _ => counts.failures += 1,
         }
         counts.note_latency(now.saturating_sub(self.began_ns));
     }
 }
 
-/// Value of [`Stretch::grant`] for work of the server's own.
+/// Value of [`DeviceSegment::grant`] for work of the server's own.
 pub(crate) const NO_GRANT: usize = usize::MAX;
 
 /// Returns the greatest size of a command on a device, in bytes: a multiple of its block.
@@ -444,9 +466,9 @@ pub(crate) fn slice_of(geometry: &bywash_device::Geometry) -> u64 {
 #[inline]
 fn operation_of(opcode: Opcode, fua: bool) -> Operation {
     match opcode {
-        Opcode::Read | Opcode::ReadMany => Operation::Read,
-        Opcode::Write | Opcode::WriteMany if fua => Operation::WriteDurable,
-        Opcode::Write | Opcode::WriteMany => Operation::Write,
+        Opcode::Read | Opcode::ReadRanges => Operation::Read,
+        Opcode::Write | Opcode::WriteRanges if fua => Operation::WriteDurable,
+        Opcode::Write | Opcode::WriteRanges => Operation::Write,
         Opcode::Flush => Operation::Flush,
         Opcode::Discard => Operation::Discard,
         Opcode::WriteZeroes => Operation::WriteZeroes,
@@ -454,14 +476,14 @@ fn operation_of(opcode: Opcode, fua: bool) -> Operation {
     }
 }
 
-fn bytes_of(stretches: &[Stretch]) -> u64 {
+fn bytes_of(stretches: &[DeviceSegment]) -> u64 {
     stretches.iter().map(|stretch| stretch.length).sum()
 }
 
 fn status_of(failure: CommandError) -> Status {
     match failure {
-        CommandError::Mismatch => Status::Differs,
-        CommandError::ReadOnly => Status::Denied,
+        CommandError::Mismatch => Status::Mismatch,
+        CommandError::ReadOnly => Status::AccessDenied,
         CommandError::Io(libc::ENOSPC | libc::EDQUOT) => Status::NoSpace,
         CommandError::Io(libc::EOPNOTSUPP) => Status::NotSupported,
         _ => Status::Failed,

@@ -1,11 +1,11 @@
 //! Commands that write labels, for a store that no server is using: adopting a device, and writing its label
 //! again.
 
-use super::labels::{Found, look, write_first, write_next};
+use super::labels::{LabelArea, look, write_first, write_next};
 use super::{IdentityError, check_room, volume_block};
 use crate::error::Error;
 use bywash_device::{Device, Medium, Spec, read_exclusive, write_exclusive};
-use bywash_volume::{BlockSize, Bytes, Contents, DeviceId, Identity, Label, Store};
+use bywash_volume::{BlockSize, Bytes, DeviceId, Identity, Label, NewBlocks, Store};
 
 /// Adopts a device into a store and writes a label on it. Returns the identity on the label.
 ///
@@ -33,7 +33,7 @@ pub(super) fn adopt_open(
     check_room(name, size.0, block)?;
     let found = look(device)?;
     let devices = store.devices()?;
-    if let Found::Label(label) = &found
+    if let LabelArea::Label(label) = &found
         && let Some(other) = devices.iter().find(|other| other.identity.id() == Some(label.id))
         && other.identity != (Identity::Label { id: label.id, is_written: false })
     {
@@ -44,7 +44,7 @@ pub(super) fn adopt_open(
     let id = match known {
         Some(Identity::Label { id, is_written: false }) => id,
         Some(Identity::None) => {
-            check_lost(name, &found, lose, |found| matches!(found, Found::Label(_)))?;
+            check_lost(name, &found, lose, |found| matches!(found, LabelArea::Label(_)))?;
             let id = DeviceId::random().map_err(Error::io("get random numbers"))?;
             make_room(store, name, device, block)?;
             let moves = store.make_room_for_label(name)?;
@@ -56,11 +56,11 @@ pub(super) fn adopt_open(
             return Err(IdentityError::Known { name: name.to_owned(), known: known.to_string() }.into());
         }
         None => {
-            check_lost(name, &found, lose, |found| !matches!(found, Found::Blank))?;
+            check_lost(name, &found, lose, |found| !matches!(found, LabelArea::Blank))?;
             DeviceId::random().map_err(Error::io("get random numbers"))?
         }
     };
-    store.attach_labelled(name, id, size, block, Contents::Unknown)?;
+    store.attach_labelled(name, id, size, block, NewBlocks::Uncleared)?;
     write_first(device, id, name, false, None)?;
     store.label_written(name)?;
     Ok(id)
@@ -94,7 +94,7 @@ pub(super) fn relabel_open(
     };
     let found = look(device)?;
     match found {
-        Found::Label(label) if label.id == id => {
+        LabelArea::Label(label) if label.id == id => {
             let to = to.filter(|to| *to != name || label.name != name);
             let to = to.ok_or_else(|| IdentityError::Unchanged(name.to_owned()))?;
             if to != name {
@@ -103,13 +103,13 @@ pub(super) fn relabel_open(
             write_next(device, &Label { name: to.to_owned(), size, ..label })?;
         }
         // A label of another device is never overwritten, even if the caller vouches for the device.
-        Found::Label(label) => return Err(IdentityError::foreign(name.to_owned(), &label, false).into()),
+        LabelArea::Label(label) => return Err(IdentityError::foreign(name.to_owned(), &label, false).into()),
         found if !is_vouched => {
             let (name, known) = (name.to_owned(), known.to_string());
             return Err(IdentityError::NoLabel { name, known, found: found.what() }.into());
         }
         _ => {
-            store.attach_labelled(name, id, size, block, Contents::Unknown)?;
+            store.attach_labelled(name, id, size, block, NewBlocks::Uncleared)?;
             let new_name = to.unwrap_or(name);
             if new_name != name {
                 store.rename_device(name, new_name)?;
@@ -131,16 +131,16 @@ fn open(spec: &Spec) -> Result<Box<dyn Device>, Error> {
 /// Checks that `lose` names the contents of the device, if they would be lost.
 fn check_lost(
     name: &str,
-    found: &Found,
+    found: &LabelArea,
     lose: Option<&str>,
-    is_loss: impl Fn(&Found) -> bool,
+    is_loss: impl Fn(&LabelArea) -> bool,
 ) -> Result<(), Error> {
     let what = found.what();
     if !is_loss(found) || lose == Some(what.as_str()) {
         return Ok(());
     }
     Err(match found {
-        Found::Label(label) => IdentityError::foreign(name.to_owned(), label, false),
+        LabelArea::Label(label) => IdentityError::foreign(name.to_owned(), label, false),
         _ => IdentityError::Holds { name: name.to_owned(), what },
     }
     .into())
@@ -149,12 +149,12 @@ fn check_lost(
 /// Makes a device's growth known to the store, which may give room for data that has to move.
 fn make_room(store: &Store, name: &str, device: &dyn Device, block: BlockSize) -> Result<(), Error> {
     let size = Bytes(device.geometry().bytes);
-    store.attach_device(name, size, block, Contents::Unknown)?;
+    store.attach_device(name, size, block, NewBlocks::Uncleared)?;
     Ok(())
 }
 
 /// Copies the contents of blocks that move, durably.
-fn copy(device: &mut dyn Device, block: BlockSize, moves: &[bywash_volume::Move]) -> Result<(), Error> {
+fn copy(device: &mut dyn Device, block: BlockSize, moves: &[bywash_volume::BlockMove]) -> Result<(), Error> {
     for moved in moves {
         // Both ranges are on the device: the store has checked them.
         let (Some(from), Some(to)) = (block.span(moved.from), block.span(moved.to)) else { continue };

@@ -3,11 +3,11 @@
 use super::contents;
 use crate::error::Error;
 use bywash_device::{Device, read_exclusive, write_exclusive};
-use bywash_volume::{Bytes, DeviceId, LABEL_BYTES, LABEL_PLACES, Label, LabelError, RESERVED_BYTES};
+use bywash_volume::{Bytes, DeviceId, LABEL_BYTES, LABEL_OFFSETS, Label, LabelError, RESERVED_BYTES};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Contents that were found in the place of a device's label.
-pub(super) enum Found {
+pub(super) enum LabelArea {
     /// A valid label.
     Label(Label),
     /// A label that was not written completely, or has changed since.
@@ -18,14 +18,14 @@ pub(super) enum Found {
     Contents(&'static str),
 }
 
-impl Found {
+impl LabelArea {
     /// Describes the contents, in the words by which [`super::adopt()`] must be allowed to lose them.
     pub(super) fn what(&self) -> String {
         match self {
-            Found::Label(label) => label.id.to_string(),
-            Found::Damaged => "a damaged label".to_owned(),
-            Found::Blank => "zeros".to_owned(),
-            Found::Contents(what) => (*what).to_owned(),
+            LabelArea::Label(label) => label.id.to_string(),
+            LabelArea::Damaged => "a damaged label".to_owned(),
+            LabelArea::Blank => "zeros".to_owned(),
+            LabelArea::Contents(what) => (*what).to_owned(),
         }
     }
 }
@@ -34,26 +34,26 @@ impl Found {
 ///
 /// # Errors
 /// [`Error::Device`] if the device cannot be read, [`Error::Label`] if a later version wrote its label.
-pub(super) fn look(device: &mut dyn Device) -> Result<Found, Error> {
+pub(super) fn look(device: &mut dyn Device) -> Result<LabelArea, Error> {
     let bytes = device.geometry().bytes;
     let head = read_exclusive(device, 0, RESERVED_BYTES as usize)?;
-    let places = LABEL_PLACES.map(|at| {
+    let places = LABEL_OFFSETS.map(|at| {
         let mut label = [0; LABEL_BYTES];
         label.copy_from_slice(&head[at as usize..at as usize + LABEL_BYTES]);
         label
     });
     match Label::choose(&places) {
-        Ok(Some(label)) => return Ok(Found::Label(label)),
+        Ok(Some(label)) => return Ok(LabelArea::Label(label)),
         Ok(None) => {}
         Err(newer @ LabelError::Newer { .. }) => return Err(Error::Label(newer)),
-        Err(LabelError::Damaged(_)) => return Ok(Found::Damaged),
+        Err(LabelError::Damaged(_)) => return Ok(LabelArea::Damaged),
     }
     let tail_at = bytes.saturating_sub(contents::TAIL_BYTES).max(RESERVED_BYTES);
     let tail_at = tail_at - tail_at % u64::from(device.geometry().block);
     let tail = read_exclusive(device, tail_at, (bytes - tail_at) as usize)?;
     Ok(match contents::name(&head, &tail) {
-        Some(what) => Found::Contents(what),
-        None => Found::Blank,
+        Some(what) => LabelArea::Contents(what),
+        None => LabelArea::Blank,
     })
 }
 
@@ -82,7 +82,7 @@ pub(super) fn write_first(
     if before.is_some() {
         // Clears the label with the former identity.
         head.truncate(device.geometry().block.max(LABEL_BYTES as u32) as usize);
-        write_exclusive(device, LABEL_PLACES[1 - label.place()], &head)?;
+        write_exclusive(device, LABEL_OFFSETS[1 - label.slot_index()], &head)?;
     }
     Ok(())
 }
@@ -99,5 +99,5 @@ pub(super) fn write_next(device: &mut dyn Device, label: &Label) -> Result<(), E
 fn put(device: &mut dyn Device, label: &Label) -> Result<(), Error> {
     let mut block = vec![0; (device.geometry().block as usize).max(LABEL_BYTES)];
     block[..LABEL_BYTES].copy_from_slice(&label.to_bytes());
-    Ok(write_exclusive(device, LABEL_PLACES[label.place()], &block)?)
+    Ok(write_exclusive(device, LABEL_OFFSETS[label.slot_index()], &block)?)
 }

@@ -30,8 +30,8 @@ pub use error::IdentityError;
 
 use crate::error::Error;
 use bywash_device::{Access, Device, Medium, Spec};
-use bywash_volume::{Bytes, Contents, DeviceId, Identity, Label, RESERVED_BYTES, Store};
-use labels::{Found, look, write_first, write_next};
+use bywash_volume::{Bytes, DeviceId, Identity, Label, NewBlocks, RESERVED_BYTES, Store};
+use labels::{LabelArea, look, write_first, write_next};
 
 /// Devices that a server is about to serve, and the identities found so far.
 pub(crate) struct Identities<'a> {
@@ -42,7 +42,7 @@ pub(crate) struct Identities<'a> {
 }
 
 /// A device whose identity is being checked.
-struct Subject<'a> {
+struct CheckedDevice<'a> {
     name: &'a str,
     device: &'a mut dyn Device,
     /// Size of the blocks that volumes on the device consist of.
@@ -78,9 +78,9 @@ impl<'a> Identities<'a> {
             return Ok(());
         }
         check_room(&spec.name, bytes.0, block)?;
-        let mut subject = Subject { name: &spec.name, device, block };
+        let mut subject = CheckedDevice { name: &spec.name, device, block };
         let id = match look(subject.device)? {
-            Found::Label(label) => self.with_label(&mut subject, label)?,
+            LabelArea::Label(label) => self.with_label(&mut subject, label)?,
             found => self.without_label(&mut subject, found)?,
         };
         if let Some((_, other)) = self.seen.iter().find(|(seen, _)| *seen == id) {
@@ -91,7 +91,7 @@ impl<'a> Identities<'a> {
         Ok(())
     }
 
-    fn with_label(&self, subject: &mut Subject<'_>, label: Label) -> Result<DeviceId, Error> {
+    fn with_label(&self, subject: &mut CheckedDevice<'_>, label: Label) -> Result<DeviceId, Error> {
         let name = subject.name.to_owned();
         let size = Bytes(subject.device.geometry().bytes);
         if let Some((_, other)) = self.seen.iter().find(|(seen, _)| *seen == label.id) {
@@ -110,7 +110,7 @@ impl<'a> Identities<'a> {
                 false => Err(IdentityError::foreign(name, &label, self.is_temporary).into()),
             };
         }
-        self.store.attach_labelled(&name, label.id, size, subject.block, Contents::Unknown)?;
+        self.store.attach_labelled(&name, label.id, size, subject.block, NewBlocks::Uncleared)?;
         let is_current = label.size == size && label.name == name && label.is_temporary == self.is_temporary;
         if !is_current && subject.device.geometry().access != Access::Read {
             write_next(
@@ -122,12 +122,12 @@ impl<'a> Identities<'a> {
         Ok(label.id)
     }
 
-    fn without_label(&self, subject: &mut Subject<'_>, found: Found) -> Result<DeviceId, Error> {
+    fn without_label(&self, subject: &mut CheckedDevice<'_>, found: LabelArea) -> Result<DeviceId, Error> {
         let name = subject.name.to_owned();
         let known = self.store.devices()?.into_iter().find(|device| device.name == name);
         match (known.map(|known| known.identity), found) {
-            (None, Found::Blank) => self.label_anew(subject, None),
-            (Some(Identity::Label { id, is_written: false }), Found::Blank | Found::Damaged) => {
+            (None, LabelArea::Blank) => self.label_anew(subject, None),
+            (Some(Identity::Label { id, is_written: false }), LabelArea::Blank | LabelArea::Damaged) => {
                 self.write(subject, id, None)
             }
             (None, found) => Err(IdentityError::Holds { name, what: found.what() }.into()),
@@ -141,24 +141,24 @@ impl<'a> Identities<'a> {
 
     /// Gives a device a new identity and writes its label. `before` is the label of its former identity, if
     /// any.
-    fn label_anew(&self, subject: &mut Subject<'_>, before: Option<&Label>) -> Result<DeviceId, Error> {
+    fn label_anew(&self, subject: &mut CheckedDevice<'_>, before: Option<&Label>) -> Result<DeviceId, Error> {
         if subject.device.geometry().access == Access::Read {
             return Err(IdentityError::ReadOnly(subject.name.to_owned()).into());
         }
         let id = DeviceId::random().map_err(Error::io("get random numbers"))?;
         let size = Bytes(subject.device.geometry().bytes);
-        self.store.attach_labelled(subject.name, id, size, subject.block, Contents::Unknown)?;
+        self.store.attach_labelled(subject.name, id, size, subject.block, NewBlocks::Uncleared)?;
         self.write(subject, id, before)
     }
 
     fn write(
         &self,
-        subject: &mut Subject<'_>,
+        subject: &mut CheckedDevice<'_>,
         id: DeviceId,
         before: Option<&Label>,
     ) -> Result<DeviceId, Error> {
         let size = Bytes(subject.device.geometry().bytes);
-        self.store.attach_labelled(subject.name, id, size, subject.block, Contents::Unknown)?;
+        self.store.attach_labelled(subject.name, id, size, subject.block, NewBlocks::Uncleared)?;
         write_first(subject.device, id, subject.name, self.is_temporary, before)?;
         self.store.label_written(subject.name)?;
         Ok(id)

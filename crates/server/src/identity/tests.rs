@@ -2,13 +2,13 @@
 //! while a device gets its label loses data.
 
 use super::adopt::{adopt_open, relabel_open};
-use super::labels::{Found, look, write_first};
+use super::labels::{LabelArea, look, write_first};
 use super::{Identities, IdentityError};
 use crate::error::Error;
 use bywash_device::testing::{Crash, Fault, FaultEffect, Faulty};
 use bywash_device::{Device, Memory, MemoryOptions, Operation, Spec, read_exclusive, write_exclusive};
 use bywash_volume::{
-    BlockSize, Bytes, Contents, DeviceId, Error as StoreError, Identity, Label, Mode, Ownership, Store,
+    BlockSize, Bytes, DeviceId, Error as StoreError, Identity, Label, Mode, NewBlocks, Ownership, Store,
 };
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn serve(store: &Store, name: &str, device: &mut dyn Device) -> Result<(), Error
 
 fn label(device: &mut dyn Device) -> Label {
     match look(device).unwrap() {
-        Found::Label(label) => label,
+        LabelArea::Label(label) => label,
         other => panic!("no label, but {}", other.what()),
     }
 }
@@ -227,7 +227,7 @@ fn a_label_that_the_store_has_not_heard_of_counts() {
     let mut device = blank(SIZE);
     let id = DeviceId::random().unwrap();
     let block = BlockSize::new(Bytes(BLOCK)).unwrap();
-    store.attach_labelled("disk", id, Bytes(SIZE), block, Contents::Unknown).unwrap();
+    store.attach_labelled("disk", id, Bytes(SIZE), block, NewBlocks::Uncleared).unwrap();
     write_first(&mut device, id, "disk", false, None).unwrap();
     serve(&store, "disk", &mut device).unwrap();
     assert_eq!(store.device("disk").unwrap().identity, Identity::Label { id, is_written: true });
@@ -270,7 +270,7 @@ fn power_fails_while_a_label_is_written_again() {
 fn before_labels(store: &Store) -> Faulty<Memory> {
     let mut device = blank(SIZE);
     let block = BlockSize::new(Bytes(BLOCK)).unwrap();
-    store.attach_device("disk", Bytes(SIZE), block, Contents::Cleared).unwrap();
+    store.attach_device("disk", Bytes(SIZE), block, NewBlocks::Cleared).unwrap();
     for (name, blocks) in [("a", 100), ("secret", 30), ("b", 500)] {
         store.create(name, "disk", Bytes(blocks * BLOCK), ownership()).unwrap();
     }

@@ -8,7 +8,7 @@
 //! Called by the core, for each device.
 
 use super::window::Windows;
-use super::{Client, Error, Limits, Schedule};
+use super::{ClientKey, Error, Limits, Schedule};
 use std::collections::HashMap;
 
 /// Number of users from which on those without connections are forgotten.
@@ -16,13 +16,13 @@ const REMEMBERED_MAX: usize = 1024;
 
 /// Key of a connection in a [`ByUser`] schedule, valid until the connection leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Member {
+pub struct ConnectionKey {
     slot: u32,
     /// Generation, which tells apart connections that used the same slot.
     turn: u32,
 }
 
-impl Member {
+impl ConnectionKey {
     /// Returns a small number that is unique among the schedule's connections, for use as a table index.
     pub fn index(self) -> usize {
         self.slot as usize
@@ -32,7 +32,7 @@ impl Member {
 #[derive(Clone, Debug)]
 struct User {
     /// Key of the user in the schedule of users.
-    turn: Client,
+    turn: ClientKey,
     share: i64,
     connections: Schedule,
     /// Slots of the user's members, by the index of their connection.
@@ -44,7 +44,7 @@ struct User {
 struct Place {
     turn: u32,
     /// User number and key in the user's schedule; `None` if the slot is free.
-    connection: Option<(u32, Client)>,
+    connection: Option<(u32, ClientKey)>,
 }
 
 /// Schedule of a device, by users and their connections.
@@ -70,7 +70,7 @@ impl ByUser {
     ///
     /// # Errors
     /// Same as [`Schedule::join`].
-    pub fn join(&mut self, uid: u32, limits: Limits) -> Result<Member, Error> {
+    pub fn join(&mut self, uid: u32, limits: Limits) -> Result<ConnectionKey, Error> {
         if !self.by_uid.contains_key(&uid) {
             self.forget_some();
             let turn = self.users.join(limits)?;
@@ -95,17 +95,17 @@ impl ByUser {
         user.count += 1;
         let place = &mut self.places[slot as usize];
         place.connection = Some((uid, connection));
-        Ok(Member { slot, turn: place.turn })
+        Ok(ConnectionKey { slot, turn: place.turn })
     }
 
     /// Removes a connection from the schedule. A connection that has left already is ignored.
-    pub fn leave(&mut self, member: Member) {
+    pub fn leave(&mut self, member: ConnectionKey) {
         let Some((user, connection)) = self.find(member) else { return };
         user.connections.leave(connection);
         user.count -= 1;
         let (turn, is_idle) = (user.turn, user.connections.is_idle());
         if is_idle {
-            self.users.wants_nothing(turn);
+            self.users.deactivate(turn);
         }
         let place = &mut self.places[member.slot as usize];
         place.connection = None;
@@ -115,49 +115,49 @@ impl ByUser {
 
     /// Notes that a connection has requests.
     #[inline]
-    pub fn wants(&mut self, member: Member) {
+    pub fn wants(&mut self, member: ConnectionKey) {
         let Some((user, connection)) = self.find(member) else { return };
-        user.connections.wants(connection);
+        user.connections.activate(connection);
         let turn = user.turn;
-        self.users.wants(turn);
+        self.users.activate(turn);
     }
 
     /// Notes that a connection has no more requests.
     #[inline]
-    pub fn wants_nothing(&mut self, member: Member) {
+    pub fn wants_nothing(&mut self, member: ConnectionKey) {
         let Some((user, connection)) = self.find(member) else { return };
-        user.connections.wants_nothing(connection);
+        user.connections.deactivate(connection);
         if user.connections.is_idle() {
             let turn = user.turn;
-            self.users.wants_nothing(turn);
+            self.users.deactivate(turn);
         }
     }
 
     /// Returns the connection whose request is served next, or `None` if no connection has requests or the
     /// users of all of those wait for a limit.
     #[inline]
-    pub fn next(&mut self, now: u64) -> Option<Member> {
+    pub fn next(&mut self, now: u64) -> Option<ConnectionKey> {
         let turn = self.users.next(now)?;
         let user = self.by_uid.get_mut(&self.uids[turn.index()])?;
         // A user is in the circle only while one of the user's connections is, and connections have no limits
         // of their own.
         let connection = user.connections.next(now)?;
         let slot = user.members[connection.index()];
-        Some(Member { slot, turn: self.places[slot as usize].turn })
+        Some(ConnectionKey { slot, turn: self.places[slot as usize].turn })
     }
 
     /// Charges a connection and its user for a request that moves this number of bytes.
     #[inline]
-    pub fn served(&mut self, member: Member, bytes: u64, now: u64) {
+    pub fn served(&mut self, member: ConnectionKey, bytes: u64, now: u64) {
         let Some((user, connection)) = self.find(member) else { return };
-        user.connections.served(connection, bytes, now);
+        user.connections.charge(connection, bytes, now);
         let turn = user.turn;
-        self.users.served(turn, bytes, now);
+        self.users.charge(turn, bytes, now);
     }
 
     /// Notes that a command of the connection is in flight. Returns the connection's user, for
     /// [`ByUser::completed`].
-    pub fn submitted(&mut self, member: Member, bytes: u64, now: u64) -> Option<Client> {
+    pub fn submitted(&mut self, member: ConnectionKey, bytes: u64, now: u64) -> Option<ClientKey> {
         let (user, _) = self.find(member)?;
         let (turn, share) = (user.turn, user.share);
         let (is_held, is_changed) = self.windows.submitted(turn, share, bytes, now);
@@ -169,7 +169,7 @@ impl ByUser {
     }
 
     /// Notes that the device has completed a command of the user that was [submitted](ByUser::submitted).
-    pub fn completed(&mut self, user: Client, bytes: u64, now: u64) {
+    pub fn completed(&mut self, user: ClientKey, bytes: u64, now: u64) {
         let is_changed = self.windows.completed(user, bytes, now);
         let is_held = self.windows.is_held(user);
         self.users.hold(user, is_held);
@@ -196,7 +196,7 @@ impl ByUser {
     }
 
     #[inline]
-    fn find(&mut self, member: Member) -> Option<(&mut User, Client)> {
+    fn find(&mut self, member: ConnectionKey) -> Option<(&mut User, ClientKey)> {
         let place = self.places.get(member.slot as usize).filter(|place| place.turn == member.turn)?;
         let (uid, connection) = place.connection?;
         self.by_uid.get_mut(&uid).map(|user| (user, connection))
@@ -219,7 +219,7 @@ impl ByUser {
 
 #[cfg(test)]
 mod tests {
-    use super::super::REQUEST;
+    use super::super::REQUEST_CHARGE_BYTES;
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -242,7 +242,7 @@ mod tests {
                 Some(next) => {
                     schedule.served(next, 4096, now);
                     bytes[of[&next]] += 4096;
-                    now += 4096 + REQUEST as u64;
+                    now += 4096 + REQUEST_CHARGE_BYTES as u64;
                 }
                 None => now = schedule.ready_at().unwrap().max(now + 1),
             }

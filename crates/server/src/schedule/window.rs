@@ -14,7 +14,7 @@
 //! Called by [`super::ByUser`] for each command that is submitted or completed. This module reads no clock
 //! but the caller's, so that the same commands at the same times lead to the same windows.
 
-use super::{Client, REQUEST};
+use super::{ClientKey, REQUEST_CHARGE_BYTES};
 
 /// Time after a user's last completion for which the user still counts as present, in nanoseconds.
 const PRESENCE_NS: u64 = 1_000_000_000;
@@ -34,14 +34,14 @@ const WINDOW_MAX: i64 = 1 << 13;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Windows {
     /// Usage of each user, by the user's index.
-    users: Vec<Option<Usage>>,
+    users: Vec<Option<UserUsage>>,
     /// Users who are present: they have commands in flight, or had until recently.
-    present: Vec<Client>,
+    present: Vec<ClientKey>,
     /// Sum of the present users' shares.
     shares: i64,
     /// Cost that a share of 1 may have in flight.
     window: i64,
-    round: Round,
+    round: Measurement,
     trial: Trial,
     /// True if the next trial is one of larger windows.
     tries_larger: bool,
@@ -51,8 +51,8 @@ pub(super) struct Windows {
 
 /// Usage of the device by one user: the cost of the commands in flight.
 #[derive(Clone, Debug)]
-struct Usage {
-    user: Client,
+struct UserUsage {
+    user: ClientKey,
     share: i64,
     cost: i64,
     /// Cost of the user's costliest recent command; it decays with each command.
@@ -63,7 +63,7 @@ struct Usage {
 
 /// Measurement of the device's rate.
 #[derive(Clone, Debug, Default)]
-struct Round {
+struct Measurement {
     /// Cost to be served before the measurement begins, and during it.
     settling: i64,
     measured: i64,
@@ -89,13 +89,13 @@ enum Trial {
 
 /// Returns the cost of a command with this number of bytes.
 fn cost_of(bytes: u64) -> i64 {
-    bytes.min(1 << 30) as i64 + REQUEST
+    bytes.min(1 << 30) as i64 + REQUEST_CHARGE_BYTES
 }
 
 impl Windows {
     /// Notes that a command of a user was submitted. Returns whether the user must be held, and whether the
     /// windows of other users have changed.
-    pub(super) fn submitted(&mut self, user: Client, share: i64, bytes: u64, now: u64) -> (bool, bool) {
+    pub(super) fn submitted(&mut self, user: ClientKey, share: i64, bytes: u64, now: u64) -> (bool, bool) {
         let cost = cost_of(bytes);
         let known = self.of(user, share);
         known.cost += cost;
@@ -112,7 +112,7 @@ impl Windows {
 
     /// Notes that a command of a user has completed. Returns true if the windows of other users may have
     /// changed.
-    pub(super) fn completed(&mut self, user: Client, bytes: u64, now: u64) -> bool {
+    pub(super) fn completed(&mut self, user: ClientKey, bytes: u64, now: u64) -> bool {
         let cost = cost_of(bytes);
         if let Some(known) = self.known(user) {
             // A user whose entry was replaced meanwhile is not found: the command still completes, uncounted.
@@ -120,11 +120,11 @@ impl Windows {
             known.seen_ns = now;
         }
         let is_changed = self.present.len() > 1 && self.measure(cost, now);
-        is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.look_who_is_there(now))
+        is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.drop_absent(now))
     }
 
     /// Returns true if the user's window is full while several users are present.
-    pub(super) fn is_held(&mut self, user: Client) -> bool {
+    pub(super) fn is_held(&mut self, user: ClientKey) -> bool {
         let (window, is_contended) = (self.window, self.present.len() > 1);
         let Some(known) = self.known(user) else { return false };
         let is_held = is_contended && known.cost >= window.saturating_mul(known.share).max(1);
@@ -133,15 +133,15 @@ impl Windows {
     }
 
     /// Returns the present user with this index, or `None` beyond the last.
-    pub(super) fn present(&self, number: usize) -> Option<Client> {
+    pub(super) fn present(&self, number: usize) -> Option<ClientKey> {
         self.present.get(number).copied()
     }
 
-    fn known(&mut self, user: Client) -> Option<&mut Usage> {
+    fn known(&mut self, user: ClientKey) -> Option<&mut UserUsage> {
         self.users.get_mut(user.index())?.as_mut().filter(|known| known.user == user)
     }
 
-    fn of(&mut self, user: Client, share: i64) -> &mut Usage {
+    fn of(&mut self, user: ClientKey, share: i64) -> &mut UserUsage {
         if self.users.len() <= user.index() {
             self.users.resize(user.index() + 1, None);
         }
@@ -149,13 +149,13 @@ impl Windows {
         if place.as_ref().is_none_or(|known| known.user != user) {
             // The user who had this index has left, and stays in `present` until the next look at who is
             // present.
-            *place = Some(Usage { user, share, cost: 0, costliest: 0, seen_ns: 0, is_present: false });
+            *place = Some(UserUsage { user, share, cost: 0, costliest: 0, seen_ns: 0, is_present: false });
         }
         place.get_or_insert_with(|| unreachable!("it is there"))
     }
 
     /// Removes users who have had nothing in flight for [`PRESENCE_NS`]. Returns true if there were any.
-    fn look_who_is_there(&mut self, now: u64) -> bool {
+    fn drop_absent(&mut self, now: u64) -> bool {
         self.looked_ns = now;
         let before = self.present.len();
         let Windows { users, present, shares, .. } = self;
@@ -199,10 +199,10 @@ impl Windows {
         let smallest = self.smallest();
         self.window = self.window.clamp(smallest, smallest * WINDOW_MAX);
         let all = self.window.saturating_mul(self.shares.max(1));
-        self.round = Round {
+        self.round = Measurement {
             settling: all.saturating_mul(SETTLING),
             measured: all.saturating_mul(MEASURED),
-            ..Round::default()
+            ..Measurement::default()
         };
     }
 
@@ -447,9 +447,9 @@ mod tests {
     #[test]
     fn many_users_of_different_kinds_all_have_theirs() {
         let got = contend(DISK, &[MANY, FEW, MANY, Wanting { commands: 64, bytes: 4096, ..MANY }, MANY]);
-        let all: u64 = got.iter().map(|got| got.bytes + got.commands * REQUEST as u64).sum();
+        let all: u64 = got.iter().map(|got| got.bytes + got.commands * REQUEST_CHARGE_BYTES as u64).sum();
         for got in &got {
-            let part = (got.bytes + got.commands * REQUEST as u64) as f64 / all as f64;
+            let part = (got.bytes + got.commands * REQUEST_CHARGE_BYTES as u64) as f64 / all as f64;
             assert!((0.12..0.35).contains(&part), "{part}: {got:?}");
         }
     }

@@ -8,7 +8,7 @@ use bywash_link::{Messages, connect, socket_pair};
 use bywash_peers::{Lingering, as_user};
 use bywash_protocol::layout::{Opcode, Status as Outcome};
 use bywash_protocol::report::Status;
-use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
+use bywash_protocol::{Access, ControlReply, ControlRequest, MESSAGE_BYTES_MAX, RefusalKind, VERSION};
 use rustix::fs::{Gid, Uid};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -53,8 +53,8 @@ fn with_channel(socket: &Path) -> (Peer, Messages) {
     let copy = Messages::over(here.try_clone().unwrap(), 512);
     let options = ChannelOptions::new().depth(8).arena_bytes(1 << 16).wait(Wait::Adaptive);
     let making = thread::spawn(move || Client::over(here, &options).unwrap());
-    let (answer, _) = peer.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap();
-    assert_eq!(answer, Answer::Done {});
+    let (answer, _) = peer.ask_with(ControlRequest::SetUpChannel {}, &[there.as_fd()]).unwrap();
+    assert_eq!(answer, ControlReply::Done {});
     peer.channel = Some(making.join().unwrap());
     (peer, copy)
 }
@@ -81,7 +81,7 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
     let socket = serving.socket();
     let mut victim = serving.peer().with_channel();
     let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
-    let to_bytes = |what: &Ask| what.to_bytes().unwrap();
+    let to_bytes = |what: &ControlRequest| what.to_bytes().unwrap();
     let mut sent = Vec::new();
     let mut kept = Vec::new();
     for round in 0..7 {
@@ -93,21 +93,31 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
                 send(
                     &mut lingering,
                     &messages,
-                    &to_bytes(&Ask::Hello { version: VERSION, name: String::new() }),
+                    &to_bytes(&ControlRequest::Hello { version: VERSION, name: String::new() }),
                 )
             }
             // With a message that needs none; the connection stays open.
             1 => {
                 let peer = Peer::connect(&socket);
-                let is_taken = send(&mut lingering, &peer.messages, &to_bytes(&Ask::Volumes {}));
+                let is_taken = send(&mut lingering, &peer.messages, &to_bytes(&ControlRequest::Volumes {}));
                 kept.push(peer);
                 is_taken
             }
             // With the same message, but the connection is closed at once.
-            2 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::Volumes {})),
+            2 => {
+                send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&ControlRequest::Volumes {}))
+            }
             // As a file, and as a channel's socket.
-            3 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::OpenDescriptor {})),
-            4 => send(&mut lingering, &Peer::connect(&socket).messages, &to_bytes(&Ask::Channel {})),
+            3 => send(
+                &mut lingering,
+                &Peer::connect(&socket).messages,
+                &to_bytes(&ControlRequest::OpenDescriptor {}),
+            ),
+            4 => send(
+                &mut lingering,
+                &Peer::connect(&socket).messages,
+                &to_bytes(&ControlRequest::SetUpChannel {}),
+            ),
             // Over the channel's socket, which stays open or is closed.
             _ => {
                 let (peer, channel) = with_channel(&socket);
@@ -128,20 +138,20 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
         }
     }
     // The attacker is refused, with the reason.
-    let hello = Ask::Hello { version: VERSION, name: String::new() };
+    let hello = ControlRequest::Hello { version: VERSION, name: String::new() };
     let come = || {
         as_attacker(|| {
             let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
             // The server may refuse the connection before the hello message is sent.
             let _ = messages.send(&to_bytes(&hello), &[], LIMIT);
-            Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap()
+            ControlReply::from_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap()
         })
     };
     let end = Instant::now() + LIMIT;
     loop {
         match come() {
-            Answer::Refused(refused) => {
-                assert_eq!(refused.code, Code::Limit);
+            ControlReply::Refused(refused) => {
+                assert_eq!(refused.code, RefusalKind::Limit);
                 assert!(refused.message.contains("stuck"), "{}", refused.message);
                 break;
             }
@@ -150,20 +160,20 @@ fn a_descriptor_that_blocks_when_it_is_closed_stops_its_user_alone() {
         thread::sleep(Duration::from_millis(100));
     }
     // The administrator sees which user's threads are stuck.
-    let (answer, report) = ask(&victim.messages, &Ask::Status {}, &[]);
-    assert_eq!(answer, Answer::Report {});
+    let (answer, report) = ask(&victim.messages, &ControlRequest::Status {}, &[]);
+    assert_eq!(answer, ControlReply::Report {});
     let status: Status =
         serde_json::from_reader(std::fs::File::from(report.into_iter().next().unwrap())).unwrap();
     let stuck: Vec<_> = status.users.iter().filter(|user| user.stuck > 0).collect();
     assert!(matches!(&stuck[..], [user] if user.uid == Some(ATTACKER)), "{stuck:?}");
     // When the peers are gone the sockets can be closed, and the user is no longer refused.
     drop((sent, kept));
-    while !matches!(come(), Answer::Welcome { .. }) {
+    while !matches!(come(), ControlReply::Welcome { .. }) {
         assert!(Instant::now() < end + LIMIT, "the attacker is not let in again");
         thread::sleep(Duration::from_millis(100));
     }
-    let (answer, _) = ask(&victim.messages, &Ask::Volumes {}, &[]);
-    assert_eq!(answer, Answer::Report {});
+    let (answer, _) = ask(&victim.messages, &ControlRequest::Volumes {}, &[]);
+    assert_eq!(answer, ControlReply::Report {});
 }
 
 /// Number of requests that each connection keeps in flight, and their size in bytes.
@@ -262,20 +272,22 @@ fn memory_and_files_are_limited_over_all_connections() {
         let (here, there) = socket_pair().unwrap();
         let options = ChannelOptions::new().depth(64).arena_bytes(4 << 20).wait(Wait::Adaptive);
         let making = thread::spawn(move || drop(Client::over(here, &options)));
-        let refused = second.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap_err();
-        assert_eq!(refused.code, Code::Limit);
+        let refused = second.ask_with(ControlRequest::SetUpChannel {}, &[there.as_fd()]).unwrap_err();
+        assert_eq!(refused.code, RefusalKind::Limit);
         assert!(refused.message.contains("8388608"), "{}", refused.message);
         drop(there);
         making.join().unwrap();
         let peers: Vec<Peer> = (0..4).map(|_| Peer::connect(&socket)).collect();
-        let passed: Vec<_> =
-            peers.iter().map(|peer| peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()])).collect();
+        let passed: Vec<_> = peers
+            .iter()
+            .map(|peer| peer.ask_with(ControlRequest::OpenDescriptor {}, &[file.as_fd()]))
+            .collect();
         assert_eq!(passed.iter().filter(|passed| passed.is_ok()).count(), 3);
-        assert_eq!(passed[3].as_ref().unwrap_err().code, Code::Limit);
+        assert_eq!(passed[3].as_ref().unwrap_err().code, RefusalKind::Limit);
     });
     // Another user's limits are separate.
     let victim = serving.peer().with_channel();
-    victim.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]).unwrap();
+    victim.ask_with(ControlRequest::OpenDescriptor {}, &[file.as_fd()]).unwrap();
 }
 
 /// Clients connect, use a disk and leave, again and again. The core's system calls show that it does nothing
@@ -355,8 +367,8 @@ fn the_reserve_of_a_file_system_is_not_taken_through_the_server() {
     };
     let (all, available) = free();
     let mut peer = as_attacker(|| Peer::connect(&serving.socket()).with_channel());
-    let granted = peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]).unwrap();
-    let Answer::Granted(granted) = granted.0 else { panic!("{granted:?}") };
+    let granted = peer.ask_with(ControlRequest::OpenDescriptor {}, &[file.as_fd()]).unwrap();
+    let ControlReply::Granted(granted) = granted.0 else { panic!("{granted:?}") };
     let refused =
         (0..BYTES).step_by(64 << 10).find_map(|at| peer.write(granted.grant, at, &[1; 64 << 10]).err());
     assert_eq!(refused, Some(Outcome::NoSpace));

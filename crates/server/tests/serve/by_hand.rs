@@ -4,7 +4,7 @@ use crate::peer::Peer;
 use bywash_channel::socket_pair;
 use bywash_peers::{Words, offered, send};
 use bywash_protocol::layout::{Opcode, Status};
-use bywash_protocol::{Ask, Refused};
+use bywash_protocol::{ControlRequest, Refusal};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
@@ -39,14 +39,14 @@ pub struct ByHand {
 
 impl ByHand {
     /// Sets up a channel with an arena of this size.
-    pub fn over(peer: Peer, arena: &OwnedFd, bytes: usize) -> Result<ByHand, Refused> {
+    pub fn over(peer: Peer, arena: &OwnedFd, bytes: usize) -> Result<ByHand, Refusal> {
         let control = offered(WORDS * 8);
         // Mapped first: once the server has the files, they cannot be mapped for writing any more.
         let words = Words::map(&control, WORDS * 8);
         let (here, there) = socket_pair().unwrap();
         let files = [control.as_raw_fd(), arena.as_raw_fd()];
         assert!(send(&here, &hello(bytes as u64, DEPTH as u32), &files));
-        peer.ask_with(Ask::Channel {}, &[there.as_fd()])?;
+        peer.ask_with(ControlRequest::SetUpChannel {}, &[there.as_fd()])?;
         Ok(ByHand { peer, socket: here, control: words, submitted: 0 })
     }
 
@@ -76,6 +76,6 @@ impl ByHand {
             std::thread::sleep(Duration::from_millis(1));
         }
         self.control.set(COMPLETIONS, self.submitted);
-        Status::of((done.load(Acquire) >> 32) as u16)
+        Status::from_number((done.load(Acquire) >> 32) as u16)
     }
 }

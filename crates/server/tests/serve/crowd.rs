@@ -6,7 +6,7 @@ use crate::peer::{LIMIT, Peer, pattern};
 use bywash_channel::{Options as ChannelOptions, Wait};
 use bywash_link::{Messages, connect, socket_pair};
 use bywash_peers::SilentFile;
-use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
+use bywash_protocol::{Access, ControlReply, ControlRequest, MESSAGE_BYTES_MAX, RefusalKind, VERSION};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,19 +14,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Connects, sends a hello message, and returns the connection and the server's reply.
-fn answer_to_hello(socket: &Path) -> (Messages, Answer) {
+fn answer_to_hello(socket: &Path) -> (Messages, ControlReply) {
     let messages = Messages::over(connect(socket).unwrap(), MESSAGE_BYTES_MAX);
-    let hello = Ask::Hello { version: VERSION, name: String::new() };
+    let hello = ControlRequest::Hello { version: VERSION, name: String::new() };
     // The server may refuse the connection before the hello message is sent.
     let _ = messages.send(&hello.to_bytes().unwrap(), &[], LIMIT);
-    let answer = Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap();
+    let answer = ControlReply::from_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap();
     (messages, answer)
 }
 
-fn refusal(answer: Answer) -> String {
+fn refusal(answer: ControlReply) -> String {
     match answer {
-        Answer::Refused(refused) => {
-            assert_eq!(refused.code, Code::Limit, "{refused}");
+        ControlReply::Refused(refused) => {
+            assert_eq!(refused.code, RefusalKind::Limit, "{refused}");
             refused.message
         }
         answer => panic!("{answer:?}"),
@@ -52,7 +52,11 @@ fn a_file_whose_file_system_does_not_answer_stops_its_user_alone() {
     let mut victim = serving.peer().with_channel();
     let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
     let mut kept = Vec::new();
-    for (round, ask) in [Ask::OpenDescriptor {}, Ask::Channel {}, Ask::Volumes {}].iter().enumerate() {
+    for (round, ask) in
+        [ControlRequest::OpenDescriptor {}, ControlRequest::SetUpChannel {}, ControlRequest::Volumes {}]
+            .iter()
+            .enumerate()
+    {
         for stays in [true, false] {
             as_attacker(|| {
                 let peer = Peer::connect(&socket);
@@ -71,13 +75,13 @@ fn a_file_whose_file_system_does_not_answer_stops_its_user_alone() {
     let end = Instant::now() + 2 * LIMIT;
     loop {
         match as_attacker(|| answer_to_hello(&socket).1) {
-            Answer::Refused(refused) => break assert!(refused.message.contains("stuck"), "{refused}"),
+            ControlReply::Refused(refused) => break assert!(refused.message.contains("stuck"), "{refused}"),
             _ => assert!(Instant::now() < end, "the attacker is still let in"),
         }
         thread::sleep(Duration::from_millis(100));
     }
     drop(silent);
-    while !matches!(as_attacker(|| answer_to_hello(&socket).1), Answer::Welcome { .. }) {
+    while !matches!(as_attacker(|| answer_to_hello(&socket).1), ControlReply::Welcome { .. }) {
         assert!(Instant::now() < end + LIMIT, "the attacker is not let in again");
         thread::sleep(Duration::from_millis(100));
     }
@@ -97,7 +101,7 @@ fn greetings_in_flight_are_limited_for_each_user() {
         // The server may not have accepted all of them yet.
         let said = loop {
             match answer_to_hello(&socket).1 {
-                Answer::Welcome { .. } => assert!(Instant::now() < end, "all of them are let in"),
+                ControlReply::Welcome { .. } => assert!(Instant::now() < end, "all of them are let in"),
                 answer => break refusal(answer),
             }
         };
@@ -118,14 +122,14 @@ fn descriptors_of_the_server_are_shared_by_users() {
         let mut crowd = Vec::new();
         loop {
             let (messages, answer) = answer_to_hello(&socket);
-            if !matches!(answer, Answer::Welcome { .. }) {
+            if !matches!(answer, ControlReply::Welcome { .. }) {
                 break (crowd, refusal(answer));
             }
             let peer = Peer { messages, channel: None, page: connect(&socket).unwrap(), number: 0 };
             let (here, there) = socket_pair().unwrap();
             let options = ChannelOptions::new().depth(8).arena_bytes(1 << 16).wait(Wait::Adaptive);
             let making = thread::spawn(move || bywash_channel::Client::over(here, &options));
-            let asked = peer.ask_with(Ask::Channel {}, &[there.as_fd()]);
+            let asked = peer.ask_with(ControlRequest::SetUpChannel {}, &[there.as_fd()]);
             drop(there);
             let channel = making.join().unwrap();
             match asked {
@@ -166,7 +170,7 @@ fn slow_greetings_of_channels_occupy_their_users_threads_alone() {
         let begin = |_| {
             let peer = Peer::connect(&socket);
             let (here, there) = socket_pair().unwrap();
-            let ask = Ask::Channel {}.to_bytes().unwrap();
+            let ask = ControlRequest::SetUpChannel {}.to_bytes().unwrap();
             peer.messages.send(&ask, &[there.as_fd()], LIMIT).unwrap();
             (peer, here)
         };
@@ -223,7 +227,7 @@ fn a_crowd_of_connections_costs_others_little() {
                 is_full.store(true, Relaxed);
                 while !is_over.load(Relaxed) {
                     for peer in &crowd {
-                        peer.ask(Ask::Volumes {}).unwrap();
+                        peer.ask(ControlRequest::Volumes {}).unwrap();
                         thread::sleep(Duration::from_micros(200));
                     }
                 }

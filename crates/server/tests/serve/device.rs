@@ -4,7 +4,7 @@ use crate::peer::Served;
 use bywash_device::testing::{Crash, Fault, FaultEffect, Faulty};
 use bywash_device::{Command, Completion, Device, Geometry, Memory, MemoryOptions, Operation, QueueFull};
 use bywash_link::HugePages;
-use bywash_server::{Contents, Opened, Options, Patience, Server};
+use bywash_server::{NewBlocks, OpenDevice, Options, Server, Timeouts};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -96,11 +96,11 @@ pub fn over_all(devices: &[(&str, &Both)], request: Duration) -> Served {
     let socket = folder.path().join("socket");
     let mut options = Options::new(&socket);
     options.policy = Some(folder.path().join("volumes"));
-    options.patience = Patience { request, ..Patience::default() };
-    let opened = |(name, device): &(&str, &Both)| Opened {
+    options.patience = Timeouts { request, ..Timeouts::default() };
+    let opened = |(name, device): &(&str, &Both)| OpenDevice {
         name: (*name).into(),
         device: Box::new((*device).clone()),
-        contents: Contents::Cleared,
+        contents: NewBlocks::Cleared,
     };
     let opened = devices.iter().map(opened).collect();
     let server = Some(Server::with_devices(options, opened).unwrap());

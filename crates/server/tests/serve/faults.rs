@@ -8,7 +8,7 @@ use bywash_device::testing::{Crash, FaultEffect, Faulty};
 use bywash_peers::{Child, Random, role, rounds};
 use bywash_protocol::Access;
 use bywash_protocol::layout::{FUA, Opcode, Status};
-use bywash_server::{Contents, Opened, Options, Server};
+use bywash_server::{NewBlocks, OpenDevice, Options, Server};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -107,7 +107,7 @@ fn what_is_in_flight_is_drained() {
     channel.submit(Submission::new(Opcode::Write as u8).arguments(at).buffer(buffer)).unwrap();
     served.until("it is under way", |status| status.devices[0].in_flight == 1);
     let began = Instant::now();
-    admin.ask(bywash_protocol::Ask::Revoke { volume: "log".into() }).unwrap();
+    admin.ask(bywash_protocol::ControlRequest::Revoke { volume: "log".into() }).unwrap();
     assert!(began.elapsed() > Duration::from_millis(200));
     assert_eq!(channel.reap_within(LIMIT).unwrap().status, 0);
     assert_eq!(peer.write(grant, 0, &[1; 512]), Err(Status::Revoked));
@@ -155,10 +155,10 @@ fn what_was_flushed_is_there_after_a_crash() {
         let socket = served.folder.path().join("again");
         let mut options = Options::new(&socket);
         options.policy = Some(policy);
-        let opened = Opened {
+        let opened = OpenDevice {
             name: "disk".into(),
             device: Box::new(Both::over(after, 0)),
-            contents: Contents::Unknown,
+            contents: NewBlocks::Uncleared,
         };
         let again = Server::with_devices(options, vec![opened]).unwrap();
         let mut peer = Peer::connect(&socket).with_channel();

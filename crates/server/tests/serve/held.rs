@@ -8,7 +8,7 @@ use bywash_device::Operation;
 use bywash_device::testing::{Fault, FaultEffect, Faulty};
 use bywash_link::{Messages, connect};
 use bywash_protocol::layout::{FUA, Opcode, Status};
-use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
+use bywash_protocol::{Access, ControlReply, ControlRequest, MESSAGE_BYTES_MAX, RefusalKind, VERSION};
 use bywash_server::LimitsFile;
 use std::time::{Duration, Instant};
 
@@ -48,19 +48,22 @@ fn what_its_client_has_closed_is_waited_for() {
     hold(&device, Operation::Write, 1);
     submit(&mut peer, grant, 0, &pattern(1, 4096));
     in_flight(&served, 1);
-    peer.messages.send(&Ask::Close { grant }.to_bytes().unwrap(), &[], LIMIT).unwrap();
+    peer.messages.send(&ControlRequest::Close { grant }.to_bytes().unwrap(), &[], LIMIT).unwrap();
     std::thread::sleep(WHILE / 3);
     let began = Instant::now();
     std::thread::scope(|scope| {
         let removing = scope.spawn(|| {
-            admin.ask(Ask::Remove { volume: "old".into() }).unwrap();
+            admin.ask(ControlRequest::Remove { volume: "old".into() }).unwrap();
             began.elapsed()
         });
         std::thread::sleep(WHILE);
         device.with(Faulty::release);
         assert!(removing.join().unwrap() >= WHILE, "the volume went while it was written to");
     });
-    assert_eq!(Answer::of_bytes(&peer.messages.receive(LIMIT).unwrap().bytes), Ok(Answer::Done {}));
+    assert_eq!(
+        ControlReply::from_bytes(&peer.messages.receive(LIMIT).unwrap().bytes),
+        Ok(ControlReply::Done {})
+    );
 }
 
 /// The device fails while blocks are cleared. The work's slot is freed once, so that two later requests get
@@ -73,12 +76,12 @@ fn clearing_that_fails_leaves_nothing_behind() {
         let mut peers = [served.peer().with_channel(), served.peer().with_channel()];
         peers[0].create("log", "disk", 1 << 20);
         peers[0].create("old", "disk", BYTES - (1 << 20));
-        peers[0].ask(Ask::Remove { volume: "old".into() }).unwrap();
+        peers[0].ask(ControlRequest::Remove { volume: "old".into() }).unwrap();
         let operation = Some(Operation::WriteZeroes);
         let what = FaultEffect::Fail(libc::EIO);
         device.with(|device| device.inject(Fault { operation, range: 0..u64::MAX, skip, times: 1, what }));
         let refused = peers[0].create_as("new", "disk", 2 << 20, 0, 0o600).unwrap_err();
-        assert_eq!(refused.code, Code::Failed);
+        assert_eq!(refused.code, RefusalKind::Failed);
         let grants = [0, 1].map(|number: usize| peers[number].open("log", Access::ReadWrite).unwrap().grant);
         hold(&device, Operation::Write, 2);
         for (number, peer) in peers.iter_mut().enumerate() {
@@ -109,7 +112,7 @@ fn a_device_that_is_full_holds_up_no_other() {
     {
         peer.create(volume, device, bytes);
     }
-    peer.ask(Ask::Remove { volume: "old".into() }).unwrap();
+    peer.ask(ControlRequest::Remove { volume: "old".into() }).unwrap();
     let kept = peer.open("kept", Access::ReadWrite).unwrap().grant;
     let mut good = served.peer().with_channel();
     let grant = good.open("log", Access::ReadWrite).unwrap().grant;
@@ -118,7 +121,7 @@ fn a_device_that_is_full_holds_up_no_other() {
         submit(&mut peer, kept, number * 512, &[1; 512]);
     }
     in_flight(&served, 64);
-    let create = Ask::Create {
+    let create = ControlRequest::Create {
         volume: "new".into(),
         device: "full".into(),
         bytes: 3 << 20,
@@ -133,7 +136,10 @@ fn a_device_that_is_full_holds_up_no_other() {
     good.done(Opcode::WriteZeroes, FUA, at, None).unwrap();
     assert!(began.elapsed() < LIMIT / 2);
     full.with(Faulty::release);
-    assert_eq!(Answer::of_bytes(&peer.messages.receive(LIMIT).unwrap().bytes), Ok(Answer::Done {}));
+    assert_eq!(
+        ControlReply::from_bytes(&peer.messages.receive(LIMIT).unwrap().bytes),
+        Ok(ControlReply::Done {})
+    );
 }
 
 /// A device completes nothing any more: an administrator who waits for it gets an error, and the server stops
@@ -144,10 +150,10 @@ fn nobody_waits_for_ever_for_a_device() {
     let mut served = over(&device, WHILE);
     let admin = served.peer();
     admin.create("old", "disk", BYTES);
-    admin.ask(Ask::Remove { volume: "old".into() }).unwrap();
+    admin.ask(ControlRequest::Remove { volume: "old".into() }).unwrap();
     hold(&device, Operation::WriteZeroes, 1);
     let refused = admin.create_as("new", "disk", BYTES, 0, 0o600).unwrap_err();
-    assert!(refused.code == Code::Failed && refused.message.contains("TimedOut"), "{refused}");
+    assert!(refused.code == RefusalKind::Failed && refused.message.contains("TimedOut"), "{refused}");
     device.with(Faulty::release);
     admin.create("new", "disk", BYTES);
     // An administrator who waits for a grant to be drained does not keep the server from stopping.
@@ -156,7 +162,10 @@ fn nobody_waits_for_ever_for_a_device() {
     hold(&device, Operation::Write, 1);
     submit(&mut peer, grant, 0, &[1; 512]);
     in_flight(&served, 1);
-    admin.messages.send(&Ask::Revoke { volume: "new".into() }.to_bytes().unwrap(), &[], LIMIT).unwrap();
+    admin
+        .messages
+        .send(&ControlRequest::Revoke { volume: "new".into() }.to_bytes().unwrap(), &[], LIMIT)
+        .unwrap();
     std::thread::sleep(WHILE / 3);
     let began = Instant::now();
     served.server.take().unwrap().stop();
@@ -174,8 +183,9 @@ fn who_has_left_and_is_not_gone_counts() {
     let socket = folder.path().join("socket");
     let mut options = bywash_server::Options::new(&socket);
     options.limits = LimitsFile::read(&limits).unwrap();
-    let contents = bywash_server::Contents::Cleared;
-    let opened = bywash_server::Opened { name: "disk".into(), device: Box::new(device.clone()), contents };
+    let contents = bywash_server::NewBlocks::Cleared;
+    let opened =
+        bywash_server::OpenDevice { name: "disk".into(), device: Box::new(device.clone()), contents };
     let server = bywash_server::Server::with_devices(options, vec![opened]).unwrap();
     let served = Served { server: Some(server), socket, folder };
     let admin = served.peer();
@@ -187,16 +197,16 @@ fn who_has_left_and_is_not_gone_counts() {
         submit(&mut peer, grant, 0, &[1; 512]);
         in_flight(&served, number + 1);
     }
-    let hello = Ask::Hello { version: VERSION, name: String::new() };
+    let hello = ControlRequest::Hello { version: VERSION, name: String::new() };
     let come = || {
         let messages = Messages::over(connect(&served.socket).unwrap(), MESSAGE_BYTES_MAX);
         // The server may refuse the connection before the hello message is sent.
         let _ = messages.send(&hello.to_bytes().unwrap(), &[], LIMIT);
-        Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap()
+        ControlReply::from_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap()
     };
     // A client that has left counts again a while after the server has noticed, whenever that is.
     let end = std::time::Instant::now() + LIMIT;
-    while !matches!(come(), Answer::Refused(refused) if refused.code == Code::Limit) {
+    while !matches!(come(), ControlReply::Refused(refused) if refused.code == RefusalKind::Limit) {
         assert!(std::time::Instant::now() < end, "everybody is let in");
         std::thread::sleep(WHILE / 10);
     }
@@ -204,7 +214,7 @@ fn who_has_left_and_is_not_gone_counts() {
     served.until("they are gone", |status| status.clients.len() == 1);
     // Their memory is unmapped a moment later.
     let end = std::time::Instant::now() + LIMIT;
-    while !matches!(come(), Answer::Welcome { .. }) {
+    while !matches!(come(), ControlReply::Welcome { .. }) {
         assert!(std::time::Instant::now() < end, "nobody is let in again");
     }
 }
@@ -224,7 +234,7 @@ fn what_was_given_up_is_drained_later() {
     let began = Instant::now();
     std::thread::scope(|scope| {
         let revoking = scope.spawn(|| {
-            admin.ask(Ask::Revoke { volume: "log".into() }).unwrap();
+            admin.ask(ControlRequest::Revoke { volume: "log".into() }).unwrap();
             began.elapsed()
         });
         std::thread::sleep(WHILE);

@@ -6,8 +6,8 @@ use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::{Options as ChannelOptions, Submission, Wait};
 use bywash_link::{Messages, connect, socket_pair};
 use bywash_peers::{Random, offered, rounds, send};
-use bywash_protocol::layout::{Opcode, PIECES_MAX, Piece, Status};
-use bywash_protocol::{Access, Answer, Ask, Code, MESSAGE_BYTES_MAX, VERSION};
+use bywash_protocol::layout::{GRANT_RANGES_MAX, GrantRange, Opcode, Status};
+use bywash_protocol::{Access, ControlReply, ControlRequest, MESSAGE_BYTES_MAX, RefusalKind, VERSION};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -44,21 +44,21 @@ fn pieces_that_are_none() {
     let mut peer = served.peer().with_channel();
     peer.create("log", "fast", 2 << 20);
     let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
-    let mut send = |count: u64, pieces: &[Piece], data: usize| {
+    let mut send = |count: u64, pieces: &[GrantRange], data: usize| {
         let mut bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_bytes()).collect();
         bytes.resize(bytes.len() + data, 9);
         let (status, value, _) =
-            peer.request(Opcode::WriteMany as u8, 0, [count, 0, 0, 0, 0, 0], Some(&bytes));
+            peer.request(Opcode::WriteRanges as u8, 0, [count, 0, 0, 0, 0, 0], Some(&bytes));
         (status, value)
     };
-    let piece = |offset, length| Piece { grant, offset, length };
+    let piece = |offset, length| GrantRange { grant, offset, length };
     assert_eq!(send(2, &[piece(0, 512), piece(512, 512)], 512), (Status::Malformed, 1));
     assert_eq!(send(1, &[piece(0, 512)], 1024), (Status::Malformed, 1));
     assert_eq!(send(1, &[piece(0, u64::MAX)], 1024), (Status::Malformed, 0));
     assert_eq!(send(2, &[piece(0, 512), piece(u64::MAX - 511, 512)], 1024), (Status::OutOfBounds, 1));
     assert_eq!(send(0, &[], 64), (Status::Malformed, 0));
-    assert_eq!(send(PIECES_MAX as u64 + 1, &[piece(0, 512)], 4096), (Status::Malformed, 0));
-    let other = Piece { grant: grant + (1 << 32), offset: 0, length: 512 };
+    assert_eq!(send(GRANT_RANGES_MAX as u64 + 1, &[piece(0, 512)], 4096), (Status::Malformed, 0));
+    let other = GrantRange { grant: grant + (1 << 32), offset: 0, length: 512 };
     assert_eq!(send(2, &[piece(0, 512), other], 1024), (Status::NoGrant, 1));
     assert_eq!(peer.read(grant, 0, 512).unwrap(), vec![0; 512]);
 }
@@ -108,8 +108,11 @@ fn messages_that_are_none() {
     for bytes in [&b"rubbish"[..], b"{}", b"{\"ask\":\"open\"}", &[0xff; 64], &[0; MESSAGE_BYTES_MAX + 1]] {
         let messages = Messages::over(connect(&served.socket).unwrap(), MESSAGE_BYTES_MAX);
         messages.send(bytes, &[], LIMIT).unwrap();
-        let answer = Answer::of_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap();
-        assert!(matches!(&answer, Answer::Refused(refused) if refused.code == Code::Malformed), "{answer:?}");
+        let answer = ControlReply::from_bytes(&messages.receive(LIMIT).unwrap().bytes).unwrap();
+        assert!(
+            matches!(&answer, ControlReply::Refused(refused) if refused.code == RefusalKind::Malformed),
+            "{answer:?}"
+        );
         assert!(matches!(messages.receive(LIMIT), Err(bywash_link::Error::Closed)));
     }
     assert!(served.status().clients_refused >= 5);
@@ -119,20 +122,26 @@ fn messages_that_are_none() {
 fn hello_comes_first_and_once() {
     let served = Served::memory();
     let messages = Messages::over(connect(&served.socket).unwrap(), MESSAGE_BYTES_MAX);
-    let ask = |ask: Ask| match crate::peer::ask(&messages, &ask, &[]).0 {
-        Answer::Refused(refused) => refused.code,
+    let ask = |ask: ControlRequest| match crate::peer::ask(&messages, &ask, &[]).0 {
+        ControlReply::Refused(refused) => refused.code,
         answer => panic!("{answer:?}"),
     };
-    assert_eq!(ask(Ask::Volumes {}), Code::Malformed);
-    assert_eq!(ask(Ask::Hello { version: VERSION + 1, name: String::new() }), Code::Version);
-    assert_eq!(ask(Ask::Hello { version: VERSION, name: "\n".into() }), Code::Malformed);
+    assert_eq!(ask(ControlRequest::Volumes {}), RefusalKind::Malformed);
+    assert_eq!(
+        ask(ControlRequest::Hello { version: VERSION + 1, name: String::new() }),
+        RefusalKind::Version
+    );
+    assert_eq!(ask(ControlRequest::Hello { version: VERSION, name: "\n".into() }), RefusalKind::Malformed);
     let peer = served.peer();
-    let again = peer.ask(Ask::Hello { version: VERSION, name: "again".into() }).unwrap_err();
-    assert_eq!(again.code, Code::Malformed);
+    let again = peer.ask(ControlRequest::Hello { version: VERSION, name: "again".into() }).unwrap_err();
+    assert_eq!(again.code, RefusalKind::Malformed);
     // Only messages that need a descriptor may have one attached.
     let (one, _other) = socket_pair().unwrap();
-    assert_eq!(peer.ask_with(Ask::Volumes {}, &[one.as_fd()]).unwrap_err().code, Code::Malformed);
-    assert_eq!(peer.ask(Ask::Channel {}).unwrap_err().code, Code::Malformed);
+    assert_eq!(
+        peer.ask_with(ControlRequest::Volumes {}, &[one.as_fd()]).unwrap_err().code,
+        RefusalKind::Malformed
+    );
+    assert_eq!(peer.ask(ControlRequest::SetUpChannel {}).unwrap_err().code, RefusalKind::Malformed);
 }
 
 #[test]
@@ -143,13 +152,18 @@ fn a_channel_that_does_not_come_about_holds_nobody_up() {
         .map(|_| {
             let peer = served.peer();
             let (here, there) = socket_pair().unwrap();
-            peer.messages.send(&Ask::Channel {}.to_bytes().unwrap(), &[there.as_fd()], LIMIT).unwrap();
+            peer.messages
+                .send(&ControlRequest::SetUpChannel {}.to_bytes().unwrap(), &[there.as_fd()], LIMIT)
+                .unwrap();
             (peer, here)
         })
         .collect();
     let null = std::fs::File::open("/dev/null").unwrap();
     let peer = served.peer();
-    assert_eq!(peer.ask_with(Ask::Channel {}, &[null.as_fd()]).unwrap_err().code, Code::Unfit);
+    assert_eq!(
+        peer.ask_with(ControlRequest::SetUpChannel {}, &[null.as_fd()]).unwrap_err().code,
+        RefusalKind::Unfit
+    );
     let began = Instant::now();
     let mut good = served.peer().with_channel();
     good.create("log", "fast", 1);
@@ -159,7 +173,10 @@ fn a_channel_that_does_not_come_about_holds_nobody_up() {
     drop(silent);
     // A client may have one channel, not two.
     let (_here, there) = socket_pair().unwrap();
-    assert_eq!(good.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap_err().code, Code::Limit);
+    assert_eq!(
+        good.ask_with(ControlRequest::SetUpChannel {}, &[there.as_fd()]).unwrap_err().code,
+        RefusalKind::Limit
+    );
 }
 
 /// As many handshakes of channels hang as one user may have at a time. The user's next channel waits until
@@ -167,7 +184,7 @@ fn a_channel_that_does_not_come_about_holds_nobody_up() {
 #[test]
 fn a_user_does_not_open_all_channels_at_a_time() {
     let served = Served::memory();
-    let ask = Ask::Channel {}.to_bytes().unwrap();
+    let ask = ControlRequest::SetUpChannel {}.to_bytes().unwrap();
     let mut silent: Vec<_> = (0..16)
         .map(|_| {
             let peer = served.peer();
@@ -182,8 +199,8 @@ fn a_user_does_not_open_all_channels_at_a_time() {
     assert!(!next.is_finished());
     let (peer, here) = silent.pop().unwrap();
     drop(here);
-    let answer = Answer::of_bytes(&peer.messages.receive(LIMIT).unwrap().bytes).unwrap();
-    assert!(matches!(answer, Answer::Refused(refused) if refused.code == Code::Unfit));
+    let answer = ControlReply::from_bytes(&peer.messages.receive(LIMIT).unwrap().bytes).unwrap();
+    assert!(matches!(answer, ControlReply::Refused(refused) if refused.code == RefusalKind::Unfit));
     let began = Instant::now();
     drop(next.join().unwrap());
     // The other handshakes expire only after ten seconds.
@@ -198,7 +215,7 @@ fn descriptors_that_lead_back_are_no_harm() {
     let mut good = served.peer().with_channel();
     good.create("log", "disk", 1 << 20);
     let grant = good.open("log", Access::ReadWrite).unwrap().grant;
-    let ask = Ask::Channel {}.to_bytes().unwrap();
+    let ask = ControlRequest::SetUpChannel {}.to_bytes().unwrap();
     let own = served.peer();
     let itself = own.messages.as_fd().try_clone_to_owned().unwrap();
     own.messages.send(&ask, &[itself.as_fd()], LIMIT).unwrap();
@@ -212,14 +229,19 @@ fn descriptors_that_lead_back_are_no_harm() {
     let (path, flags) = (&served.socket, rustix::fs::OFlags::PATH);
     let name = rustix::fs::open(path, flags, rustix::fs::Mode::empty()).unwrap();
     for other in [name.as_fd(), peer.messages.as_fd(), here.as_fd()] {
-        assert_eq!(peer.ask_with(Ask::OpenDescriptor {}, &[other]).unwrap_err().code, Code::Unfit);
+        assert_eq!(
+            peer.ask_with(ControlRequest::OpenDescriptor {}, &[other]).unwrap_err().code,
+            RefusalKind::Unfit
+        );
     }
     // A user who may open the device's file may write it anyway. It becomes one more device, which ends with
     // its grant.
     let path = served.folder.path().join("disk");
     let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
-    if let Ok((Answer::Granted(granted), _)) = peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]) {
-        peer.ask(Ask::Close { grant: granted.grant }).unwrap();
+    if let Ok((ControlReply::Granted(granted), _)) =
+        peer.ask_with(ControlRequest::OpenDescriptor {}, &[file.as_fd()])
+    {
+        peer.ask(ControlRequest::Close { grant: granted.grant }).unwrap();
     }
     for round in 0..100 {
         good.write(grant, round % 64 * 4096, &pattern(round, 4096)).unwrap();
@@ -227,8 +249,8 @@ fn descriptors_that_lead_back_are_no_harm() {
     }
     drop(here);
     for twin in &twins {
-        let answer = Answer::of_bytes(&twin.messages.receive(LIMIT).unwrap().bytes).unwrap();
-        assert!(matches!(answer, Answer::Refused(refused) if refused.code == Code::Unfit));
+        let answer = ControlReply::from_bytes(&twin.messages.receive(LIMIT).unwrap().bytes).unwrap();
+        assert!(matches!(answer, ControlReply::Refused(refused) if refused.code == RefusalKind::Unfit));
     }
     // The client is disconnected when the handshake over its own control socket has timed out.
     let end = Instant::now() + LIMIT;
@@ -306,7 +328,7 @@ fn a_flood_of_messages_drowns_nobody() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let peer = served.peer();
-                let message = Ask::Volumes {}.to_bytes().unwrap();
+                let message = ControlRequest::Volumes {}.to_bytes().unwrap();
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     // This client never receives its replies.
                     if peer.messages.send(&message, &[], Duration::from_millis(1)).is_err() {
@@ -318,7 +340,7 @@ fn a_flood_of_messages_drowns_nobody() {
         let began = Instant::now();
         for _ in 0..20 {
             let grant = good.open("log", Access::Read).unwrap().grant;
-            good.ask(Ask::Close { grant }).unwrap();
+            good.ask(ControlRequest::Close { grant }).unwrap();
         }
         assert!(began.elapsed() < LIMIT / 2);
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -353,7 +375,7 @@ fn answers_that_nobody_takes_are_few() {
     let peer = served.peer();
     peer.create("log", "fast", 16 << 20);
     let grant = peer.open("log", Access::Read).unwrap().grant;
-    let message = Ask::Map { grant, from: 0 }.to_bytes().unwrap();
+    let message = ControlRequest::Map { grant, from: 0 }.to_bytes().unwrap();
     let mut asked = 0;
     while peer.messages.send(&message, &[], LIMIT).is_ok() {
         asked += 1;

@@ -12,10 +12,10 @@ use crate::peer::{LIMIT, Peer, pattern};
 use crate::process::{Process, Serving};
 use crate::registered::wait_until;
 use bywash_channel::{Options as ChannelOptions, Submission, Wait};
-use bywash_client::{Choice, Client, Options, Queue, Reconnect, Room};
+use bywash_client::{Client, Options, PathChoice, Queue, Reconnect, RequestMemory};
 use bywash_peers::{Child, Random, role, rounds};
 use bywash_protocol::layout::{FUA, Opcode};
-use bywash_protocol::{Access, Answer, Ask};
+use bywash_protocol::{Access, ControlReply, ControlRequest};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -50,24 +50,27 @@ fn use_a_grant(peer: &mut Peer, folder: &Path, random: &mut Random) {
     let granted = match random.below(4) {
         0 => {
             let file = std::fs::File::open(folder.join("passed")).unwrap();
-            peer.ask_with(Ask::OpenDescriptor {}, &[file.as_fd()]).map(|(answer, _)| answer)
+            peer.ask_with(ControlRequest::OpenDescriptor {}, &[file.as_fd()]).map(|(answer, _)| answer)
         }
         other => {
             let volume = ["fast-theirs", "slow-theirs"][other as usize % 2].into();
-            peer.ask(Ask::Open { volume, access: random.one_of(&[Access::Read, Access::ReadWrite]) })
+            peer.ask(ControlRequest::Open {
+                volume,
+                access: random.one_of(&[Access::Read, Access::ReadWrite]),
+            })
         }
     };
-    let Ok(Answer::Granted(granted)) = granted else { return };
+    let Ok(ControlReply::Granted(granted)) = granted else { return };
     let grant = granted.grant;
-    if granted.not_mapped.is_none() {
+    if granted.unmappable_reason.is_none() {
         // Nobody maps the chunks: the test needs only that the server has given out their descriptors.
-        let _ = peer.ask(Ask::Map { grant, from: 0 });
+        let _ = peer.ask(ControlRequest::Map { grant, from: 0 });
     }
     let channel = peer.channel.as_mut().unwrap();
     for _ in 0..random.below(200) {
         let length = 4096 << random.below(5);
         let Ok(buffer) = channel.alloc(length as usize) else { continue };
-        let opcode = if granted.access.writes() { random.one_of(&[1, 2]) } else { 1 };
+        let opcode = if granted.access.allows_write() { random.one_of(&[1, 2]) } else { 1 };
         let at = [grant, random.below((VOLUME - length) / 4096) * 4096, length, 0, 0, 0];
         if channel.in_flight() == channel.depth() {
             channel.reap_within(LIMIT).unwrap();
@@ -78,7 +81,7 @@ fn use_a_grant(peer: &mut Peer, folder: &Path, random: &mut Random) {
         while channel.in_flight() > 0 {
             channel.reap_within(LIMIT).unwrap();
         }
-        let _ = peer.ask(Ask::Close { grant });
+        let _ = peer.ask(ControlRequest::Close { grant });
     }
 }
 
@@ -133,7 +136,7 @@ fn nobody_notices_clients_that_are_killed() {
             }
             if random.below(16) == 0 {
                 let volume = random.one_of(&["fast-theirs", "slow-theirs"]).into();
-                admin.ask(Ask::Revoke { volume }).unwrap();
+                admin.ask(ControlRequest::Revoke { volume }).unwrap();
             }
             if killed == 20 && before.is_none() {
                 children.clear();
@@ -174,7 +177,7 @@ fn clients_go_on_behind_a_server_that_is_killed() {
     let mut serving = Serving::start("fast=mem:4M,pages=4K", "");
     serving.peer().create("log", "disk", VOLUME);
     let mut random = Random::seeded("clients_go_on_behind_a_server_that_is_killed");
-    let options = Options::new().choice(Choice::Channel).reconnect(Reconnect::Within(LIMIT)).limit(LIMIT);
+    let options = Options::new().choice(PathChoice::Channel).reconnect(Reconnect::Within(LIMIT)).limit(LIMIT);
     let client = Client::connect(serving.socket(), options.clone()).unwrap();
     let mut queue = Queue::connect(serving.socket(), options).unwrap();
     let (stop, wanted) = (AtomicBool::new(false), rounds(0));
@@ -237,7 +240,7 @@ fn go_on_by_queue(queue: &mut Queue, stop: &AtomicBool) -> (u64, u64) {
     }
     for (block, number) in (0u64..).zip(last).filter(|(_, number)| *number > 0) {
         queue.read(log, place(block), vec![0; 4096], block).unwrap();
-        let Some(Room::Own(there)) = queue.reap().unwrap().room else { panic!("no room") };
+        let Some(RequestMemory::Own(there)) = queue.reap().unwrap().memory else { panic!("no room") };
         assert!(there == pattern(number, 4096), "block {block} is not what was written last");
     }
     (number, queue.reconnects())
@@ -248,8 +251,8 @@ impl Serving {
     fn settled(&self, admin: &Peer, clients: usize) -> Process {
         let end = Instant::now() + LIMIT;
         let report = || {
-            let (answer, files) = admin.ask_with(Ask::Status {}, &[]).unwrap();
-            assert_eq!(answer, Answer::Report {});
+            let (answer, files) = admin.ask_with(ControlRequest::Status {}, &[]).unwrap();
+            assert_eq!(answer, ControlReply::Report {});
             let status = std::fs::read_to_string(format!(
                 "/proc/self/fd/{}",
                 std::os::fd::AsRawFd::as_raw_fd(&files[0])

@@ -3,7 +3,7 @@
 use crate::peer::{LIMIT, Peer, Served};
 use bywash_channel::{Submission, Wait};
 use bywash_protocol::layout::Opcode;
-use bywash_protocol::{Access, Ask, Code};
+use bywash_protocol::{Access, ControlRequest, RefusalKind};
 use bywash_server::LimitsFile;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ fn as_many_as_may_be() {
     peer.create("log", "fast", 1);
     peer.open("log", Access::Read).unwrap();
     let second = peer.open("log", Access::Read).unwrap();
-    assert_eq!(peer.open("log", Access::Read).unwrap_err().code, Code::Limit);
-    peer.ask(Ask::Close { grant: second.grant }).unwrap();
+    assert_eq!(peer.open("log", Access::Read).unwrap_err().code, RefusalKind::Limit);
+    peer.ask(ControlRequest::Close { grant: second.grant }).unwrap();
     peer.open("log", Access::Read).unwrap();
     let more = [served.peer(), served.peer()];
     let turned_away = std::panic::catch_unwind(|| Peer::connect(&served.socket));
@@ -40,8 +40,8 @@ fn as_many_as_may_be() {
         let (here, there) = bywash_link::socket_pair().unwrap();
         let options = options().depth(depth).arena_bytes(arena);
         let making = std::thread::spawn(move || bywash_channel::Client::over(here, &options).map(drop));
-        let asked = peer.ask_with(Ask::Channel {}, &[std::os::fd::AsFd::as_fd(&there)]);
-        assert_eq!(asked.unwrap_err().code, Code::Unfit);
+        let asked = peer.ask_with(ControlRequest::SetUpChannel {}, &[std::os::fd::AsFd::as_fd(&there)]);
+        assert_eq!(asked.unwrap_err().code, RefusalKind::Unfit);
         drop(there);
         assert!(making.join().unwrap().is_err());
     }
@@ -137,7 +137,7 @@ fn files_that_nobody_uses_cost_nobody_anything() {
     let other = served.peer();
     for _ in 0..1000 {
         let file = std::fs::File::open(&path).unwrap();
-        other.ask_with(Ask::OpenDescriptor {}, &[std::os::fd::AsFd::as_fd(&file)]).unwrap();
+        other.ask_with(ControlRequest::OpenDescriptor {}, &[std::os::fd::AsFd::as_fd(&file)]).unwrap();
     }
     // While the server's core and this thread share a processor, a write takes as long as the core spins.
     // They do not share one for ever, so the measurement is repeated.

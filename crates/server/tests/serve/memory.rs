@@ -9,8 +9,8 @@ use crate::registered::{can_be_taken_over, wait_until};
 use bywash_channel::{Client, Error, Options as ChannelOptions, Submission, Wait};
 use bywash_link::{PAGE, socket_pair};
 use bywash_peers::{FIXED, OFFERED, Words, backed_bytes, memory, send};
-use bywash_protocol::layout::{Opcode, PIECE_BYTES, Status};
-use bywash_protocol::{Access, Answer, Ask, Code, Refused};
+use bywash_protocol::layout::{GRANT_RANGE_BYTES, Opcode, Status};
+use bywash_protocol::{Access, ControlReply, ControlRequest, Refusal, RefusalKind};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::thread;
@@ -35,12 +35,12 @@ fn touched(serving: &Serving) -> u64 {
 }
 
 /// Connects a client with an arena of which no page is allocated before a request uses it.
-fn sparse(socket: &Path) -> Result<Peer, Refused> {
+fn sparse(socket: &Path) -> Result<Peer, Refusal> {
     let mut peer = Peer::connect(socket);
     let (here, there) = socket_pair().unwrap();
     let options = ChannelOptions::new().depth(64).arena_bytes(ARENA).wait(Wait::Adaptive);
     let making = thread::spawn(move || Client::over(here, &options));
-    let asked = peer.ask_with(Ask::Channel {}, &[there.as_fd()]);
+    let asked = peer.ask_with(ControlRequest::SetUpChannel {}, &[there.as_fd()]);
     drop(there);
     // The client's end of the channel is complete even if the server refuses it afterwards.
     let channel: Result<Client, Error> = making.join().unwrap();
@@ -92,7 +92,7 @@ fn arenas_are_charged_before_they_are_touched() {
     });
     assert_eq!((peers.len(), refused.len()), (2, 4));
     for why in refused {
-        assert_eq!(why.code, Code::Limit);
+        assert_eq!(why.code, RefusalKind::Limit);
         assert!(why.message.contains(&CHARGED_MAX.to_string()), "{}", why.message);
     }
     let has = touched(&serving) - before;
@@ -126,14 +126,14 @@ fn an_arena_beyond_all_limits_is_refused_untouched() {
                 let peer = Peer::connect(&socket);
                 let (here, there) = socket_pair().unwrap();
                 assert!(send(&here, &hello, &[control.as_raw_fd(), arena.as_raw_fd()]));
-                let ask = Ask::Channel {}.to_bytes().unwrap();
+                let ask = ControlRequest::SetUpChannel {}.to_bytes().unwrap();
                 peer.messages.send(&ask, &[there.as_fd()], LIMIT).unwrap();
                 (peer, here)
             })
             .collect();
         for (peer, _) in &offered {
-            match Answer::of_bytes(&peer.messages.receive(LIMIT).unwrap().bytes).unwrap() {
-                Answer::Refused(refused) => assert_eq!(refused.code, Code::Unfit, "{refused}"),
+            match ControlReply::from_bytes(&peer.messages.receive(LIMIT).unwrap().bytes).unwrap() {
+                ControlReply::Refused(refused) => assert_eq!(refused.code, RefusalKind::Unfit, "{refused}"),
                 answer => panic!("{answer:?}"),
             }
         }
@@ -161,7 +161,7 @@ fn an_arena_without_memory_gets_none_from_the_server() {
     let grant = victim.open("log", Access::ReadWrite).unwrap().grant;
     as_attacker(|| {
         for volume in ["log", "slow"] {
-            for opcode in [Opcode::Read, Opcode::Write, Opcode::CompareAndWrite, Opcode::ReadMany] {
+            for opcode in [Opcode::Read, Opcode::Write, Opcode::CompareAndWrite, Opcode::ReadRanges] {
                 let arena = memory(BYTES, OFFERED);
                 let words = Words::map(&arena, BYTES);
                 words.set(0, 7);
@@ -170,9 +170,9 @@ fn an_arena_without_memory_gets_none_from_the_server() {
                 // A request whose buffer is backed by pages is served.
                 let page = [grant, 0, PAGE as u64, 0, 0, 0];
                 let done = attacker.request(Opcode::Read, page, (0, PAGE), LIMIT);
-                assert_eq!((done, backed_bytes(&arena)), (Some(Status::Done), PAGE));
+                assert_eq!((done, backed_bytes(&arena)), (Some(Status::Success), PAGE));
                 let (arguments, length) = match opcode {
-                    Opcode::ReadMany => ([1, 0, 0, 0, 0, 0], PIECE_BYTES),
+                    Opcode::ReadRanges => ([1, 0, 0, 0, 0, 0], GRANT_RANGE_BYTES),
                     Opcode::CompareAndWrite => ([grant, 0, 512, 0, 0, 0], 1024),
                     _ => ([grant, 0, BYTES as u64 / 2, 0, 0, 0], BYTES / 2),
                 };
@@ -203,7 +203,7 @@ fn pinning_an_arena_takes_no_memory() {
     let arguments = [grant, 0, USED as u64, 0, 0, 0];
     wait_until("it is registered", || {
         for opcode in [Opcode::Write, Opcode::Read] {
-            assert_eq!(client.request(opcode, arguments, (0, USED), LIMIT), Some(Status::Done));
+            assert_eq!(client.request(opcode, arguments, (0, USED), LIMIT), Some(Status::Success));
         }
         // Once in the helper's ring and once in the device's.
         serving.registered(USED as u64) == some + 2

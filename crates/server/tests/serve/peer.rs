@@ -3,7 +3,7 @@
 use bywash_channel::{Client, Options as ChannelOptions, Submission, Wait, socket_pair};
 use bywash_link::{Messages, connect};
 use bywash_protocol::layout::{Opcode, Status};
-use bywash_protocol::{Access, Answer, Ask, Granted, MESSAGE_BYTES_MAX, Refused, VERSION};
+use bywash_protocol::{Access, ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, Refusal, VERSION};
 use bywash_server::{Options, Server};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -76,22 +76,23 @@ pub struct Peer {
 impl Peer {
     pub fn connect(socket: &Path) -> Peer {
         let messages = Messages::over(connect(socket).unwrap(), MESSAGE_BYTES_MAX);
-        let (answer, mut passed) = ask(&messages, &Ask::Hello { version: VERSION, name: "test".into() }, &[]);
-        let Answer::Welcome { client, .. } = answer else { panic!("{answer:?}") };
+        let (answer, mut passed) =
+            ask(&messages, &ControlRequest::Hello { version: VERSION, name: "test".into() }, &[]);
+        let ControlReply::Welcome { client, .. } = answer else { panic!("{answer:?}") };
         Peer { messages, channel: None, page: passed.pop().unwrap(), number: client }
     }
 
-    pub fn ask(&self, what: Ask) -> Result<Answer, Refused> {
+    pub fn ask(&self, what: ControlRequest) -> Result<ControlReply, Refusal> {
         self.ask_with(what, &[]).map(|(answer, _)| answer)
     }
 
     pub fn ask_with(
         &self,
-        what: Ask,
+        what: ControlRequest,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Answer, Vec<OwnedFd>), Refused> {
+    ) -> Result<(ControlReply, Vec<OwnedFd>), Refusal> {
         match ask(&self.messages, &what, descriptors) {
-            (Answer::Refused(refused), _) => Err(refused),
+            (ControlReply::Refused(refused), _) => Err(refused),
             answer => Ok(answer),
         }
     }
@@ -107,14 +108,14 @@ impl Peer {
         bytes: u64,
         owner: u32,
         mode: u16,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let (volume, device) = (volume.into(), device.into());
-        self.ask(Ask::Create { volume, device, bytes, owner, group: owner, mode }).map(drop)
+        self.ask(ControlRequest::Create { volume, device, bytes, owner, group: owner, mode }).map(drop)
     }
 
-    pub fn open(&self, volume: &str, access: Access) -> Result<Granted, Refused> {
-        match self.ask(Ask::Open { volume: volume.into(), access })? {
-            Answer::Granted(granted) => Ok(granted),
+    pub fn open(&self, volume: &str, access: Access) -> Result<GrantInfo, Refusal> {
+        match self.ask(ControlRequest::Open { volume: volume.into(), access })? {
+            ControlReply::Granted(granted) => Ok(granted),
             answer => panic!("{answer:?}"),
         }
     }
@@ -128,8 +129,8 @@ impl Peer {
     pub fn make_channel(&mut self, options: ChannelOptions) {
         let (here, there) = socket_pair().unwrap();
         let making = std::thread::spawn(move || Client::over(here, &options).unwrap());
-        let (answer, _) = self.ask_with(Ask::Channel {}, &[there.as_fd()]).unwrap();
-        assert_eq!(answer, Answer::Done {});
+        let (answer, _) = self.ask_with(ControlRequest::SetUpChannel {}, &[there.as_fd()]).unwrap();
+        assert_eq!(answer, ControlReply::Done {});
         self.channel = Some(making.join().unwrap());
     }
 
@@ -154,13 +155,13 @@ impl Peer {
         if let Some(buffer) = done.buffer {
             buffer.read(0, &mut bytes);
         }
-        (Status::of(done.status).unwrap(), done.value, bytes)
+        (Status::from_number(done.status).unwrap(), done.value, bytes)
     }
 
     pub fn read(&mut self, grant: u64, offset: u64, length: usize) -> Result<Vec<u8>, Status> {
         let arguments = [grant, offset, length as u64, 0, 0, 0];
         match self.request(Opcode::Read as u8, 0, arguments, Some(&vec![0; length])) {
-            (Status::Done, value, bytes) => {
+            (Status::Success, value, bytes) => {
                 assert_eq!(value, length as u64);
                 Ok(bytes)
             }
@@ -186,16 +187,20 @@ impl Peer {
         data: Option<&[u8]>,
     ) -> Result<(), Status> {
         match self.request(opcode as u8, flags, arguments, data) {
-            (Status::Done, ..) => Ok(()),
+            (Status::Success, ..) => Ok(()),
             (status, ..) => Err(status),
         }
     }
 }
 
-pub fn ask(messages: &Messages, what: &Ask, descriptors: &[BorrowedFd<'_>]) -> (Answer, Vec<OwnedFd>) {
+pub fn ask(
+    messages: &Messages,
+    what: &ControlRequest,
+    descriptors: &[BorrowedFd<'_>],
+) -> (ControlReply, Vec<OwnedFd>) {
     messages.send(&what.to_bytes().unwrap(), descriptors, LIMIT).unwrap();
     let packet = messages.receive(LIMIT).unwrap();
-    (Answer::of_bytes(&packet.bytes).unwrap(), packet.descriptors)
+    (ControlReply::from_bytes(&packet.bytes).unwrap(), packet.descriptors)
 }
 
 /// Returns bytes that depend on the seed and on their offset.

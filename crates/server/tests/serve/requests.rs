@@ -2,7 +2,7 @@
 
 use crate::peer::{Peer, Served, pattern};
 use bywash_protocol::Access;
-use bywash_protocol::layout::{FUA, Opcode, Piece, Status};
+use bywash_protocol::layout::{FUA, GrantRange, Opcode, Status};
 
 fn both(test: impl Fn(&mut Peer, &str)) {
     let served = Served::memory();
@@ -69,7 +69,7 @@ fn a_sector_is_compared_and_written() {
         peer.done(Opcode::CompareAndWrite, 0, at, Some(&both(&old, &new))).unwrap();
         assert_eq!(peer.read(grant, block as u64, block).unwrap(), new);
         let again = peer.done(Opcode::CompareAndWrite, FUA, at, Some(&both(&old, &new)));
-        assert_eq!(again, Err(Status::Differs));
+        assert_eq!(again, Err(Status::Mismatch));
         peer.done(Opcode::CompareAndWrite, FUA, at, Some(&both(&new, &old))).unwrap();
         assert_eq!(peer.read(grant, block as u64, block).unwrap(), old);
         let two = [grant, 0, 2 * block as u64, 0, 0, 0];
@@ -84,26 +84,26 @@ fn several_grants_in_one_request() {
         let log = opened(peer, "one", device, 1 << 20);
         let pages = opened(peer, "other", device, 1 << 20);
         let pieces = [
-            Piece { grant: log, offset: 4096, length: 512 },
-            Piece { grant: pages, offset: 8192, length: 8192 },
-            Piece { grant: log, offset: 0, length: 4096 },
+            GrantRange { grant: log, offset: 4096, length: 512 },
+            GrantRange { grant: pages, offset: 8192, length: 8192 },
+            GrantRange { grant: log, offset: 0, length: 4096 },
         ];
         let head: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_bytes()).collect();
         let data = pattern(11, 512 + 8192 + 4096);
         let all = [head.as_slice(), &data].concat();
-        let (status, value, _) = peer.request(Opcode::WriteMany as u8, FUA, [3, 0, 0, 0, 0, 0], Some(&all));
-        assert_eq!((status, value), (Status::Done, data.len() as u64));
+        let (status, value, _) = peer.request(Opcode::WriteRanges as u8, FUA, [3, 0, 0, 0, 0, 0], Some(&all));
+        assert_eq!((status, value), (Status::Success, data.len() as u64));
         assert_eq!(peer.read(log, 4096, 512).unwrap(), data[..512]);
         assert_eq!(peer.read(pages, 8192, 8192).unwrap(), data[512..8704]);
         assert_eq!(peer.read(log, 0, 4096).unwrap(), data[8704..]);
         let empty = [head.as_slice(), &vec![0; data.len()]].concat();
-        let (status, _, bytes) = peer.request(Opcode::ReadMany as u8, 0, [3, 0, 0, 0, 0, 0], Some(&empty));
-        assert_eq!((status, &bytes[head.len()..]), (Status::Done, &data[..]));
+        let (status, _, bytes) = peer.request(Opcode::ReadRanges as u8, 0, [3, 0, 0, 0, 0, 0], Some(&empty));
+        assert_eq!((status, &bytes[head.len()..]), (Status::Success, &data[..]));
         // The refused piece is named, and the other pieces are not written.
-        let bad = [pieces[0], Piece { grant: pages, offset: 1 << 30, length: 512 }];
+        let bad = [pieces[0], GrantRange { grant: pages, offset: 1 << 30, length: 512 }];
         let head: Vec<u8> = bad.iter().flat_map(|piece| piece.to_bytes()).collect();
         let all = [head.as_slice(), &vec![0xaa; 1024]].concat();
-        let (status, value, _) = peer.request(Opcode::WriteMany as u8, 0, [2, 0, 0, 0, 0, 0], Some(&all));
+        let (status, value, _) = peer.request(Opcode::WriteRanges as u8, 0, [2, 0, 0, 0, 0, 0], Some(&all));
         assert_eq!((status, value), (Status::OutOfBounds, 1));
         assert_eq!(peer.read(log, 4096, 512).unwrap(), data[..512]);
     });
@@ -143,9 +143,9 @@ fn nothing_is_asked_for_and_nothing_is_done() {
     let grant = opened(&peer, "none", "fast", 2 << 20);
     assert_eq!(
         peer.request(Opcode::Discard as u8, 0, [grant, 0, 0, 0, 0, 0], None),
-        (Status::Done, 0, vec![])
+        (Status::Success, 0, vec![])
     );
-    assert_eq!(peer.request(Opcode::Write as u8, 0, [grant, 2 << 20, 0, 0, 0, 0], None).0, Status::Done);
+    assert_eq!(peer.request(Opcode::Write as u8, 0, [grant, 2 << 20, 0, 0, 0, 0], None).0, Status::Success);
     assert_eq!(
         peer.request(Opcode::Write as u8, 0, [grant, 4 << 20, 0, 0, 0, 0], None).0,
         Status::OutOfBounds

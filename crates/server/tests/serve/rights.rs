@@ -5,7 +5,7 @@ use crate::process::Serving;
 use bywash_link::{MemoryFile, PAGE};
 use bywash_peers::{Child, role};
 use bywash_protocol::layout::{Opcode, Status};
-use bywash_protocol::{Access, Answer, Ask, Code, notices};
+use bywash_protocol::{Access, ControlReply, ControlRequest, RefusalKind, revocations};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -42,8 +42,8 @@ impl Mapped {
 }
 
 fn chunks(peer: &Peer, grant: u64) -> (u64, Vec<OwnedFd>) {
-    match peer.ask_with(Ask::Map { grant, from: 0 }, &[]).unwrap() {
-        (Answer::Chunks { chunk_bytes, count }, passed) => {
+    match peer.ask_with(ControlRequest::Map { grant, from: 0 }, &[]).unwrap() {
+        (ControlReply::Chunks { chunk_bytes, count }, passed) => {
             assert_eq!(count as usize, passed.len());
             (chunk_bytes, passed)
         }
@@ -64,7 +64,7 @@ fn what_could_not_be_taken_back_is_taken_back_later() {
     let both = ProtFlags::READ | ProtFlags::WRITE;
     let mapped: Vec<Mapped> =
         passed.iter().map(|chunk| Mapped::of(chunk, chunk_bytes as usize, both).unwrap()).collect();
-    let revoke = || admin.ask(Ask::Revoke { volume: "log".into() });
+    let revoke = || admin.ask(ControlRequest::Revoke { volume: "log".into() });
     serving.may_open(false);
     let refused = revoke().unwrap_err();
     assert!(refused.message.contains("cannot be taken out of a client's reach"), "{refused}");
@@ -92,23 +92,23 @@ fn another_user() {
     assert!(became);
     let peer = Peer::connect(Path::new(&socket));
     for (volume, access, expected) in [
-        ("private", Access::Read, Err(Code::Denied)),
-        ("private", Access::ReadWrite, Err(Code::Denied)),
+        ("private", Access::Read, Err(RefusalKind::Denied)),
+        ("private", Access::ReadWrite, Err(RefusalKind::Denied)),
         ("theirs", Access::ReadWrite, Ok(())),
         ("public", Access::Read, Ok(())),
-        ("public", Access::Write, Err(Code::Denied)),
-        ("nothing", Access::Read, Err(Code::Missing)),
+        ("public", Access::Write, Err(RefusalKind::Denied)),
+        ("nothing", Access::Read, Err(RefusalKind::Missing)),
     ] {
         let found = peer.open(volume, access).map(drop).map_err(|refused| refused.code);
         assert_eq!(found, expected, "{volume} {access}");
     }
     for ask in [
-        Ask::Remove { volume: "theirs".into() },
-        Ask::Resize { volume: "theirs".into(), bytes: 1 << 22 },
-        Ask::Revoke { volume: "public".into() },
-        Ask::Status {},
+        ControlRequest::Remove { volume: "theirs".into() },
+        ControlRequest::Resize { volume: "theirs".into(), bytes: 1 << 22 },
+        ControlRequest::Revoke { volume: "public".into() },
+        ControlRequest::Status {},
     ] {
-        assert_eq!(peer.ask(ask).unwrap_err().code, Code::Denied);
+        assert_eq!(peer.ask(ask).unwrap_err().code, RefusalKind::Denied);
     }
     // A chunk of a read-only grant can be mapped for reading, and in no way for writing.
     let public = peer.open("public", Access::Read).unwrap();
@@ -146,15 +146,15 @@ fn a_right_is_what_was_asked_for() {
     let writer = peer.open("log", Access::Write).unwrap().grant;
     peer.write(writer, 0, &pattern(1, 512)).unwrap();
     assert_eq!(peer.read(reader, 0, 512).unwrap(), pattern(1, 512));
-    assert_eq!(peer.read(writer, 0, 512), Err(Status::Denied));
-    assert_eq!(peer.write(reader, 0, &[0; 512]), Err(Status::Denied));
+    assert_eq!(peer.read(writer, 0, 512), Err(Status::AccessDenied));
+    assert_eq!(peer.write(reader, 0, &[0; 512]), Err(Status::AccessDenied));
     for opcode in [Opcode::Discard, Opcode::WriteZeroes] {
-        assert_eq!(peer.plain(opcode, reader, 0, 512), Err(Status::Denied));
+        assert_eq!(peer.plain(opcode, reader, 0, 512), Err(Status::AccessDenied));
     }
     for grant in [reader, writer] {
         let at = [grant, 0, 512, 0, 0, 0];
         let compared = peer.done(Opcode::CompareAndWrite, 0, at, Some(&[0; 1024]));
-        assert_eq!(compared, Err(Status::Denied));
+        assert_eq!(compared, Err(Status::AccessDenied));
     }
     served.until("refusals are counted", |status| status.clients[0].counts.refusals == 6);
 }
@@ -167,16 +167,16 @@ fn what_is_taken_back_is_refused_from_then_on() {
     let mut peer = served.peer().with_channel();
     let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
     peer.write(grant, 0, &pattern(1, 512)).unwrap();
-    admin.ask(Ask::Revoke { volume: "log".into() }).unwrap();
+    admin.ask(ControlRequest::Revoke { volume: "log".into() }).unwrap();
     assert_eq!(peer.read(grant, 0, 512), Err(Status::Revoked));
     // The volume can be opened again; the new grant has another number.
     let again = peer.open("log", Access::Read).unwrap().grant;
     assert_ne!(again, grant);
     assert_eq!(peer.read(again, 0, 512).unwrap(), pattern(1, 512));
     // A closed grant is revoked too, and can be closed only once.
-    peer.ask(Ask::Close { grant: again }).unwrap();
+    peer.ask(ControlRequest::Close { grant: again }).unwrap();
     assert_eq!(peer.read(again, 0, 512), Err(Status::Revoked));
-    assert_eq!(peer.ask(Ask::Close { grant: again }).unwrap_err().code, Code::Missing);
+    assert_eq!(peer.ask(ControlRequest::Close { grant: again }).unwrap_err().code, RefusalKind::Missing);
     assert_eq!(peer.read(7, 0, 512), Err(Status::NoGrant));
 }
 
@@ -191,7 +191,7 @@ fn a_volume_that_is_removed_is_zeros_for_the_next_one() {
         for at in (0..bytes).step_by(1 << 20) {
             peer.write(old, at, &pattern(at, 1 << 20)).unwrap();
         }
-        peer.ask(Ask::Remove { volume: "old".into() }).unwrap();
+        peer.ask(ControlRequest::Remove { volume: "old".into() }).unwrap();
         assert_eq!(peer.write(old, 0, &[1; 512]), Err(Status::Revoked));
         peer.create("new", &device, bytes);
         let new = peer.open("new", Access::ReadWrite).unwrap().grant;
@@ -208,13 +208,13 @@ fn a_smaller_volume_is_opened_anew_and_a_larger_one_is_not() {
     peer.create("log", "disk", 1 << 20);
     let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
     peer.write(grant, 0, &pattern(1, 4096)).unwrap();
-    peer.ask(Ask::Resize { volume: "log".into(), bytes: 2 << 20 }).unwrap();
+    peer.ask(ControlRequest::Resize { volume: "log".into(), bytes: 2 << 20 }).unwrap();
     assert_eq!(peer.read(grant, 0, 4096).unwrap(), pattern(1, 4096));
     assert_eq!(peer.read(grant, 1 << 20, 4096), Err(Status::OutOfBounds));
     let larger = peer.open("log", Access::ReadWrite).unwrap();
     assert_eq!(larger.bytes, 2 << 20);
     peer.write(larger.grant, 1 << 20, &pattern(2, 4096)).unwrap();
-    peer.ask(Ask::Resize { volume: "log".into(), bytes: 4096 }).unwrap();
+    peer.ask(ControlRequest::Resize { volume: "log".into(), bytes: 4096 }).unwrap();
     assert_eq!(peer.read(grant, 0, 4096), Err(Status::Revoked));
     assert_eq!(peer.read(larger.grant, 0, 4096), Err(Status::Revoked));
     let smaller = peer.open("log", Access::Read).unwrap();
@@ -228,7 +228,7 @@ fn exactly_the_grant_is_mapped_with_exactly_its_right() {
     peer.create("one", "fast", 2 << 20);
     peer.create("two", "fast", 4 << 20);
     let two = peer.open("two", Access::ReadWrite).unwrap();
-    assert_eq!(two.not_mapped, None);
+    assert_eq!(two.unmappable_reason, None);
     let (chunk_bytes, passed) = chunks(&peer, two.grant);
     assert_eq!((chunk_bytes, passed.len()), (2 << 20, 2));
     for chunk in &passed {
@@ -247,9 +247,9 @@ fn exactly_the_grant_is_mapped_with_exactly_its_right() {
     assert_eq!(Mapped::of(&passed[1], 2 << 20, ProtFlags::READ).unwrap().read(0, 512), pattern(4, 512));
     // A grant for writing only cannot be mapped.
     let writer = peer.open("two", Access::Write).unwrap();
-    assert!(writer.not_mapped.is_some());
-    let refused = peer.ask(Ask::Map { grant: writer.grant, from: 0 }).unwrap_err();
-    assert_eq!(refused.code, Code::Unfit);
+    assert!(writer.unmappable_reason.is_some());
+    let refused = peer.ask(ControlRequest::Map { grant: writer.grant, from: 0 }).unwrap_err();
+    assert_eq!(refused.code, RefusalKind::Unfit);
     served.until("it is told", |status| {
         status.clients[0].grants.iter().filter(|grant| grant.is_mapped).count() == 2
     });
@@ -268,12 +268,12 @@ fn what_was_mapped_is_out_of_reach_when_it_was_taken_back() {
     let page = Mapped::of(&peer.page, PAGE, ProtFlags::READ).unwrap();
     assert!(Mapped::of(&peer.page, PAGE, both).is_err());
     let is_valid = |grant: u64| {
-        let word = page.read(notices::place_of(grant) * 8, 8);
-        notices::is_valid(grant, u64::from_ne_bytes(word.try_into().unwrap()))
+        let word = page.read(revocations::index_of(grant) * 8, 8);
+        revocations::is_valid(grant, u64::from_ne_bytes(word.try_into().unwrap()))
     };
     mapped.write(0, &pattern(1, 512));
     assert!(is_valid(grant));
-    admin.ask(Ask::Revoke { volume: "log".into() }).unwrap();
+    admin.ask(ControlRequest::Revoke { volume: "log".into() }).unwrap();
     assert!(!is_valid(grant));
     // The old client still writes to its mapping, and nobody sees it.
     mapped.write(0, &pattern(2, 512));
@@ -291,9 +291,9 @@ fn a_descriptor_is_worth_what_it_was_opened_for() {
     std::fs::write(&path, vec![7; 16384]).unwrap();
     let open = |flags: OFlags| rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty()).unwrap();
     let pass = |peer: &Peer, descriptor: &OwnedFd| match peer
-        .ask_with(Ask::OpenDescriptor {}, &[descriptor.as_fd()])
+        .ask_with(ControlRequest::OpenDescriptor {}, &[descriptor.as_fd()])
     {
-        Ok((Answer::Granted(granted), _)) => Ok(granted),
+        Ok((ControlReply::Granted(granted), _)) => Ok(granted),
         Ok(answer) => panic!("{answer:?}"),
         Err(refused) => Err(refused.code),
     };
@@ -301,7 +301,7 @@ fn a_descriptor_is_worth_what_it_was_opened_for() {
     let reader = pass(&peer, &read).unwrap();
     assert_eq!((reader.access, reader.bytes), (Access::Read, 16384));
     assert_eq!(peer.read(reader.grant, 4096, 4096).unwrap(), vec![7; 4096]);
-    assert_eq!(peer.write(reader.grant, 0, &[1; 4096]), Err(Status::Denied));
+    assert_eq!(peer.write(reader.grant, 0, &[1; 4096]), Err(Status::AccessDenied));
     let write = open(OFlags::WRONLY);
     let writer = pass(&peer, &write).unwrap();
     // Changing the flags of the open file description afterwards has no effect on the grant.
@@ -310,15 +310,15 @@ fn a_descriptor_is_worth_what_it_was_opened_for() {
     peer.plain(Opcode::Flush, writer.grant, 0, 0).unwrap();
     let now = std::fs::read(&path).unwrap();
     assert_eq!((now.len(), &now[..4096]), (16384, pattern(5, 4096).as_slice()));
-    assert_eq!(peer.read(writer.grant, 0, 4096), Err(Status::Denied));
+    assert_eq!(peer.read(writer.grant, 0, 4096), Err(Status::AccessDenied));
     // Descriptors that are not files are refused at once.
     let (pipe, _other) = rustix::pipe::pipe().unwrap();
-    assert_eq!(pass(&peer, &pipe), Err(Code::Unfit));
+    assert_eq!(pass(&peer, &pipe), Err(RefusalKind::Unfit));
     let folder = rustix::fs::open(served.folder.path(), OFlags::RDONLY, Mode::empty()).unwrap();
-    assert_eq!(pass(&peer, &folder), Err(Code::Unfit));
+    assert_eq!(pass(&peer, &folder), Err(RefusalKind::Unfit));
     // Closing the grants has the server close the files.
-    peer.ask(Ask::Close { grant: reader.grant }).unwrap();
-    peer.ask(Ask::Close { grant: writer.grant }).unwrap();
+    peer.ask(ControlRequest::Close { grant: reader.grant }).unwrap();
+    peer.ask(ControlRequest::Close { grant: writer.grant }).unwrap();
     served.until("the files are given back", |status| status.devices.len() == 1);
 }
 
@@ -327,7 +327,7 @@ fn a_report_is_a_file_of_json() {
     let served = Served::memory();
     let peer = served.peer();
     peer.create("log", "fast", 1);
-    let (_, mut passed) = peer.ask_with(Ask::Volumes {}, &[]).unwrap();
+    let (_, mut passed) = peer.ask_with(ControlRequest::Volumes {}, &[]).unwrap();
     let file = passed.pop().unwrap();
     let bytes = rustix::fs::fstat(&file).unwrap().st_size as usize;
     assert!(MemoryFile::from_peer(file.try_clone().unwrap(), bytes, bywash_link::SEALS_FROZEN).is_ok());
@@ -347,6 +347,6 @@ fn the_last_page_of_a_client_is_its_own() {
         (one.open("log", Access::Read).unwrap(), other.open("log", Access::ReadWrite).unwrap());
     assert_eq!(grant.grant, same.grant);
     let page = Mapped::of(&other.page, PAGE, ProtFlags::READ).unwrap();
-    one.ask(Ask::Close { grant: grant.grant }).unwrap();
+    one.ask(ControlRequest::Close { grant: grant.grant }).unwrap();
     assert_eq!(page.read(0, 8), vec![0; 8]);
 }

@@ -66,28 +66,28 @@ fn chained(pieces: &[(u64, u32, bool)]) -> Vec<(u64, u32, u16, u16)> {
 }
 
 /// Parses the chain that begins with descriptor `head`.
-fn read_from(memory: &Map, head: u16, geometry: &Geometry) -> (Asked, Vec<Piece>) {
+fn read_from(memory: &Map, head: u16, geometry: &Geometry) -> (ParsedChain, Vec<GuestSegment>) {
     let chain = Chain::new(memory, TABLE, ENTRIES, head);
     let mut parts = Parts::default();
     let asked = parts.read(chain, memory, geometry);
     (asked, parts.pieces)
 }
 
-fn read(memory: &Map, pieces: &[(u64, u32, bool)]) -> (Asked, Vec<Piece>) {
+fn read(memory: &Map, pieces: &[(u64, u32, bool)]) -> (ParsedChain, Vec<GuestSegment>) {
     put_descriptors(memory, TABLE, &chained(pieces));
     read_from(memory, 0, &GEOMETRY)
 }
 
-fn host(memory: &Map, at: u64, bytes: usize) -> Piece {
-    Piece::new(memory.get_host_address(GuestAddress(at)).unwrap(), bytes)
+fn host(memory: &Map, at: u64, bytes: usize) -> GuestSegment {
+    GuestSegment::new(memory.get_host_address(GuestAddress(at)).unwrap(), bytes)
 }
 
-fn done(operation: Operation, offset: u64, length: u64) -> Asked {
-    Asked { status: Some(GuestAddress(STATUS)), what: Ok(What::Do { operation, offset, length }) }
+fn done(operation: Operation, offset: u64, length: u64) -> ParsedChain {
+    ParsedChain { status: Some(GuestAddress(STATUS)), what: Ok(Action::Do { operation, offset, length }) }
 }
 
-fn refused(state: u8) -> Asked {
-    Asked { status: Some(GuestAddress(STATUS)), what: Err(state) }
+fn refused(state: u8) -> ParsedChain {
+    ParsedChain { status: Some(GuestAddress(STATUS)), what: Err(state) }
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_name_is_written_where_there_is_room() {
         let mut parts = Parts::default();
         memory.write_slice(&[0; 32], GuestAddress(DATA)).unwrap();
         let asked = parts.read(Chain::new(&memory, TABLE, ENTRIES, 0), &memory, &GEOMETRY);
-        assert_eq!(asked, Asked { status: Some(GuestAddress(STATUS)), what: Ok(What::Identify) });
+        assert_eq!(asked, ParsedChain { status: Some(GuestAddress(STATUS)), what: Ok(Action::Identify) });
         assert_eq!(parts.write(name, &memory), written);
         let mut found = [0; 32];
         memory.read_slice(&mut found, GuestAddress(DATA)).unwrap();
@@ -238,7 +238,7 @@ fn what_cannot_be_is_refused() {
 fn a_chain_without_an_end_or_a_place_for_the_status_is_none() {
     let memory = memory();
     put_head(&memory, blk::VIRTIO_BLK_T_IN, 0);
-    let none = Asked { status: None, what: Err(FAILED) };
+    let none = ParsedChain { status: None, what: Err(FAILED) };
     let head = (HEAD, 16, NEXT, 1);
     for (what, descriptors) in [
         ("a loop", vec![head, (DATA, 512, NEXT | WRITE, 1)]),
@@ -367,13 +367,13 @@ fn rubbish_comes_out_as_a_refusal_or_within_bounds() {
 fn check_bounds(
     memory: &Map,
     geometry: &Geometry,
-    asked: Asked,
-    pieces: &[Piece],
+    asked: ParsedChain,
+    pieces: &[GuestSegment],
 ) -> Result<(), TestCaseError> {
     if let Some(status) = asked.status {
         prop_assert!(memory.address_in_range(status));
     }
-    let Ok(What::Do { operation, offset, length }) = asked.what else { return Ok(()) };
+    let Ok(Action::Do { operation, offset, length }) = asked.what else { return Ok(()) };
     prop_assert!(asked.status.is_some());
     prop_assert!(!geometry.read_only || matches!(operation, Operation::Read | Operation::Flush));
     prop_assert!(offset % 512 == 0 && length % 512 == 0 && offset + length <= geometry.bytes);

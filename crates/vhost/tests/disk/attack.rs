@@ -337,7 +337,7 @@ fn nobody_is_let_in_beside_too_many_threads_that_are_stuck() {
 
 fn until_failed(events: &Receiver<Event>) -> Error {
     loop {
-        if let Event::Failed(error) = events.recv_timeout(BOUND).unwrap() {
+        if let Event::CutOff(error) = events.recv_timeout(BOUND).unwrap() {
             return error;
         }
     }

@@ -49,7 +49,7 @@ impl Served {
     fn failure(&self) -> String {
         assert!(matches!(self.event(), Event::Connected));
         match self.event() {
-            Event::Failed(error @ Error::Frontend(_)) => error.to_string(),
+            Event::CutOff(error @ Error::Frontend(_)) => error.to_string(),
             event => panic!("{event:?}"),
         }
     }
@@ -191,7 +191,7 @@ fn a_frontend_that_is_gone_is_followed_by_the_next_when_all_is_done() {
     std::thread::sleep(Duration::from_millis(100));
     assert!(served.events.try_recv().is_err(), "the next was let in while something was under way");
     control.flow(true);
-    assert!(matches!(served.event(), Event::Gone));
+    assert!(matches!(served.event(), Event::Disconnected));
     assert!(matches!(served.event(), Event::Connected));
     let mut second = second.join().unwrap();
     second.ask(0, READ, 5);
@@ -266,7 +266,7 @@ fn nothing_runs_while_there_is_nothing_to_do() {
     check_asleep();
     drop(driver);
     assert!(matches!(served.event(), Event::Connected));
-    assert!(matches!(served.event(), Event::Gone));
+    assert!(matches!(served.event(), Event::Disconnected));
     check_asleep();
 }
 
@@ -391,7 +391,7 @@ fn rubbish_at_the_socket_ends_the_connection() {
         let _ = socket.write_all(&[0xaa; 4096]);
         drop(socket);
         assert!(matches!(served.event(), Event::Connected));
-        assert!(matches!(served.event(), Event::Failed(_) | Event::Gone));
+        assert!(matches!(served.event(), Event::CutOff(_) | Event::Disconnected));
     }
     check_next(&served, &control);
 }

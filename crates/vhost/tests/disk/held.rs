@@ -1,6 +1,8 @@
 //! A medium in memory that holds requests until it is told to go on, and then carries out the last one first.
 
-use bywash_vhost::{Done, Failure, Full, Geometry, Medium, Operation, Owner, Piece, Request};
+use bywash_vhost::{
+    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Request,
+};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
@@ -12,8 +14,8 @@ struct Waiting {
     token: u64,
     operation: Operation,
     offset: usize,
-    pieces: Vec<Piece>,
-    _memory: Owner,
+    pieces: Vec<GuestSegment>,
+    _memory: MappingOwner,
 }
 
 // SAFETY: the pieces are addresses, which `_memory` keeps mapped on whichever thread they are used.
@@ -32,7 +34,7 @@ struct State {
 pub struct Held {
     control: Control,
     bytes: Vec<u8>,
-    ready: Vec<Done>,
+    ready: Vec<Completion>,
     depth: usize,
 }
 
@@ -108,7 +110,7 @@ impl Medium for Held {
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
         self.arm();
         self.ready.drain(..).for_each(done);
     }
@@ -133,7 +135,7 @@ impl Medium for Held {
                 }
                 offset += piece.bytes();
             }
-            self.ready.push(Done { token, result: if state.fails { Err(Failure) } else { Ok(()) } });
+            self.ready.push(Completion { token, result: if state.fails { Err(Failure) } else { Ok(()) } });
         }
         !self.ready.is_empty()
     }

@@ -1,7 +1,7 @@
 //! Tests of a guest whose disk is a volume of a device server.
 
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE};
-use bywash_client::{Access, Choice, Client, NewVolume, Options as ClientOptions, Queue};
+use bywash_client::{Access, Client, NewVolume, Options as ClientOptions, PathChoice, Queue};
 use bywash_server::Server;
 use bywash_vhost::{Error, Export, OnVolume, Options};
 use std::os::unix::net::UnixListener;
@@ -44,7 +44,7 @@ impl Bench {
         Client::connect(self.folder.path().join("server"), self.options()).unwrap()
     }
 
-    fn queue(&self, choice: Choice) -> Queue {
+    fn queue(&self, choice: PathChoice) -> Queue {
         Queue::connect(self.folder.path().join("server"), self.options().choice(choice)).unwrap()
     }
 
@@ -63,7 +63,7 @@ impl Bench {
 fn it_is_read_and_written_by_either_way() {
     let bench = Bench::new();
     for (name, choice) in
-        [("fast", Choice::Automatic), ("fast", Choice::Channel), ("slow", Choice::Automatic)]
+        [("fast", PathChoice::Automatic), ("fast", PathChoice::Channel), ("slow", PathChoice::Automatic)]
     {
         let medium = OnVolume::open(bench.queue(choice), name, Access::ReadWrite).unwrap();
         let export = bench.serve(medium);
@@ -99,7 +99,7 @@ fn it_is_read_and_written_by_either_way() {
 fn when_the_server_is_gone_every_request_fails() {
     let mut bench = Bench::new();
     let export =
-        bench.serve(OnVolume::open(bench.queue(Choice::Automatic), "slow", Access::ReadWrite).unwrap());
+        bench.serve(OnVolume::open(bench.queue(PathChoice::Automatic), "slow", Access::ReadWrite).unwrap());
     let mut driver = Driver::attach(&bench.socket(), 0);
     driver.ask(0, WRITE, 0);
     driver.wait(1);
@@ -117,7 +117,7 @@ fn when_the_server_is_gone_every_request_fails() {
 fn what_may_not_be_had_is_no_disk() {
     let bench = Bench::new();
     for (name, access, why) in [("slow", Access::Write, "written only"), ("other", Access::Read, "other")] {
-        match OnVolume::open(bench.queue(Choice::Automatic), name, access) {
+        match OnVolume::open(bench.queue(PathChoice::Automatic), name, access) {
             Err(Error::Unfit(said)) => assert!(said.contains(why), "{said}"),
             _ => panic!("{name} was opened"),
         }
@@ -142,7 +142,7 @@ fn copy_volume(client: &Client, name: &str, to: &Path) {
 fn a_guest_makes_a_file_system_on_it() {
     let bench = Bench::new();
     let export =
-        bench.serve(OnVolume::open(bench.queue(Choice::Automatic), "slow", Access::ReadWrite).unwrap());
+        bench.serve(OnVolume::open(bench.queue(PathChoice::Automatic), "slow", Access::ReadWrite).unwrap());
     let said =
         bywash_guest::Guest::new(&bench.socket()).boot(bywash_guest::script::FILE_SYSTEM).wait_for_end();
     let stats = export.stats();

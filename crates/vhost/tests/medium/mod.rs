@@ -1,7 +1,7 @@
 //! A device of `bywash_device` as a medium, which is asynchronous and keeps many requests in flight.
 
 use bywash_device::{Access, Command, Device, QueueFull as DeviceFull, SEGMENTS_MAX, Segment, Spec};
-use bywash_vhost::{Done, Failure, Full, Geometry, Medium, Operation, Request};
+use bywash_vhost::{Completion, Failure, Full, Geometry, Medium, Operation, Request};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl Medium for OnDevice {
         let Request { token, operation, offset, length, pieces, memory } = request;
         // SAFETY: `memory` keeps the pieces mapped and goes with the command, and no reference points into
         // guest memory.
-        let span = |piece: &bywash_vhost::Piece| unsafe { Segment::new(piece.base(), piece.bytes()) };
+        let span = |piece: &bywash_vhost::GuestSegment| unsafe { Segment::new(piece.base(), piece.bytes()) };
         let spans: Vec<Segment> = pieces.iter().map(span).collect();
         let command = match operation {
             Operation::Read => Command::read(token, offset, &spans),
@@ -46,9 +46,9 @@ impl Medium for OnDevice {
         self.0.submit(command.owner(memory.clone())).map_err(|DeviceFull(_)| Full)
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
         self.0.reap(&mut |command| {
-            done(Done { token: command.token, result: command.result.map_err(|_| Failure) });
+            done(Completion { token: command.token, result: command.result.map_err(|_| Failure) });
         });
     }
 
@@ -69,7 +69,7 @@ impl Medium for OnDevice {
 pub struct Late<M> {
     medium: M,
     by: Duration,
-    done: VecDeque<(Instant, Done)>,
+    done: VecDeque<(Instant, Completion)>,
 }
 
 impl<M: Medium> Late<M> {
@@ -87,7 +87,7 @@ impl<M: Medium> Medium for Late<M> {
         self.medium.submit(request)
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Done)) {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
         let due = Instant::now() + self.by;
         self.medium.reap(&mut |one| self.done.push_back((due, one)));
         while self.done.front().is_some_and(|(due, _)| *due <= Instant::now()) {

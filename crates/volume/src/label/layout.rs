@@ -25,7 +25,7 @@ pub const LABEL_BYTES: usize = 512;
 /// Size of the part at the beginning of a device that is for labels only, in bytes.
 pub const RESERVED_BYTES: u64 = 1 << 20;
 /// Offsets of the two places for labels, in bytes.
-pub const LABEL_PLACES: [u64; 2] = [0, SECOND_AT];
+pub const LABEL_OFFSETS: [u64; 2] = [0, SECOND_AT];
 
 const SECOND_AT: u64 = 512 << 10;
 pub(super) const MAGIC: [u8; 8] = *b"BYWASHdv";

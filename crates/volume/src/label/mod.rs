@@ -9,7 +9,7 @@
 
 mod layout;
 
-pub use layout::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_PLACES, RESERVED_BYTES};
+pub use layout::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_OFFSETS, RESERVED_BYTES};
 
 use crate::extent::Bytes;
 use crate::identity::DeviceId;
@@ -66,9 +66,9 @@ impl Label {
         }
     }
 
-    /// Returns the place of this label, as an index of [`LABEL_PLACES`]. The place differs from the previous
+    /// Returns the place of this label, as an index of [`LABEL_OFFSETS`]. The place differs from the previous
     /// label's.
-    pub fn place(&self) -> usize {
+    pub fn slot_index(&self) -> usize {
         (self.sequence % 2) as usize
     }
 }
@@ -91,7 +91,7 @@ mod tests {
             let written = next.to_bytes();
             for torn_at in 1..LABEL_BYTES {
                 let mut torn = places;
-                torn[next.place()][..torn_at].copy_from_slice(&written[..torn_at]);
+                torn[next.slot_index()][..torn_at].copy_from_slice(&written[..torn_at]);
                 let found = Label::choose(&torn);
                 let before = sequence.checked_sub(1).map(label);
                 // A device's first label has no previous one.
@@ -101,7 +101,7 @@ mod tests {
                     "{sequence}, torn at {torn_at}: {found:?}"
                 );
             }
-            places[next.place()] = written;
+            places[next.slot_index()] = written;
             assert_eq!(Label::choose(&places), Ok(Some(next)));
         }
     }

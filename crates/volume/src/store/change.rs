@@ -20,7 +20,7 @@ pub(super) const READING: &str = "read the store";
 pub(super) const WRITING: &str = "change the store";
 
 /// Tables of the store for reading.
-pub(super) struct View {
+pub(super) struct ReadTables {
     pub(super) devices: redb::ReadOnlyTable<&'static str, DeviceBytes>,
     pub(super) volumes: redb::ReadOnlyTable<&'static str, VolumeBytes>,
     pub(super) extents: redb::ReadOnlyTable<u64, &'static [u8]>,
@@ -29,7 +29,7 @@ pub(super) struct View {
 }
 
 /// Tables of the store in a write transaction.
-pub(super) struct Change<'a> {
+pub(super) struct WriteTables<'a> {
     pub(super) header: Table<'a, &'static str, u64>,
     pub(super) devices: Table<'a, &'static str, DeviceBytes>,
     pub(super) volumes: Table<'a, &'static str, VolumeBytes>,
@@ -40,9 +40,9 @@ pub(super) struct Change<'a> {
 
 impl Store {
     /// Runs a function on a snapshot of the store.
-    pub(super) fn view<T>(&self, look: impl FnOnce(&View) -> Result<T, Error>) -> Result<T, Error> {
+    pub(super) fn view<T>(&self, look: impl FnOnce(&ReadTables) -> Result<T, Error>) -> Result<T, Error> {
         let transaction = self.database.begin_read().map_err(failed(READING))?;
-        look(&View {
+        look(&ReadTables {
             devices: transaction.open_table(DEVICES).map_err(failed(READING))?,
             volumes: transaction.open_table(VOLUMES).map_err(failed(READING))?,
             extents: transaction.open_table(EXTENTS).map_err(failed(READING))?,
@@ -54,10 +54,10 @@ impl Store {
     /// Runs a function in a transaction. Commits it durably if the function succeeds, otherwise aborts it.
     pub(super) fn change<T>(
         &self,
-        make: impl FnOnce(&mut Change<'_>) -> Result<T, Error>,
+        make: impl FnOnce(&mut WriteTables<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let transaction = begin(&self.database)?;
-        let made = make(&mut Change::within(&transaction)?);
+        let made = make(&mut WriteTables::within(&transaction)?);
         match made {
             Ok(made) => transaction.commit().map_err(failed(WRITING)).map(|()| made),
             Err(error) => {
@@ -76,10 +76,10 @@ pub(super) fn begin(database: &Database) -> Result<WriteTransaction, Error> {
     Ok(transaction)
 }
 
-impl<'a> Change<'a> {
+impl<'a> WriteTables<'a> {
     /// Opens the tables in a transaction, which creates those that do not exist.
-    pub(super) fn within(transaction: &'a WriteTransaction) -> Result<Change<'a>, Error> {
-        Ok(Change {
+    pub(super) fn within(transaction: &'a WriteTransaction) -> Result<WriteTables<'a>, Error> {
+        Ok(WriteTables {
             header: transaction.open_table(HEADER).map_err(failed(WRITING))?,
             devices: transaction.open_table(DEVICES).map_err(failed(WRITING))?,
             volumes: transaction.open_table(VOLUMES).map_err(failed(WRITING))?,
@@ -126,7 +126,7 @@ impl<'a> Change<'a> {
         });
         let mut numbers = numbers.collect::<Result<Vec<u32>, Error>>()?;
         if numbers.len() as u64 >= DEVICES_MAX {
-            return Err(Error::Many { what: "devices", most: DEVICES_MAX });
+            return Err(Error::LimitReached { what: "devices", most: DEVICES_MAX });
         }
         numbers.sort_unstable();
         Ok((0..).zip(&numbers).take_while(|(next, number)| next == *number).count() as u32)
@@ -176,7 +176,7 @@ impl<'a> Change<'a> {
             return Err(Error::Fragmented { device: device.to_owned(), asked, needed, most });
         }
         for extent in chosen {
-            if !space::take(&mut self.free, on.number, extent)? {
+            if !space::remove_extent(&mut self.free, on.number, extent)? {
                 return Err(Error::damaged(format!("what is free on device '{device}' overlaps")));
             }
         }

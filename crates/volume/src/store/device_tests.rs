@@ -3,7 +3,7 @@
 
 use super::change::{begin, failed};
 use super::*;
-use crate::extent::Span;
+use crate::extent::ByteRange;
 use crate::identity::DeviceId;
 use crate::label::RESERVED_BYTES;
 use crate::right::Mode;
@@ -24,7 +24,7 @@ fn ownership() -> Ownership {
 }
 
 fn attach(store: &Store, name: &str, byte: u8, blocks: u64) -> Result<Device, Error> {
-    store.attach_labelled(name, id(byte), Bytes(blocks * BLOCK), block(BLOCK), Contents::Cleared)
+    store.attach_labelled(name, id(byte), Bytes(blocks * BLOCK), block(BLOCK), NewBlocks::Cleared)
 }
 
 fn create(store: &Store, name: &str, device: &str, blocks: u64) {
@@ -64,7 +64,8 @@ fn a_name_does_not_make_a_device_another_one() {
     );
     let foreign = attach(&store, "a", 3, 1000).unwrap_err();
     assert!(matches!(foreign, Error::OtherIdentity { .. }), "{foreign}");
-    let vouched = store.attach_device("a", Bytes(1000 * BLOCK), block(BLOCK), Contents::Cleared).unwrap_err();
+    let vouched =
+        store.attach_device("a", Bytes(1000 * BLOCK), block(BLOCK), NewBlocks::Cleared).unwrap_err();
     assert!(matches!(vouched, Error::OtherIdentity { .. }), "{vouched}");
     let memory = store.attach_memory("a", id(4), Bytes(1000 * BLOCK), block(BLOCK)).unwrap_err();
     assert!(matches!(memory, Error::OtherIdentity { .. }), "{memory}");
@@ -101,7 +102,7 @@ fn volumes_on_memory_are_gone_with_it() {
     assert_eq!(memory(2, 50).unwrap().free, Blocks(50));
     store.verify().unwrap();
     for gone in [store.get("log").map(drop), store.resize("log", Bytes(BLOCK)).map(drop)] {
-        assert!(matches!(gone, Err(Error::Gone { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(Error::VolumeLost { .. })), "{gone:?}");
     }
     let listed = store.list().unwrap();
     assert!(listed.iter().all(|volume| volume.is_gone && volume.extents == 0));
@@ -158,7 +159,7 @@ fn a_store_from_before_labels_is_read_and_its_devices_get_labels() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("volumes");
     store_before(&path, |store| {
-        store.attach_device("disk", Bytes(1000 * BLOCK), block(BLOCK), Contents::Cleared).unwrap();
+        store.attach_device("disk", Bytes(1000 * BLOCK), block(BLOCK), NewBlocks::Cleared).unwrap();
         for (name, blocks) in [("a", 100), ("b", 50), ("c", 200), ("d", 20), ("e", 300)] {
             create(store, name, "disk", blocks);
         }
@@ -182,12 +183,12 @@ fn a_store_from_before_labels_is_read_and_its_devices_get_labels() {
     // After a crash between the two steps, the target blocks are not available to others.
     let store = Store::open(&path).unwrap();
     assert_eq!(store.device("disk").unwrap().identity, Identity::None);
-    for Move { to, .. } in &moves {
+    for BlockMove { to, .. } in &moves {
         let noted = store.to_clear("disk", usize::MAX).unwrap();
         assert!(noted.iter().any(|piece| piece.start <= to.start && to.end() <= piece.end()));
     }
     let again = store.make_room_for_label("disk").unwrap();
-    for Move { from, to } in &again {
+    for BlockMove { from, to } in &again {
         assert_eq!(from.length, to.length);
         for at in 0..from.length.0 {
             contents[(to.start.0 + at) as usize] = contents[(from.start.0 + at) as usize].take();
@@ -213,14 +214,14 @@ fn a_store_from_before_labels_is_read_and_its_devices_get_labels() {
 
 fn blocks_of(store: &Store, name: &str) -> Vec<u64> {
     let (volume, extents) = store.get(name).unwrap();
-    let spans: Vec<Span> = volume.spans(&extents).collect();
+    let spans: Vec<ByteRange> = volume.spans(&extents).collect();
     spans.iter().flat_map(|span| span.start.0 / BLOCK..(span.start.0 + span.length.0) / BLOCK).collect()
 }
 
 #[test]
 fn there_has_to_be_room_for_what_moves() {
     let store = Store::in_memory().unwrap();
-    store.attach_device("disk", Bytes(1000 * BLOCK), block(BLOCK), Contents::Cleared).unwrap();
+    store.attach_device("disk", Bytes(1000 * BLOCK), block(BLOCK), NewBlocks::Cleared).unwrap();
     create(&store, "a", "disk", 900);
     let full = store.make_room_for_label("disk").unwrap_err();
     assert!(matches!(full, Error::Full { asked: Blocks(RESERVED), free: Blocks(100), .. }), "{full}");

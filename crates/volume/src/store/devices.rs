@@ -4,9 +4,9 @@
 //! has not been written ([`Identity::Label`]), until [`Store::label_written`]. If the server ends between the
 //! two steps, the next server finds the record, and knows that the device without a label is to get this one.
 
-use super::change::{Change, READING, WRITING, extents_of, failed};
+use super::change::{READING, WRITING, WriteTables, extents_of, failed};
 use super::layout::{self, DeviceRecord, VolumeRecord};
-use super::{Contents, DEVICE_EXTENTS_MAX, Device, EXTENTS_MAX, Store, check_name, space};
+use super::{DEVICE_EXTENTS_MAX, Device, EXTENTS_MAX, NewBlocks, Store, check_name, space};
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Bytes, Extent};
 use crate::identity::DeviceId;
@@ -52,7 +52,7 @@ impl fmt::Display for Identity {
 
 /// Blocks of a volume whose contents have to move, to make room for the device's labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
+pub struct BlockMove {
     /// Blocks that the volume has now, in the place of the labels.
     pub from: Extent,
     /// Blocks that the volume gets instead: as many, recorded as to be cleared until the move is complete.
@@ -67,13 +67,14 @@ impl Store {
     /// # Errors
     /// [`Error::OtherIdentity`] if the device of that name has a label or is memory; [`Error::OtherDevice`]
     /// if the device has shrunk or has another block size; [`Error::Name`] if the name is not valid;
-    /// [`Error::Size`] if the device has no whole block; [`Error::Many`] if there are too many devices.
+    /// [`Error::Size`] if the device has no whole block; [`Error::LimitReached`] if there are too many
+    /// devices.
     pub fn attach_device(
         &self,
         name: &str,
         size: Bytes,
         block: BlockSize,
-        contents: Contents,
+        contents: NewBlocks,
     ) -> Result<Device, Error> {
         self.attach(name, Identity::None, Blocks(0), size, block, contents)
     }
@@ -91,10 +92,10 @@ impl Store {
         id: DeviceId,
         size: Bytes,
         block: BlockSize,
-        contents: Contents,
+        contents: NewBlocks,
     ) -> Result<Device, Error> {
         let identity = Identity::Label { id, is_written: false };
-        self.attach(name, identity, block.holding(Bytes(RESERVED_BYTES)), size, block, contents)
+        self.attach(name, identity, block.blocks_ceil(Bytes(RESERVED_BYTES)), size, block, contents)
     }
 
     fn attach(
@@ -104,10 +105,10 @@ impl Store {
         reserved: Blocks,
         size: Bytes,
         block: BlockSize,
-        contents: Contents,
+        contents: NewBlocks,
     ) -> Result<Device, Error> {
         check_name(name)?;
-        let blocks = block.whole(size);
+        let blocks = block.blocks_floor(size);
         if blocks <= reserved {
             return Err(Error::Size { name: name.to_owned(), size });
         }
@@ -130,8 +131,8 @@ impl Store {
             if record.blocks < blocks {
                 let new = Extent { start: record.blocks, length: Blocks(blocks.0 - record.blocks.0) };
                 match contents {
-                    Contents::Cleared => space::give(&mut change.free, record.number, new)?,
-                    Contents::Unknown => space::give(&mut change.clearing, record.number, new)?,
+                    NewBlocks::Cleared => space::add_extent(&mut change.free, record.number, new)?,
+                    NewBlocks::Uncleared => space::add_extent(&mut change.clearing, record.number, new)?,
                 }
                 change.put_device(name, DeviceRecord { blocks, ..record })?;
             }
@@ -146,7 +147,7 @@ impl Store {
     /// # Errors
     /// [`Error::OtherIdentity`] if the device of that name has a label; [`Error::OtherDevice`] if it has no
     /// identity and another block size; [`Error::Name`] if the name is not valid; [`Error::Size`] if the
-    /// memory has no whole block; [`Error::Many`] if there are too many devices.
+    /// memory has no whole block; [`Error::LimitReached`] if there are too many devices.
     pub fn attach_memory(
         &self,
         name: &str,
@@ -155,7 +156,7 @@ impl Store {
         block: BlockSize,
     ) -> Result<Device, Error> {
         check_name(name)?;
-        let blocks = block.whole(size);
+        let blocks = block.blocks_floor(size);
         if blocks.0 == 0 {
             return Err(Error::Size { name: name.to_owned(), size });
         }
@@ -177,7 +178,7 @@ impl Store {
                     known.number
                 }
             };
-            space::give(&mut change.free, number, Extent { start: Blocks(0), length: blocks })?;
+            space::add_extent(&mut change.free, number, Extent { start: Blocks(0), length: blocks })?;
             let identity = Identity::Memory(id);
             let record = DeviceRecord { number, block, blocks, extents: 0, reserved: Blocks(0), identity };
             change.put_device(name, record)?;
@@ -209,7 +210,7 @@ impl Store {
     /// [`Error::NoDevice`] if there is no device of that name; [`Error::OtherIdentity`] if it has an
     /// identity; [`Error::Size`] if it is too small for labels; [`Error::Full`] if it has too few blocks that
     /// are not in use.
-    pub fn make_room_for_label(&self, name: &str) -> Result<Vec<Move>, Error> {
+    pub fn make_room_for_label(&self, name: &str) -> Result<Vec<BlockMove>, Error> {
         self.change(|change| {
             let (record, reserved) = change.without_label(name)?;
             let number = record.number;
@@ -236,8 +237,8 @@ impl Store {
                 return Err(Error::Full { device: name.into(), asked, free, to_clear: Blocks(0), block });
             };
             for extent in &chosen {
-                if space::take(&mut change.free, number, *extent)? {
-                    space::give(&mut change.clearing, number, *extent)?;
+                if space::remove_extent(&mut change.free, number, *extent)? {
+                    space::add_extent(&mut change.clearing, number, *extent)?;
                 }
             }
             Ok(pair(&occupied, &chosen))
@@ -251,11 +252,11 @@ impl Store {
     /// [`Error::NoDevice`], [`Error::OtherIdentity`] or [`Error::Size`] as for
     /// [`Store::make_room_for_label`]; [`Error::NotToClear`] if new blocks of a move are not recorded as to
     /// be cleared; [`Error::Fragmented`] if a volume would have too many extents.
-    pub fn take_label(&self, name: &str, id: DeviceId, moves: &[Move]) -> Result<Device, Error> {
+    pub fn take_label(&self, name: &str, id: DeviceId, moves: &[BlockMove]) -> Result<Device, Error> {
         self.change(|change| {
             let (record, reserved) = change.without_label(name)?;
             for moved in moves {
-                if !space::take(&mut change.clearing, record.number, moved.to)? {
+                if !space::remove_extent(&mut change.clearing, record.number, moved.to)? {
                     return Err(Error::NotToClear { device: name.to_owned(), extent: moved.to });
                 }
             }
@@ -265,7 +266,11 @@ impl Store {
                 let pieces = space::pieces(&*table, record.number)?.collect::<Result<Vec<_>, Error>>()?;
                 for piece in pieces.iter().filter(|piece| piece.start < before.length) {
                     let end = (piece.start.0 + piece.length.0).min(reserved.0);
-                    space::take(table, record.number, Extent::new(piece.start.0, end - piece.start.0))?;
+                    space::remove_extent(
+                        table,
+                        record.number,
+                        Extent::new(piece.start.0, end - piece.start.0),
+                    )?;
                 }
             }
             let identity = Identity::Label { id, is_written: false };
@@ -327,7 +332,7 @@ impl Store {
     }
 }
 
-impl Change<'_> {
+impl WriteTables<'_> {
     /// Returns the device of that name, if there is one. Fails if its identity is another, or if another
     /// device has this one.
     fn device_if_identical(&self, name: &str, identity: Identity) -> Result<Option<DeviceRecord>, Error> {
@@ -353,7 +358,7 @@ impl Change<'_> {
     /// Returns a device that has no identity, and the number of blocks that its labels would occupy.
     fn without_label(&self, name: &str) -> Result<(DeviceRecord, Blocks), Error> {
         let record = self.device(name)?;
-        let reserved = record.block.holding(Bytes(RESERVED_BYTES));
+        let reserved = record.block.blocks_ceil(Bytes(RESERVED_BYTES));
         match record.identity {
             Identity::None if reserved < record.blocks => Ok((record, reserved)),
             Identity::None => {
@@ -417,7 +422,7 @@ impl Change<'_> {
     }
 
     /// Replaces the blocks that moved in all volumes of a device.
-    fn move_extents(&mut self, name: &str, device: u32, moves: &[Move]) -> Result<(), Error> {
+    fn move_extents(&mut self, name: &str, device: u32, moves: &[BlockMove]) -> Result<(), Error> {
         for (volume, mut record) in self.volumes_on(device)? {
             let before = extents_of(&self.extents, record.id)?;
             let after = moved(&before, moves);
@@ -446,7 +451,7 @@ impl Change<'_> {
 }
 
 /// Returns the extents of a volume after some of its blocks moved.
-fn moved(extents: &[Extent], moves: &[Move]) -> Vec<Extent> {
+fn moved(extents: &[Extent], moves: &[BlockMove]) -> Vec<Extent> {
     let mut after = Vec::new();
     for extent in extents {
         let (mut at, end) = (extent.start.0, extent.start.0 + extent.length.0);
@@ -456,7 +461,7 @@ fn moved(extents: &[Extent], moves: &[Move]) -> Vec<Extent> {
                 .find(|moved| (moved.from.start.0..moved.from.start.0 + moved.from.length.0).contains(&at));
             let next = moves.iter().map(|moved| moved.from.start.0).filter(|start| *start > at).min();
             let piece = match holder {
-                Some(Move { from, to }) => {
+                Some(BlockMove { from, to }) => {
                     let within = at - from.start.0;
                     Extent::new(to.start.0 + within, (from.length.0 - within).min(end - at))
                 }
@@ -470,7 +475,7 @@ fn moved(extents: &[Extent], moves: &[Move]) -> Vec<Extent> {
 }
 
 /// Pairs the blocks of two lists in order, split at the boundaries of both.
-fn pair(from: &[Extent], to: &[Extent]) -> Vec<Move> {
+fn pair(from: &[Extent], to: &[Extent]) -> Vec<BlockMove> {
     let (mut moves, mut rooms, mut room) = (Vec::new(), to.iter().copied(), Extent::new(0, 0));
     for extent in from {
         let (mut at, mut left) = (extent.start.0, extent.length.0);
@@ -481,7 +486,7 @@ fn pair(from: &[Extent], to: &[Extent]) -> Vec<Move> {
                 room = next;
             }
             let length = left.min(room.length.0);
-            moves.push(Move { from: Extent::new(at, length), to: Extent::new(room.start.0, length) });
+            moves.push(BlockMove { from: Extent::new(at, length), to: Extent::new(room.start.0, length) });
             room = Extent::new(room.start.0 + length, room.length.0 - length);
             (at, left) = (at + length, left - length);
         }

@@ -27,10 +27,10 @@ mod space;
 mod tests;
 mod verify;
 
-pub use devices::{Identity, Move};
+pub use devices::{BlockMove, Identity};
 
 use crate::error::Error;
-use crate::extent::{BlockSize, Blocks, Bytes, Extent, Span};
+use crate::extent::{BlockSize, Blocks, ByteRange, Bytes, Extent};
 use crate::right::Ownership;
 use change::{READING, WRITING, describe, describe_device, device_of_number, extents_of, failed, lost};
 use layout::{DeviceRecord, VolumeRecord};
@@ -102,7 +102,7 @@ impl Volume {
     }
 
     /// Converts extents of the volume to byte ranges of the device, as grants are made of.
-    pub fn spans<'a>(&self, extents: &'a [Extent]) -> impl Iterator<Item = Span> + 'a {
+    pub fn spans<'a>(&self, extents: &'a [Extent]) -> impl Iterator<Item = ByteRange> + 'a {
         let block = self.block;
         extents.iter().filter_map(move |extent| block.span(*extent))
     }
@@ -110,11 +110,11 @@ impl Volume {
 
 /// Contents of the blocks of a new device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
+pub enum NewBlocks {
     /// The blocks have no contents that would have to be kept from new owners.
     Cleared,
     /// The blocks may have such contents, so they must be cleared before they are used.
-    Unknown,
+    Uncleared,
 }
 
 /// Devices and volumes, in one file.
@@ -131,7 +131,7 @@ impl Store {
     /// its contents.
     ///
     /// # Errors
-    /// [`Error::InUse`] if the store is open elsewhere; [`Error::Foreign`] if the file is not a store;
+    /// [`Error::InUse`] if the store is open elsewhere; [`Error::NotAStore`] if the file is not a store;
     /// [`Error::Newer`] if a later version wrote it; [`Error::Damaged`] if its contents are corrupt;
     /// [`Error::Store`] if the file cannot be opened, created, read or written.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, Error> {
@@ -183,7 +183,7 @@ impl Store {
     /// [`Error::Name`] if the name is not valid; [`Error::Exists`] if there is a volume of that name;
     /// [`Error::NoDevice`] if there is no such device; [`Error::Size`] if the size is zero or too large;
     /// [`Error::Full`] if too few blocks are free; [`Error::Fragmented`] if the volume would need too many
-    /// extents; [`Error::Many`] if there are too many volumes.
+    /// extents; [`Error::LimitReached`] if there are too many volumes.
     pub fn create(
         &self,
         name: &str,
@@ -197,7 +197,7 @@ impl Store {
                 return Err(Error::Exists(name.to_owned()));
             }
             if change.volume_count()? >= VOLUMES_MAX {
-                return Err(Error::Many { what: "volumes", most: VOLUMES_MAX });
+                return Err(Error::LimitReached { what: "volumes", most: VOLUMES_MAX });
             }
             let on = change.device(device)?;
             let blocks = blocks_of(name, size, on.block)?;
@@ -218,7 +218,8 @@ impl Store {
     /// Returns a volume, and its extents in the order of its blocks.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::Gone`] if it ended with its device.
+    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::VolumeLost`] if it ended with its
+    /// device.
     pub fn get(&self, name: &str) -> Result<(Volume, Vec<Extent>), Error> {
         self.view(|view| {
             let record = view.volumes.get(name).map_err(failed(READING))?;
@@ -226,7 +227,7 @@ impl Store {
             let record = VolumeRecord::from_bytes(record.value())?;
             let (device, on) = device_of_number(&view.devices, record.device)?;
             if record.is_gone {
-                return Err(Error::Gone { volume: name.to_owned(), device });
+                return Err(Error::VolumeLost { volume: name.to_owned(), device });
             }
             Ok((describe(name, record, device, on.block), extents_of(&view.extents, record.id)?))
         })
@@ -259,14 +260,14 @@ impl Store {
     /// surplus blocks are removed from the end and must be cleared before they are used again.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::Gone`] if it ended with its device;
-    /// [`Error::Size`], [`Error::Full`] or [`Error::Fragmented`] as for [`Store::create`].
+    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::VolumeLost`] if it ended with its
+    /// device; [`Error::Size`], [`Error::Full`] or [`Error::Fragmented`] as for [`Store::create`].
     pub fn resize(&self, name: &str, size: Bytes) -> Result<Volume, Error> {
         self.change(|change| {
             let mut record = change.volume(name)?;
             let (device, on) = device_of_number(&change.devices, record.device)?;
             if record.is_gone {
-                return Err(Error::Gone { volume: name.to_owned(), device });
+                return Err(Error::VolumeLost { volume: name.to_owned(), device });
             }
             let blocks = blocks_of(name, size, on.block)?;
             let mut extents = extents_of(&change.extents, record.id)?;
@@ -275,7 +276,7 @@ impl Store {
                 return change.grow(name, record, (&device, on), extents, blocks);
             }
             for freed in space::shorten(&mut extents, blocks) {
-                space::give(&mut change.clearing, on.number, freed)?;
+                space::add_extent(&mut change.clearing, on.number, freed)?;
             }
             record.blocks = blocks;
             change.put_extents(name, record, (&device, on), &extents)
@@ -310,7 +311,7 @@ impl Store {
             let (device, mut on) = device_of_number(&change.devices, record.device)?;
             if !record.is_gone {
                 for extent in extents_of(&change.extents, record.id)? {
-                    space::give(&mut change.clearing, on.number, extent)?;
+                    space::add_extent(&mut change.clearing, on.number, extent)?;
                 }
                 on.extents = on.extents.saturating_sub(u64::from(record.extents));
                 change.put_device(&device, on)?;
@@ -358,10 +359,10 @@ impl Store {
     pub fn cleared(&self, device: &str, extent: Extent) -> Result<(), Error> {
         self.change(|change| {
             let number = change.device(device)?.number;
-            if !space::take(&mut change.clearing, number, extent)? {
+            if !space::remove_extent(&mut change.clearing, number, extent)? {
                 return Err(Error::NotToClear { device: device.to_owned(), extent });
             }
-            space::give(&mut change.free, number, extent)
+            space::add_extent(&mut change.free, number, extent)
         })
     }
 }
@@ -377,7 +378,7 @@ fn check_name(name: &str) -> Result<(), Error> {
 }
 
 fn blocks_of(name: &str, size: Bytes, block: BlockSize) -> Result<Blocks, Error> {
-    let blocks = block.holding(size);
+    let blocks = block.blocks_ceil(size);
     if blocks.0 == 0 || block.bytes(blocks).is_none() {
         return Err(Error::Size { name: name.to_owned(), size });
     }

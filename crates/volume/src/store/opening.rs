@@ -4,7 +4,7 @@
 //! never leaves a file of that name that is not a store. Called by [`Store::open`] and [`Store::in_memory`].
 
 use super::Store;
-use super::change::{Change, READING, WRITING, begin, failed};
+use super::change::{READING, WRITING, WriteTables, begin, failed};
 use super::layout::{self, DeviceRecord};
 use crate::error::Error;
 use redb::backends::{FileBackend, InMemoryBackend};
@@ -45,7 +45,7 @@ fn open_file(path: &Path, file: File) -> Result<Store, Error> {
     let length = file.metadata().map_err(|why| io_failed("open the store", &why))?.len();
     if length == 0 {
         // redb itself would turn an empty file into a new database.
-        return Err(Error::Foreign { path: path.to_owned() });
+        return Err(Error::NotAStore { path: path.to_owned() });
     }
     let store = open_backend(path, FileBackend::new(file).map_err(failed("open the store"))?)?;
     store.check_layout(path)?;
@@ -121,7 +121,7 @@ fn refusal(path: &Path, why: DatabaseError) -> Error {
         )),
         DatabaseError::RepairAborted => Error::damaged("it cannot be repaired"),
         DatabaseError::Storage(StorageError::Io(why)) if why.kind() == ErrorKind::InvalidData => {
-            Error::Foreign { path }
+            Error::NotAStore { path }
         }
         DatabaseError::Storage(StorageError::Io(why)) if why.kind() == ErrorKind::UnexpectedEof => {
             Error::damaged("its end is missing")
@@ -134,7 +134,7 @@ impl Store {
     /// Creates the tables of a new store.
     pub(super) fn lay_out(&self) -> Result<(), Error> {
         let transaction = begin(&self.database)?;
-        let mut change = Change::within(&transaction)?;
+        let mut change = WriteTables::within(&transaction)?;
         for (key, value) in [(layout::KEY_LAYOUT, layout::LAYOUT), (layout::KEY_CHANGES, 0)] {
             change.header.insert(key, value).map_err(failed(WRITING))?;
         }
@@ -145,7 +145,7 @@ impl Store {
     /// Converts a store of the previous layout to this one, in one transaction.
     fn bring_up_to_date(&self) -> Result<(), Error> {
         let transaction = begin(&self.database)?;
-        let mut change = Change::within(&transaction)?;
+        let mut change = WriteTables::within(&transaction)?;
         let before = transaction.open_table(layout::DEVICES_BEFORE).map_err(failed(READING))?;
         for row in before.iter().map_err(failed(READING))? {
             let (name, record) = row.map_err(failed(READING))?;
@@ -162,16 +162,16 @@ impl Store {
         let transaction = self.database.begin_read().map_err(failed(READING))?;
         let mut tables = transaction.list_tables().map_err(failed(READING))?;
         if !tables.any(|table| table.name() == layout::HEADER.name()) {
-            return Err(Error::Foreign { path: path.to_owned() });
+            return Err(Error::NotAStore { path: path.to_owned() });
         }
         let header = transaction.open_table(layout::HEADER).map_err(|why| match why {
             redb::TableError::Storage(why) => failed(READING)(why),
             // The table has other types, so it belongs to another program.
-            _ => Error::Foreign { path: path.to_owned() },
+            _ => Error::NotAStore { path: path.to_owned() },
         })?;
         let found = header.get(layout::KEY_LAYOUT).map_err(failed(READING))?.map(|found| found.value());
         match found {
-            None => Err(Error::Foreign { path: path.to_owned() }),
+            None => Err(Error::NotAStore { path: path.to_owned() }),
             Some(layout::LAYOUT) => Ok(()),
             Some(layout::LAYOUT_BEFORE) => self.bring_up_to_date(),
             Some(0) => Err(Error::damaged("it has layout 0")),

@@ -155,7 +155,7 @@ fn what_was_returned_is_there_after_a_failure() {
         let store = opening::open_backend(path, shared.clone()).unwrap();
         store.lay_out().unwrap();
         let block = BlockSize::new(Bytes(512)).unwrap();
-        store.attach_device("disk", Bytes(100 * 512), block, Contents::Cleared).unwrap();
+        store.attach_device("disk", Bytes(100 * 512), block, NewBlocks::Cleared).unwrap();
         // The store is not closed first, since a power failure does not close it either.
         bytes.clone_from(&shared.0.lock().unwrap().synced);
     }

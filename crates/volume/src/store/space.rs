@@ -45,7 +45,7 @@ pub(super) fn total(table: &impl ReadableTable<(u32, u64), u64>, device: u32) ->
 }
 
 /// Adds a piece, and merges it with its neighbours.
-pub(super) fn give(table: &mut PieceTable<'_>, device: u32, piece: Extent) -> Result<(), Error> {
+pub(super) fn add_extent(table: &mut PieceTable<'_>, device: u32, piece: Extent) -> Result<(), Error> {
     let Extent { start: Blocks(mut start), length: Blocks(mut length) } = piece;
     if let Some(before) = last_until(table, device, start)?
         && before.end() == Some(piece.start)
@@ -60,7 +60,7 @@ pub(super) fn give(table: &mut PieceTable<'_>, device: u32, piece: Extent) -> Re
 }
 
 /// Removes blocks. Returns false, without a change, if they are empty or not all in one piece.
-pub(super) fn take(table: &mut PieceTable<'_>, device: u32, wanted: Extent) -> Result<bool, Error> {
+pub(super) fn remove_extent(table: &mut PieceTable<'_>, device: u32, wanted: Extent) -> Result<bool, Error> {
     let Some(end) = wanted.end().filter(|_| wanted.length.0 > 0) else { return Ok(false) };
     let holder = last_until(table, device, wanted.start.0)?;
     let Some(holder) = holder.filter(|piece| piece.end() >= Some(end)) else { return Ok(false) };

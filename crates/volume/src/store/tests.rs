@@ -1,6 +1,6 @@
 //! Tests of the operations of a store, their errors, and files that are not stores.
 
-use super::change::Change;
+use super::change::WriteTables;
 use super::*;
 use crate::right::Mode;
 use std::fs;
@@ -31,11 +31,11 @@ impl Place {
     fn with_blocks(blocks: u64) -> Place {
         let folder = tempfile::tempdir().unwrap();
         let place = Place { store: Store::open(folder.path().join("volumes")).unwrap(), folder };
-        place.attach(blocks, Contents::Cleared).unwrap();
+        place.attach(blocks, NewBlocks::Cleared).unwrap();
         place
     }
 
-    fn attach(&self, blocks: u64, contents: Contents) -> Result<Device, Error> {
+    fn attach(&self, blocks: u64, contents: NewBlocks) -> Result<Device, Error> {
         self.store.attach_device("disk", Bytes(blocks * BLOCK), block(BLOCK), contents)
     }
 
@@ -77,7 +77,7 @@ fn a_volume_is_what_was_asked_for_and_stays() {
     let place = place.reopen();
     let (found, extents) = place.store.get("data").unwrap();
     assert_eq!(found, made);
-    assert_eq!(found.spans(&extents).collect::<Vec<_>>(), [Span::new(0, 10 * BLOCK)]);
+    assert_eq!(found.spans(&extents).collect::<Vec<_>>(), [ByteRange::new(0, 10 * BLOCK)]);
     assert_eq!(place.store.list().unwrap(), [made]);
     assert_eq!(place.free(), 90);
 }
@@ -88,7 +88,7 @@ fn sizes_are_whole_blocks() {
     assert_eq!(place.store.create("one", "disk", Bytes(1), private()).unwrap().blocks, Blocks(1));
     assert_eq!(place.store.resize("one", Bytes(BLOCK + 1)).unwrap().blocks, Blocks(2));
     // A partial block at the end of a device is not used.
-    let device = place.store.attach_device("odd", Bytes(3 * BLOCK + 512), block(BLOCK), Contents::Cleared);
+    let device = place.store.attach_device("odd", Bytes(3 * BLOCK + 512), block(BLOCK), NewBlocks::Cleared);
     assert_eq!(device.unwrap().blocks, Blocks(3));
 }
 
@@ -193,7 +193,7 @@ fn names_are_refused_that_are_none_there_or_there_already() {
     for name in ["", ".", "..", "-x", "a b", "a/b", "a,b", "a=b", "é", "a\n", "\0", &long] {
         assert!(matches!(place.create(name, 1), Err(Error::Name(_))), "{name}");
         assert!(matches!(place.store.rename("a", name), Err(Error::Name(_))), "{name}");
-        let attached = place.store.attach_device(name, Bytes(BLOCK), block(BLOCK), Contents::Cleared);
+        let attached = place.store.attach_device(name, Bytes(BLOCK), block(BLOCK), NewBlocks::Cleared);
         assert!(matches!(attached, Err(Error::Name(_))), "{name}");
     }
     assert!(place.create(&long[1..], 1).is_ok() && place.create("_.-9", 1).is_ok());
@@ -222,7 +222,7 @@ fn names_are_refused_that_are_none_there_or_there_already() {
 #[test]
 fn sizes_at_the_ends_of_64_bits() {
     let place = Place::with_blocks(10);
-    let whole = place.store.attach_device("all", Bytes(u64::MAX), block(512), Contents::Cleared).unwrap();
+    let whole = place.store.attach_device("all", Bytes(u64::MAX), block(512), NewBlocks::Cleared).unwrap();
     assert_eq!(whole.blocks, Blocks(u64::MAX >> 9));
     for size in [0, u64::MAX, u64::MAX - 510] {
         let refused = place.store.create("a", "all", Bytes(size), private());
@@ -233,7 +233,7 @@ fn sizes_at_the_ends_of_64_bits() {
     assert!(matches!(place.store.resize("a", Bytes(0)), Err(Error::Size { .. })));
     assert!(matches!(place.store.resize("a", Bytes(u64::MAX)), Err(Error::Size { .. })));
     place.store.resize("a", Bytes(1)).unwrap();
-    let none = place.store.attach_device("none", Bytes(511), block(512), Contents::Cleared);
+    let none = place.store.attach_device("none", Bytes(511), block(512), NewBlocks::Cleared);
     assert!(matches!(none, Err(Error::Size { .. })));
     place.reopen();
 }
@@ -242,12 +242,12 @@ fn sizes_at_the_ends_of_64_bits() {
 fn a_device_may_grow_and_not_become_another() {
     let place = Place::with_blocks(10);
     place.create("a", 10).unwrap();
-    assert_eq!(place.attach(10, Contents::Unknown).unwrap().to_clear, Blocks(0));
-    let grown = place.attach(30, Contents::Unknown).unwrap();
+    assert_eq!(place.attach(10, NewBlocks::Uncleared).unwrap().to_clear, Blocks(0));
+    let grown = place.attach(30, NewBlocks::Uncleared).unwrap();
     assert_eq!((grown.blocks, grown.free, grown.to_clear), (Blocks(30), Blocks(0), Blocks(20)));
-    assert_eq!(place.attach(31, Contents::Cleared).unwrap().free, Blocks(1));
-    assert!(matches!(place.attach(30, Contents::Cleared), Err(Error::OtherDevice { .. })));
-    let other = place.store.attach_device("disk", Bytes(100 * BLOCK), block(512), Contents::Cleared);
+    assert_eq!(place.attach(31, NewBlocks::Cleared).unwrap().free, Blocks(1));
+    assert!(matches!(place.attach(30, NewBlocks::Cleared), Err(Error::OtherDevice { .. })));
+    let other = place.store.attach_device("disk", Bytes(100 * BLOCK), block(512), NewBlocks::Cleared);
     assert!(matches!(other, Err(Error::OtherDevice { .. })));
     let place = place.reopen();
     assert_eq!(place.store.devices().unwrap(), [place.store.device("disk").unwrap()]);
@@ -259,12 +259,12 @@ fn only_an_empty_device_is_forgotten() {
     place.create("a", 4).unwrap();
     let occupied = place.store.forget_device("disk");
     assert!(matches!(occupied, Err(Error::Occupied { volume, .. }) if volume == "a"));
-    place.store.attach_device("other", Bytes(BLOCK), block(BLOCK), Contents::Cleared).unwrap();
+    place.store.attach_device("other", Bytes(BLOCK), block(BLOCK), NewBlocks::Cleared).unwrap();
     place.store.remove("a").unwrap();
     place.store.forget_device("disk").unwrap();
     let place = place.reopen();
     // The new device gets the forgotten device's number, and none of its records.
-    let again = place.attach(20, Contents::Unknown).unwrap();
+    let again = place.attach(20, NewBlocks::Uncleared).unwrap();
     assert_eq!((again.free, again.to_clear, again.extents), (Blocks(0), Blocks(20), 0));
     place.reopen();
 }
@@ -276,10 +276,10 @@ fn a_volume_in_too_many_pieces_is_refused() {
     place
         .store
         .change(|change| {
-            assert!(space::take(&mut change.free, 0, Extent::new(0, 0x2_0002))?);
+            assert!(space::remove_extent(&mut change.free, 0, Extent::new(0, 0x2_0002))?);
             for start in (0..0x2_0002).step_by(2) {
-                space::give(&mut change.free, 0, Extent::new(start, 1))?;
-                space::give(&mut change.clearing, 0, Extent::new(start + 1, 1))?;
+                space::add_extent(&mut change.free, 0, Extent::new(start, 1))?;
+                space::add_extent(&mut change.clearing, 0, Extent::new(start + 1, 1))?;
             }
             Ok(())
         })
@@ -321,7 +321,7 @@ fn what_is_no_store_is_told_and_left_as_it_is() {
     for contents in [vec![], b"not a store\n".to_vec(), vec![0; 1 << 16]] {
         fs::write(&path, &contents).unwrap();
         let refused = Store::open(&path).unwrap_err();
-        assert!(matches!(refused, Error::Foreign { .. }), "{refused}");
+        assert!(matches!(refused, Error::NotAStore { .. }), "{refused}");
         assert_eq!(fs::read(&path).unwrap(), contents);
     }
     fs::remove_file(&path).unwrap();
@@ -338,7 +338,7 @@ fn what_is_no_store_is_told_and_left_as_it_is() {
         }
         drop(database);
         let refused = Store::open(&path).unwrap_err();
-        assert!(matches!(refused, Error::Foreign { .. }), "{refused}");
+        assert!(matches!(refused, Error::NotAStore { .. }), "{refused}");
         fs::remove_file(&path).unwrap();
     }
 }
@@ -361,7 +361,7 @@ fn a_store_of_a_later_version_is_left_alone() {
 /// Records that contradict each other, as operations never leave them.
 #[test]
 fn a_store_that_contradicts_itself_is_damaged() {
-    type Wrong = fn(&mut Change<'_>) -> Result<(), Error>;
+    type Wrong = fn(&mut WriteTables<'_>) -> Result<(), Error>;
     let wrongs: [(&str, Wrong); 9] = [
         ("free where a volume is", |change| change.free.insert((0, 2), 1).map_err(failed(WRITING)).map(drop)),
         ("free beyond the end", |change| change.free.insert((0, 10), 1).map_err(failed(WRITING)).map(drop)),
@@ -415,7 +415,7 @@ fn a_damaged_file_is_refused() {
                 assert_eq!(store.list().unwrap(), before, "{what}");
                 opened += 1;
             }
-            Err(Error::Damaged(_) | Error::Foreign { .. } | Error::Store { .. }) => refused += 1,
+            Err(Error::Damaged(_) | Error::NotAStore { .. } | Error::Store { .. }) => refused += 1,
             Err(other) => panic!("{what}: {other}"),
         }
     };

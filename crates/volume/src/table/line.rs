@@ -38,21 +38,21 @@ pub(super) struct Extent {
 /// Some consecutive extents of a grant.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Line<W, const DELTAS: usize, const PLACES: usize> {
+pub(super) struct ExtentLine<W, const DELTAS: usize, const PLACES: usize> {
     base: W,
     end: W,
-    places: [W; PLACES],
+    device_offsets: [W; PLACES],
     deltas: [u16; DELTAS],
 }
 
 /// Line whose numbers all fit into 32 bits: positions in the grant and on the device, in units.
-pub(super) type Narrow = Line<u32, 10, 9>;
+pub(super) type Narrow = ExtentLine<u32, 10, 9>;
 /// Line for any other grant.
-pub(super) type Wide = Line<u64, 5, 4>;
+pub(super) type Wide = ExtentLine<u64, 5, 4>;
 
 const _: () = assert!(size_of::<Narrow>() == 64 && size_of::<Wide>() == 64);
 
-impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> {
+impl<W: Word, const DELTAS: usize, const PLACES: usize> ExtentLine<W, DELTAS, PLACES> {
     /// Distributes extents over lines; `None` if a number does not fit into `W`.
     pub(super) fn lines(extents: &[Extent]) -> Option<Box<[Self]>> {
         const { assert!(DELTAS == PLACES + 1) };
@@ -69,7 +69,7 @@ impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> 
                 && delta != UNUSED
             {
                 line.deltas[filled] = delta;
-                line.places[filled] = place;
+                line.device_offsets[filled] = place;
                 line.end = end;
                 filled += 1;
             } else {
@@ -77,7 +77,7 @@ impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> 
                 places[0] = place;
                 let mut deltas = [UNUSED; DELTAS];
                 deltas[0] = 0;
-                lines.push(Line { base: word(extent.start)?, end, places, deltas });
+                lines.push(ExtentLine { base: word(extent.start)?, end, device_offsets: places, deltas });
                 filled = 1;
             }
         }
@@ -98,7 +98,7 @@ impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> 
 
     /// Returns the index of the extent that holds `unit`, which must be within the line.
     #[inline(always)]
-    pub(super) fn holder(&self, unit: u64) -> usize {
+    pub(super) fn find_extent(&self, unit: u64) -> usize {
         // All deltas in use are at most this bound, and `UNUSED` is greater.
         let within = (unit - self.base()).min(u64::from(UNUSED - 1)) as u16;
         // The first extent begins at delta 0, and the delta after the last place is never in use.
@@ -118,6 +118,6 @@ impl<W: Word, const DELTAS: usize, const PLACES: usize> Line<W, DELTAS, PLACES> 
         let next = self.deltas[number + 1];
         let (inner, last) = (self.base() + u64::from(next), self.end());
         let end = std::hint::select_unpredictable(next == UNUSED, last, inner);
-        Extent { start, end, place: self.places[number].into() }
+        Extent { start, end, place: self.device_offsets[number].into() }
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! A grant of a million extents must not cost more than one of a thousand, so the map does no binary search
 //! (20 steps, each of which waits for memory whose address the previous step has loaded). Extents are in
-//! cache lines ([`Line`]). The grant is divided into buckets of one power-of-two size, several for each line.
-//! For each bucket the index names the line that holds the bucket's first byte; the wanted line is that one
-//! or one of the next few:
+//! cache lines ([`ExtentLine`]). The grant is divided into buckets of one power-of-two size, several for each
+//! line. For each bucket the index names the line that holds the bucket's first byte; the wanted line is that
+//! one or one of the next few:
 //!
 //! ```text
 //!   lines        |    0    |  1  | 2 |       3       |      4      |   5   |        where they begin and end
@@ -20,9 +20,9 @@
 //!
 //! Nothing is allocated or written after [`Map::new`].
 
-use super::line::{Extent, Line, Narrow, Wide, Word};
+use super::line::{Extent, ExtentLine, Narrow, Wide, Word};
 use crate::error::Error;
-use crate::extent::{Bytes, Span};
+use crate::extent::{ByteRange, Bytes};
 
 /// Greatest number of extents in a grant.
 pub const GRANT_EXTENTS_MAX: usize = 1 << 20;
@@ -75,7 +75,7 @@ pub(super) struct Map {
 
 /// Position of an extent in a map: its line, and its index there.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cursor {
+pub(super) struct ExtentPosition {
     line: u32,
     number: u32,
 }
@@ -83,7 +83,7 @@ pub(super) struct Cursor {
 impl Map {
     /// Makes the map of a grant that consists of `spans`, in order. Consecutive spans that are contiguous on
     /// the device are merged.
-    pub(super) fn new(spans: impl IntoIterator<Item = Span>) -> Result<Map, Error> {
+    pub(super) fn new(spans: impl IntoIterator<Item = ByteRange>) -> Result<Map, Error> {
         let (extents, length) = lay_out(spans)?;
         let bits = extents.iter().fold(length, |bits, extent| bits | extent.start | extent.place);
         let shift = bits.trailing_zeros();
@@ -97,11 +97,11 @@ impl Map {
             .collect();
         let bounds: Vec<u64>;
         let lines = if let Some(lines) = Narrow::lines(&in_units) {
-            bounds = lines.iter().map(Line::base).collect();
+            bounds = lines.iter().map(ExtentLine::base).collect();
             Lines::Narrow(lines)
         } else {
             let lines = Wide::lines(&in_units).unwrap_or_else(|| unreachable!("64 bits hold every number"));
-            bounds = lines.iter().map(Line::base).collect();
+            bounds = lines.iter().map(ExtentLine::base).collect();
             Lines::Wide(lines)
         };
         let mut building = Building { bounds: &bounds, index: Vec::new(), nodes: Vec::new() };
@@ -132,7 +132,7 @@ impl Map {
 
     /// Returns the extent that holds the byte at `offset`, which must be less than the length.
     #[inline(always)]
-    pub(super) fn find(&self, offset: u64) -> (Cursor, Extent) {
+    pub(super) fn find(&self, offset: u64) -> (ExtentPosition, Extent) {
         let unit = offset >> self.shift;
         let first = self.first_line(unit);
         let (cursor, extent) = match &self.lines {
@@ -165,7 +165,7 @@ impl Map {
     /// Returns the extent after the one at a cursor, which must not be the last.
     // Not inlined: requests of several pieces are rare, and their code would slow down all others.
     #[inline(never)]
-    pub(super) fn next(&self, cursor: Cursor) -> (Cursor, Extent) {
+    pub(super) fn next(&self, cursor: ExtentPosition) -> (ExtentPosition, Extent) {
         let (cursor, extent) = match &self.lines {
             Lines::Narrow(lines) => next(lines, cursor),
             Lines::Wide(lines) => next(lines, cursor),
@@ -182,30 +182,33 @@ impl Map {
 /// Returns the extent that holds a unit, which must be in line `first` or the next one.
 #[inline(always)]
 fn holder<W: Word, const DELTAS: usize, const PLACES: usize>(
-    lines: &[Line<W, DELTAS, PLACES>],
+    lines: &[ExtentLine<W, DELTAS, PLACES>],
     first: usize,
     unit: u64,
-) -> (Cursor, Extent) {
+) -> (ExtentPosition, Extent) {
     const { assert!(STEPS_MAX == 1) };
     let line = first + usize::from(lines[first].end() <= unit);
-    let number = lines[line].holder(unit);
-    (Cursor { line: line as u32, number: number as u32 }, lines[line].extent(number))
+    let number = lines[line].find_extent(unit);
+    (ExtentPosition { line: line as u32, number: number as u32 }, lines[line].extent(number))
 }
 
 /// Returns the extent after the one at the cursor, which must not be the last.
 #[inline(always)]
 fn next<W: Word, const DELTAS: usize, const PLACES: usize>(
-    lines: &[Line<W, DELTAS, PLACES>],
-    Cursor { line, number }: Cursor,
-) -> (Cursor, Extent) {
+    lines: &[ExtentLine<W, DELTAS, PLACES>],
+    ExtentPosition { line, number }: ExtentPosition,
+) -> (ExtentPosition, Extent) {
     let inner = lines[line as usize].has(number as usize + 1);
-    let cursor =
-        if inner { Cursor { line, number: number + 1 } } else { Cursor { line: line + 1, number: 0 } };
+    let cursor = if inner {
+        ExtentPosition { line, number: number + 1 }
+    } else {
+        ExtentPosition { line: line + 1, number: 0 }
+    };
     (cursor, lines[cursor.line as usize].extent(cursor.number as usize))
 }
 
 /// Returns the extents, merged and with their bounds in bytes, and the length of all together.
-fn lay_out(spans: impl IntoIterator<Item = Span>) -> Result<(Vec<Extent>, u64), Error> {
+fn lay_out(spans: impl IntoIterator<Item = ByteRange>) -> Result<(Vec<Extent>, u64), Error> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut length = 0u64;
     for span in spans {
@@ -222,7 +225,7 @@ fn lay_out(spans: impl IntoIterator<Item = Span>) -> Result<(Vec<Extent>, u64), 
         length = end;
     }
     if extents.is_empty() {
-        return Err(Error::Span(Span { start: Bytes(0), length: Bytes(0) }));
+        return Err(Error::Span(ByteRange { start: Bytes(0), length: Bytes(0) }));
     }
     Ok((extents, length))
 }
@@ -280,10 +283,10 @@ mod tests {
     use proptest::prelude::*;
 
     /// Makes spans of these lengths with holes between them, so that none are merged.
-    fn apart(lengths: impl IntoIterator<Item = u64>, hole: u64) -> Vec<Span> {
+    fn apart(lengths: impl IntoIterator<Item = u64>, hole: u64) -> Vec<ByteRange> {
         let mut start = 0;
         let place = |length| {
-            let span = Span::new(start, length);
+            let span = ByteRange::new(start, length);
             start += length + hole;
             span
         };
@@ -308,7 +311,7 @@ mod tests {
     }
 
     /// Checks the map of these spans at the beginning, in the middle and at the end of every span.
-    fn hold(spans: &[Span]) -> Map {
+    fn hold(spans: &[ByteRange]) -> Map {
         let map = Map::new(spans.iter().copied()).unwrap();
         let mut start = 0;
         for span in spans {
@@ -361,12 +364,12 @@ mod tests {
 
     #[test]
     fn lines_are_narrow_where_numbers_fit() {
-        let is_narrow = |spans: &[Span]| matches!(hold(spans).lines, Lines::Narrow(_));
-        assert!(!is_narrow(&[Span::new(u64::MAX << 12, 4095)]));
-        assert!(is_narrow(&[Span::new(((1 << 32) - 1) << 12, 4096)]));
-        assert!(!is_narrow(&[Span::new(1 << 44, 4096), Span::new(0, 4096)]));
-        assert!(is_narrow(&[Span::new(0, ((1 << 32) - 1) << 12)]));
-        assert!(!is_narrow(&[Span::new(0, (1 << 44) + 4096)]));
+        let is_narrow = |spans: &[ByteRange]| matches!(hold(spans).lines, Lines::Narrow(_));
+        assert!(!is_narrow(&[ByteRange::new(u64::MAX << 12, 4095)]));
+        assert!(is_narrow(&[ByteRange::new(((1 << 32) - 1) << 12, 4096)]));
+        assert!(!is_narrow(&[ByteRange::new(1 << 44, 4096), ByteRange::new(0, 4096)]));
+        assert!(is_narrow(&[ByteRange::new(0, ((1 << 32) - 1) << 12)]));
+        assert!(!is_narrow(&[ByteRange::new(0, (1 << 44) + 4096)]));
         // A line ends where a delta is too large, and not before.
         for length in [65533, 65534, 65535, 65536] {
             hold(&apart([length, 1, 1, length, 1, 1, 1], 1));
@@ -375,29 +378,37 @@ mod tests {
 
     #[test]
     fn a_device_of_64_bits() {
-        let map = hold(&[Span::new(0, u64::MAX)]);
+        let map = hold(&[ByteRange::new(0, u64::MAX)]);
         assert_eq!(map.find(u64::MAX - 1).1, Extent { start: 0, end: u64::MAX, place: 0 });
-        let map = hold(&[Span::new(u64::MAX - 1, 1), Span::new(0, u64::MAX - 2)]);
+        let map = hold(&[ByteRange::new(u64::MAX - 1, 1), ByteRange::new(0, u64::MAX - 2)]);
         assert_eq!(map.length(), u64::MAX - 1);
     }
 
     #[test]
     fn neighbours_on_the_device_are_one() {
-        let map = hold(&[Span::new(10, 5), Span::new(15, 5), Span::new(30, 1), Span::new(0, 10)]);
+        let map = hold(&[
+            ByteRange::new(10, 5),
+            ByteRange::new(15, 5),
+            ByteRange::new(30, 1),
+            ByteRange::new(0, 10),
+        ]);
         assert_eq!(map.extents(), 3);
-        let pieces = (0..GRANT_EXTENTS_MAX as u64 + 10).map(|number| Span::new(number * 512, 512));
+        let pieces = (0..GRANT_EXTENTS_MAX as u64 + 10).map(|number| ByteRange::new(number * 512, 512));
         assert_eq!(Map::new(pieces).unwrap().extents(), 1);
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
-        for wrong in [Span::new(5, 0), Span::new(u64::MAX, 1), Span::new(1, u64::MAX)] {
+        for wrong in [ByteRange::new(5, 0), ByteRange::new(u64::MAX, 1), ByteRange::new(1, u64::MAX)] {
             assert!(matches!(Map::new([wrong]), Err(Error::Span(told)) if told == wrong));
         }
         // Each span is valid, but the length of both together exceeds 64 bits.
-        assert!(matches!(Map::new([Span::new(0, 1 << 63), Span::new(0, 1 << 63)]), Err(Error::Span(_))));
+        assert!(matches!(
+            Map::new([ByteRange::new(0, 1 << 63), ByteRange::new(0, 1 << 63)]),
+            Err(Error::Span(_))
+        ));
         assert!(matches!(Map::new([]), Err(Error::Span(_))));
-        let many = (0..=GRANT_EXTENTS_MAX as u64).map(|number| Span::new(number * 2, 1));
+        let many = (0..=GRANT_EXTENTS_MAX as u64).map(|number| ByteRange::new(number * 2, 1));
         assert!(matches!(Map::new(many), Err(Error::GrantExtents { most: GRANT_EXTENTS_MAX })));
     }
 

@@ -5,9 +5,9 @@
 //! and a length; [`Table::check`] checks the range and the right, and returns the ranges on the device.
 //!
 //! Nothing in a request is trusted: for any number, offset and length, the result is either ranges of this
-//! client's grants or a [`Refusal`]. A grant's number contains a tag, so the number of a revoked grant never
-//! means the next grant in the same place. The table belongs to the server's thread that serves the channel.
-//! Revoking needs the table exclusively, so a revocation counts for every later check.
+//! client's grants or a [`GrantError`]. A grant's number contains a tag, so the number of a revoked grant
+//! never means the next grant in the same place. The table belongs to the server's thread that serves the
+//! channel. Revoking needs the table exclusively, so a revocation counts for every later check.
 //!
 //! A check neither allocates nor locks. `bywash bench serve check` measures its cost.
 
@@ -19,13 +19,13 @@ mod refusal;
 mod tests;
 
 use crate::error::Error;
-use crate::extent::{Bytes, Span};
+use crate::extent::{ByteRange, Bytes};
 use crate::right::Access;
 use map::Map;
 
 pub use map::GRANT_EXTENTS_MAX;
-pub use pieces::Pieces;
-pub use refusal::Refusal;
+pub use pieces::DeviceRanges;
+pub use refusal::GrantError;
 
 /// Greatest number of grants in a table.
 pub const GRANTS_MAX: u32 = 1 << 20;
@@ -91,7 +91,7 @@ impl Grant {
     pub fn new(
         device: DeviceNumber,
         right: Access,
-        spans: impl IntoIterator<Item = Span>,
+        spans: impl IntoIterator<Item = ByteRange>,
     ) -> Result<Grant, Error> {
         Ok(Grant { device, right, map: Map::new(spans)? })
     }
@@ -125,17 +125,17 @@ impl Grant {
 
 /// Place of the table, with or without a grant.
 #[derive(Debug)]
-struct Place {
+struct GrantSlot {
     /// Number of tags assigned here so far. The tag of the current grant, if there is one, equals this
     /// number.
-    given: u32,
+    last_tag: u32,
     grant: Option<Grant>,
 }
 
 /// Grants of one client.
 #[derive(Debug)]
 pub struct Table {
-    places: Vec<Place>,
+    places: Vec<GrantSlot>,
     /// Places without a grant; the last one is used next.
     free: Vec<u32>,
     grants_max: u32,
@@ -156,12 +156,12 @@ impl Table {
         let place = match self.free.pop() {
             Some(place) => place as usize,
             None if self.places.len() < self.grants_max as usize => {
-                self.places.push(Place { given: 0, grant: None });
+                self.places.push(GrantSlot { last_tag: 0, grant: None });
                 self.places.len() - 1
             }
             None => return Err(Error::Grants { most: self.grants_max }),
         };
-        let Place { given, grant: here } = &mut self.places[place];
+        let GrantSlot { last_tag: given, grant: here } = &mut self.places[place];
         // No overflow: a place whose tags are used up is not among the free ones.
         *given += 1;
         *here = Some(grant);
@@ -171,14 +171,14 @@ impl Table {
     /// Revokes a grant and returns it; every later check by its number is refused.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] if the number was never assigned, [`Refusal::Revoked`] if its grant was revoked
-    /// before.
-    pub fn revoke(&mut self, number: GrantNumber) -> Result<Grant, Refusal> {
+    /// [`GrantError::Unknown`] if the number was never assigned, [`GrantError::Revoked`] if its grant was
+    /// revoked before.
+    pub fn revoke(&mut self, number: GrantNumber) -> Result<Grant, GrantError> {
         self.find(number)?;
         let place = &mut self.places[number.place()];
-        let grant = place.grant.take().ok_or(Refusal::Unknown { grant: number })?;
+        let grant = place.grant.take().ok_or(GrantError::Unknown { grant: number })?;
         // A place whose tags are used up stays unused.
-        if place.given < u32::MAX {
+        if place.last_tag < u32::MAX {
             self.free.push(number.place() as u32);
         }
         Ok(grant)
@@ -187,10 +187,11 @@ impl Table {
     /// Returns the grant of that number.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] if the number was never assigned, [`Refusal::Revoked`] if its grant was revoked.
+    /// [`GrantError::Unknown`] if the number was never assigned, [`GrantError::Revoked`] if its grant was
+    /// revoked.
     #[inline(always)]
-    pub fn find(&self, number: GrantNumber) -> Result<&Grant, Refusal> {
-        if let Some(Place { given, grant: Some(grant) }) = self.places.get(number.place())
+    pub fn find(&self, number: GrantNumber) -> Result<&Grant, GrantError> {
+        if let Some(GrantSlot { last_tag: given, grant: Some(grant) }) = self.places.get(number.place())
             && *given == number.tag()
         {
             return Ok(grant);
@@ -199,26 +200,28 @@ impl Table {
     }
 
     #[cold]
-    fn missing(&self, number: GrantNumber) -> Refusal {
+    fn missing(&self, number: GrantNumber) -> GrantError {
         match self.places.get(number.place()) {
-            Some(place) if (1..=place.given).contains(&number.tag()) => Refusal::Revoked { grant: number },
-            _ => Refusal::Unknown { grant: number },
+            Some(place) if (1..=place.last_tag).contains(&number.tag()) => {
+                GrantError::Revoked { grant: number }
+            }
+            _ => GrantError::Unknown { grant: number },
         }
     }
 
     /// Returns all grants and their numbers.
     pub fn grants(&self) -> impl Iterator<Item = (GrantNumber, &Grant)> {
         self.places.iter().enumerate().filter_map(|(at, place)| {
-            place.grant.as_ref().map(|grant| (GrantNumber::new(at, place.given), grant))
+            place.grant.as_ref().map(|grant| (GrantNumber::new(at, place.last_tag), grant))
         })
     }
 
     /// Checks a request, and returns its ranges on the device. A request of no bytes has no ranges.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] or [`Refusal::Revoked`] if there is no such grant; [`Refusal::Right`] if it does
-    /// not allow the access; [`Refusal::Overflow`] or [`Refusal::Bounds`] if the range is not within the
-    /// grant; [`Refusal::Scattered`] if it is in more than [`PIECES_MAX`] pieces.
+    /// [`GrantError::Unknown`] or [`GrantError::Revoked`] if there is no such grant; [`GrantError::Right`] if
+    /// it does not allow the access; [`GrantError::Overflow`] or [`GrantError::Bounds`] if the range is not
+    /// within the grant; [`GrantError::Scattered`] if it is in more than [`PIECES_MAX`] pieces.
     // Inlined so that the result stays in registers: as a call the check takes three times as long.
     #[inline(always)]
     pub fn check(
@@ -227,17 +230,17 @@ impl Table {
         offset: Bytes,
         length: Bytes,
         wanted: Access,
-    ) -> Result<Pieces<'_>, Refusal> {
+    ) -> Result<DeviceRanges<'_>, GrantError> {
         let grant = self.find(number)?;
         let (end, overflows) = offset.0.overflowing_add(length.0);
         if overflows || end > grant.map.length() || !grant.right.covers(wanted) {
             return Err(grant.refusal(offset, length, wanted));
         }
         if length.0 == 0 {
-            return Ok(Pieces::none(grant, end));
+            return Ok(DeviceRanges::none(grant, end));
         }
         let (cursor, extent) = grant.map.find(offset.0);
-        let pieces = Pieces::new(grant, offset.0, end, cursor, extent);
+        let pieces = DeviceRanges::new(grant, offset.0, end, cursor, extent);
         if end > extent.end && grant.map.may_fall_into(length.0, PIECES_MAX) {
             pieces.clone().refuse_too_many()?;
         }
@@ -248,13 +251,13 @@ impl Table {
 impl Grant {
     /// Returns the reason for a refusal that [`Table::check`] has decided on.
     #[cold]
-    fn refusal(&self, offset: Bytes, length: Bytes, wanted: Access) -> Refusal {
+    fn refusal(&self, offset: Bytes, length: Bytes, wanted: Access) -> GrantError {
         if !self.right.covers(wanted) {
-            return Refusal::Right { wanted, right: self.right };
+            return GrantError::Right { wanted, right: self.right };
         }
         match offset.0.checked_add(length.0) {
-            Some(_) => Refusal::Bounds { offset, length, granted: self.length() },
-            None => Refusal::Overflow { offset, length },
+            Some(_) => GrantError::Bounds { offset, length, granted: self.length() },
+            None => GrantError::Overflow { offset, length },
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Ranges on the device of a request that was allowed.
 
 use super::line::Extent;
-use super::map::{Cursor, Map};
-use super::{DeviceNumber, Grant, PIECES_MAX, Refusal};
-use crate::extent::{Bytes, Span};
+use super::map::{ExtentPosition, Map};
+use super::{DeviceNumber, Grant, GrantError, PIECES_MAX};
+use crate::extent::{ByteRange, Bytes};
 
 /// Ranges on the device of one request, in the order of its bytes; at most [`PIECES_MAX`]. Iterating returns
 /// them.
 #[derive(Clone, Debug)]
-pub struct Pieces<'a> {
+pub struct DeviceRanges<'a> {
     map: &'a Map,
     device: DeviceNumber,
     /// Offset of the next byte in the grant.
@@ -16,23 +16,37 @@ pub struct Pieces<'a> {
     end: u64,
     /// Extent that contains the next byte; the difference between its place on the device and its start in
     /// the grant (wrapping); and its end in the grant.
-    cursor: Cursor,
+    cursor: ExtentPosition,
     to_place: u64,
     extent_end: u64,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> DeviceRanges<'a> {
     /// Makes an empty sequence at the offset `end`.
     #[inline(always)]
-    pub(super) fn none(grant: &'a Grant, end: u64) -> Pieces<'a> {
+    pub(super) fn none(grant: &'a Grant, end: u64) -> DeviceRanges<'a> {
         let (map, device) = (&grant.map, grant.device);
-        Pieces { map, device, offset: end, end, cursor: Cursor::default(), to_place: 0, extent_end: end }
+        DeviceRanges {
+            map,
+            device,
+            offset: end,
+            end,
+            cursor: ExtentPosition::default(),
+            to_place: 0,
+            extent_end: end,
+        }
     }
 
     /// Makes the sequence for the bytes from `offset` to `end`; `offset` is in `extent`.
     #[inline(always)]
-    pub(super) fn new(grant: &'a Grant, offset: u64, end: u64, cursor: Cursor, extent: Extent) -> Pieces<'a> {
-        let mut pieces = Pieces { offset, ..Pieces::none(grant, end) };
+    pub(super) fn new(
+        grant: &'a Grant,
+        offset: u64,
+        end: u64,
+        cursor: ExtentPosition,
+        extent: Extent,
+    ) -> DeviceRanges<'a> {
+        let mut pieces = DeviceRanges { offset, ..DeviceRanges::none(grant, end) };
         pieces.enter(cursor, extent);
         pieces
     }
@@ -45,13 +59,13 @@ impl<'a> Pieces<'a> {
 
     /// Returns the range that is left if there is exactly one.
     #[inline(always)]
-    pub fn only(&self) -> Option<Span> {
+    pub fn only(&self) -> Option<ByteRange> {
         let is_one = self.offset < self.end && self.end <= self.extent_end;
-        is_one.then(|| Span::new(self.offset.wrapping_add(self.to_place), self.end - self.offset))
+        is_one.then(|| ByteRange::new(self.offset.wrapping_add(self.to_place), self.end - self.offset))
     }
 
     #[inline(always)]
-    fn enter(&mut self, cursor: Cursor, extent: Extent) {
+    fn enter(&mut self, cursor: ExtentPosition, extent: Extent) {
         self.cursor = cursor;
         self.to_place = extent.place.wrapping_sub(extent.start);
         self.extent_end = extent.end;
@@ -59,26 +73,26 @@ impl<'a> Pieces<'a> {
 
     /// Refuses a request that is in more than [`PIECES_MAX`] pieces.
     #[cold]
-    pub(super) fn refuse_too_many(mut self) -> Result<(), Refusal> {
+    pub(super) fn refuse_too_many(mut self) -> Result<(), GrantError> {
         let offset = self.offset;
         self.by_ref().take(PIECES_MAX).for_each(drop);
         if self.offset == self.end {
             return Ok(());
         }
-        Err(Refusal::Scattered { offset: Bytes(offset), served: Bytes(self.offset - offset) })
+        Err(GrantError::Scattered { offset: Bytes(offset), served: Bytes(self.offset - offset) })
     }
 }
 
-impl Iterator for Pieces<'_> {
-    type Item = Span;
+impl Iterator for DeviceRanges<'_> {
+    type Item = ByteRange;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Span> {
+    fn next(&mut self) -> Option<ByteRange> {
         if self.offset == self.end {
             return None;
         }
         let end = self.extent_end.min(self.end);
-        let piece = Span::new(self.offset.wrapping_add(self.to_place), end - self.offset);
+        let piece = ByteRange::new(self.offset.wrapping_add(self.to_place), end - self.offset);
         self.offset = end;
         if end < self.end {
             let (cursor, extent) = self.map.next(self.cursor);

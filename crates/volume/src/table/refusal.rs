@@ -6,7 +6,7 @@ use crate::right::Access;
 
 /// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum GrantError {
     /// The number was never assigned to a grant.
     #[error("grant {grant} was never given; open a volume or pass a descriptor first")]
     Unknown {

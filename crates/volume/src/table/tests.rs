@@ -6,7 +6,7 @@ use proptest::prelude::*;
 const DEVICE: DeviceNumber = DeviceNumber(3);
 
 fn grant(right: Access, spans: &[(u64, u64)]) -> Grant {
-    Grant::new(DEVICE, right, spans.iter().map(|&(start, length)| Span::new(start, length))).unwrap()
+    Grant::new(DEVICE, right, spans.iter().map(|&(start, length)| ByteRange::new(start, length))).unwrap()
 }
 
 /// Makes a table with one grant.
@@ -16,7 +16,12 @@ fn table_of(right: Access, spans: &[(u64, u64)]) -> (Table, GrantNumber) {
     (table, number)
 }
 
-fn pieces(table: &Table, number: GrantNumber, offset: u64, length: u64) -> Result<Vec<(u64, u64)>, Refusal> {
+fn pieces(
+    table: &Table,
+    number: GrantNumber,
+    offset: u64,
+    length: u64,
+) -> Result<Vec<(u64, u64)>, GrantError> {
     let pieces = table.check(number, Bytes(offset), Bytes(length), Access::Read)?;
     assert_eq!(pieces.device(), DEVICE);
     Ok(pieces.map(|piece| (piece.start.0, piece.length.0)).collect())
@@ -88,7 +93,7 @@ fn rights_cover_what_they_say() {
     ] {
         let (table, number) = table_of(right, &[(0, 10)]);
         let checked = table.check(number, Bytes(0), Bytes(10), wanted).map(drop);
-        let expected = if covers { Ok(()) } else { Err(Refusal::Right { wanted, right }) };
+        let expected = if covers { Ok(()) } else { Err(GrantError::Right { wanted, right }) };
         assert_eq!(checked, expected);
         // A request of no bytes is checked for its right too.
         assert_eq!(table.check(number, Bytes(0), Bytes(0), wanted).map(drop), expected);
@@ -103,14 +108,14 @@ fn a_revoked_number_never_means_what_comes_after_it() {
         let number = table.add(grant(Access::Read, &[(round, 1)])).unwrap();
         assert_eq!(pieces(&table, number, 0, 1).unwrap(), [(round, 1)]);
         for old in &numbers {
-            assert_eq!(pieces(&table, *old, 0, 1), Err(Refusal::Revoked { grant: *old }));
-            assert!(matches!(table.revoke(*old), Err(Refusal::Revoked { .. })));
+            assert_eq!(pieces(&table, *old, 0, 1), Err(GrantError::Revoked { grant: *old }));
+            assert!(matches!(table.revoke(*old), Err(GrantError::Revoked { .. })));
         }
         assert_eq!(table.revoke(number).unwrap().length(), Bytes(1));
-        assert_eq!(pieces(&table, number, 0, 1), Err(Refusal::Revoked { grant: number }));
+        assert_eq!(pieces(&table, number, 0, 1), Err(GrantError::Revoked { grant: number }));
         // The number of the place's next grant is not known before that grant is added.
         let next = GrantNumber::new(number.place(), number.tag() + 1);
-        assert_eq!(pieces(&table, next, 0, 1), Err(Refusal::Unknown { grant: next }));
+        assert_eq!(pieces(&table, next, 0, 1), Err(GrantError::Unknown { grant: next }));
         numbers.push(number);
     }
     assert_eq!(table.places.len(), 1);
@@ -120,11 +125,11 @@ fn a_revoked_number_never_means_what_comes_after_it() {
 fn a_place_whose_tags_are_used_up_is_left() {
     let (mut table, first) = table_of(Access::Read, &[(0, 1)]);
     table.revoke(first).unwrap();
-    table.places[0].given = u32::MAX - 1;
+    table.places[0].last_tag = u32::MAX - 1;
     let last = table.add(grant(Access::Read, &[(0, 1)])).unwrap();
     assert_eq!((last.place(), last.tag()), (0, u32::MAX));
     table.revoke(last).unwrap();
-    assert_eq!(pieces(&table, last, 0, 1), Err(Refusal::Revoked { grant: last }));
+    assert_eq!(pieces(&table, last, 0, 1), Err(GrantError::Revoked { grant: last }));
     let other = table.add(grant(Access::Read, &[(0, 1)])).unwrap();
     assert_eq!((other.place(), other.tag()), (1, 1));
 }
@@ -152,7 +157,7 @@ fn numbers_that_are_rubbish_are_unknown() {
         let grant = GrantNumber::from_word(word);
         assert_eq!(
             table.check(grant, Bytes(0), Bytes(1), Access::Read).map(drop),
-            Err(Refusal::Unknown { grant })
+            Err(GrantError::Unknown { grant })
         );
     }
     assert_eq!(GrantNumber::from_word(number.to_word()), number);
@@ -174,11 +179,11 @@ fn nothing_overflows_at_the_ends_of_64_bits() {
                         assert!(end <= u128::from(granted));
                         assert_eq!(found.iter().map(|piece| piece.1).sum::<u64>(), length);
                     }
-                    Err(Refusal::Overflow { .. }) => assert!(end > u128::from(u64::MAX)),
+                    Err(GrantError::Overflow { .. }) => assert!(end > u128::from(u64::MAX)),
                     Err(refusal) => {
                         assert!(end > u128::from(granted) && end <= u128::from(u64::MAX));
                         let (offset, length, granted) = (Bytes(offset), Bytes(length), Bytes(granted));
-                        assert_eq!(refusal, Refusal::Bounds { offset, length, granted });
+                        assert_eq!(refusal, GrantError::Bounds { offset, length, granted });
                     }
                 }
             }
@@ -193,11 +198,11 @@ fn a_request_falls_into_so_many_pieces_at_most() {
     let most = PIECES_MAX as u64 * 10;
     for offset in [0, 10, 730] {
         assert_eq!(pieces(&table, number, offset, most).unwrap().len(), PIECES_MAX);
-        let refused = Refusal::Scattered { offset: Bytes(offset), served: Bytes(most) };
+        let refused = GrantError::Scattered { offset: Bytes(offset), served: Bytes(most) };
         assert_eq!(pieces(&table, number, offset, most + 1), Err(refused));
         // A request that begins within an extent is allowed less; the length in the refusal is then allowed.
         let (offset, served) = (Bytes(offset + 4), Bytes(most - 4));
-        let refused = Refusal::Scattered { offset, served };
+        let refused = GrantError::Scattered { offset, served };
         assert_eq!(pieces(&table, number, offset.0, most), Err(refused));
         assert_eq!(pieces(&table, number, offset.0, served.0).unwrap().len(), PIECES_MAX);
     }
@@ -272,7 +277,7 @@ proptest! {
                     let (number, naive) = which.get(&all);
                     let checked = table.check(*number, Bytes(offset), Bytes(length), wanted);
                     let Some(naive) = naive else {
-                        prop_assert_eq!(checked.map(drop), Err(Refusal::Revoked { grant: *number }));
+                        prop_assert_eq!(checked.map(drop), Err(GrantError::Revoked { grant: *number }));
                         continue;
                     };
                     let found = checked.map(|pieces| {
@@ -283,7 +288,7 @@ proptest! {
                 Step::Rubbish(word, offset, length, wanted) => {
                     let number = GrantNumber::from_word(word);
                     if all.iter().all(|(other, _)| *other != number) {
-                        let refused = Err(Refusal::Unknown { grant: number });
+                        let refused = Err(GrantError::Unknown { grant: number });
                         let checked = table.check(number, Bytes(offset), Bytes(length), wanted);
                         prop_assert_eq!(checked.map(drop), refused);
                     }

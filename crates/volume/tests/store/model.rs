@@ -10,7 +10,7 @@
 
 use crate::operation::{BLOCK, Operation, state};
 use bywash_peers::{Random, rounds};
-use bywash_volume::{Blocks, Bytes, Contents, Error, Extent, Ownership, Store};
+use bywash_volume::{Blocks, Bytes, Error, Extent, NewBlocks, Ownership, Store};
 use std::collections::BTreeMap;
 
 /// Use of a block.
@@ -111,8 +111,8 @@ impl Model {
         match operation {
             Operation::Attach { device, blocks, contents } => {
                 let new = match contents {
-                    Contents::Cleared => Block { used: Use::Free, data: None },
-                    Contents::Unknown => Block { used: Use::Clearing, data: Some(0) },
+                    NewBlocks::Cleared => Block { used: Use::Free, data: None },
+                    NewBlocks::Uncleared => Block { used: Use::Clearing, data: Some(0) },
                 };
                 let known = self.devices.entry(device.clone()).or_default();
                 known.resize(*blocks as usize, new);

@@ -1,7 +1,7 @@
 //! Random operations that a seed determines, and a description of a store's whole state.
 
 use bywash_peers::Random;
-use bywash_volume::{BlockSize, Bytes, Contents, Error, Extent, Mode, Ownership, Store};
+use bywash_volume::{BlockSize, Bytes, Error, Extent, Mode, NewBlocks, Ownership, Store};
 
 pub const BLOCK: u64 = 4096;
 /// Number of names of volumes; small, so that operations affect the volumes of earlier ones.
@@ -14,7 +14,7 @@ pub enum Operation {
     Attach {
         device: String,
         blocks: u64,
-        contents: Contents,
+        contents: NewBlocks,
     },
     Forget {
         device: String,
@@ -69,7 +69,7 @@ impl Operation {
             0..6 => Operation::Attach {
                 device: device(random),
                 blocks: 100 + random.below(300),
-                contents: if random.below(2) == 0 { Contents::Cleared } else { Contents::Unknown },
+                contents: if random.below(2) == 0 { NewBlocks::Cleared } else { NewBlocks::Uncleared },
             },
             6..8 => Operation::Forget { device: device(random) },
             8..38 => Operation::Create {

@@ -120,7 +120,7 @@ impl Record {
 
     /// Returns the chains that the earlier server of this ring took and did not return, in the order in which
     /// it took them. `used` is the ring's used index.
-    pub(crate) fn left(&mut self, used: u16) -> Vec<u16> {
+    pub(crate) fn inherited(&mut self, used: u16) -> Vec<u16> {
         // The earlier server may have added chains to the used ring and died before it updated the record.
         let mut head = self.half(LAST_AT);
         for _ in 0..used.wrapping_sub(self.half(USED_AT)).min(self.entries) {
@@ -217,10 +217,10 @@ mod tests {
         before.give_back(2, || Ok::<u16, ()>(1)).unwrap();
         before.put_back(0);
         let mut after = record(&file);
-        assert_eq!(after.left(1), [7, 5]);
+        assert_eq!(after.inherited(1), [7, 5]);
         after.take(1);
         after.take(7);
-        assert_eq!(record(&file).left(1), [5, 1, 7]);
+        assert_eq!(record(&file).inherited(1), [5, 1, 7]);
     }
 
     #[test]
@@ -232,9 +232,9 @@ mod tests {
         before.give_back(6, || Ok::<u16, ()>(9)).unwrap();
         // The first server dies before it has added chain 4 to the used ring, the second server after that.
         before.give_back(4, || NOTHING).unwrap_err();
-        assert_eq!(record(&file).left(9), [4]);
+        assert_eq!(record(&file).inherited(9), [4]);
         before.give_back(4, || NOTHING).unwrap_err();
-        assert!(record(&file).left(10).is_empty());
+        assert!(record(&file).inherited(10).is_empty());
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         let mut record = record(&file);
         record.map.write_slice(&[1; 176], GuestAddress(record.base + 16)).unwrap();
         record.put_half(LAST_AT, 999);
-        assert!(record.left(7).iter().all(|head| *head < 8));
+        assert!(record.inherited(7).iter().all(|head| *head < 8));
         record.take(8);
         record.put_half(VERSION_AT, 2);
         let adopted = |entries| adopt(file.try_clone().unwrap(), 0, 2, entries).map(|_| ()).unwrap_err();

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A grant's number is `tag << 32 | index`, where the index selects the word. Each later grant at the same
-//! index has a greater tag ([`place_of`], [`tag_of`]). The client checks the word *after* each access, and
+//! index has a greater tag ([`index_of`], [`tag_of`]). The client checks the word *after* each access, and
 //! considers the access done only if the grant is still valid.
 //!
 //! To revoke a grant, the server first writes the word. Then it issues a fence on all processors that run
@@ -19,7 +19,7 @@
 //! them, and the client's check fails.
 
 /// Returns the index of a grant's word in the page.
-pub fn place_of(grant: u64) -> usize {
+pub fn index_of(grant: u64) -> usize {
     grant as u32 as usize
 }
 
@@ -35,7 +35,7 @@ pub fn is_valid(grant: u64, word: u64) -> bool {
 }
 
 /// Returns the size of the page for this number of grants, in bytes: a multiple of 4 KiB.
-pub fn bytes(grants_max: u32) -> usize {
+pub fn page_bytes(grants_max: u32) -> usize {
     (grants_max as usize * 8).next_multiple_of(4096)
 }
 
@@ -46,8 +46,8 @@ mod tests {
     #[test]
     fn a_grant_is_valid_until_its_tag_is_in_the_word() {
         let grant = 3 << 32 | 17;
-        assert_eq!((place_of(grant), tag_of(grant)), (17, 3));
+        assert_eq!((index_of(grant), tag_of(grant)), (17, 3));
         assert!(is_valid(grant, 0) && is_valid(grant, 2) && !is_valid(grant, 3) && !is_valid(grant, 4));
-        assert_eq!((bytes(1), bytes(512), bytes(513)), (4096, 4096, 8192));
+        assert_eq!((page_bytes(1), page_bytes(512), page_bytes(513)), (4096, 4096, 8192));
     }
 }
