@@ -23,7 +23,7 @@ pub fn use_log(socket: &str) -> Result<(), Error> {
     while queue.in_flight() > 0 {
         let done = queue.reap()?;
         done.outcome?;
-        println!("{}: {} bytes", done.user_data, done.memory.map_or(0, |room| room.len()));
+        println!("{}: {} bytes", done.user_data, done.memory.map_or(0, |memory| memory.len()));
     }
     Ok(())
 }

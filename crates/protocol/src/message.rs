@@ -343,7 +343,7 @@ mod tests {
             device: "fast".into(),
             unmappable_reason: None,
         };
-        let golden = r#"{"answer":"granted","grant":5,"bytes":4096,"block":512,"access":"read","device":"fast","not_mapped":null}"#;
+        let golden = r#"{"answer":"granted","grant":5,"bytes":4096,"block":512,"access":"read","device":"fast","unmappable_reason":null}"#;
         assert_eq!(ControlReply::Granted(granted.clone()).to_bytes().unwrap(), golden.as_bytes());
         assert_eq!(ControlReply::from_bytes(golden.as_bytes()), Ok(ControlReply::Granted(granted)));
         let refused = ControlReply::Refused(Refusal::new(RefusalKind::Denied, "no"));
