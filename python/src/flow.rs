@@ -5,7 +5,6 @@ use crate::options::{number, one_of};
 use crate::records;
 use crate::waiting::{Attempt, Limit, in_slices};
 use bywash_container::Error as ContainerError;
-use bywash_flow::spec::File;
 use bywash_flow::{Endpoint, Error, Flow as Described, Running as Started, Stage, Watch};
 use bywash_link::ProcessGeneration;
 use pyo3::prelude::*;
@@ -65,7 +64,7 @@ fn endpoint(given: &Bound<'_, PyAny>) -> PyResult<Endpoint> {
         return read(given.py(), text.to_str()?);
     }
     let path: PathBuf = given.extract()?;
-    Ok(Endpoint::File(File { path, ..File::default() }))
+    Ok(Endpoint::file_at(path))
 }
 
 #[pymethods]

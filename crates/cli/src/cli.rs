@@ -3,10 +3,10 @@
 pub mod serve;
 
 use bywash_bench::command::BenchArgs;
+use bywash_flow::HashAlgorithm;
 use bywash_flow::Stage;
 use bywash_flow::plan::{Mover, Prefer};
 use bywash_flow::size;
-use bywash_flow::spec::HashAlgorithm;
 use bywash_model::Architecture;
 use bywash_sim::Stop;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
@@ -519,7 +519,7 @@ pub struct FlowArgs {
 
     /// Fail unless what DST gets has that hash, as sha256:HEX
     #[arg(long, value_name = "ALGO:HEX", value_parser = expected_hash)]
-    pub expect_hash: Option<(HashAlgorithm, String)>,
+    pub expect_hash: Option<Stage>,
 
     /// Go on with DST.partial: what agrees with SRC, which must be a file, is not moved again
     #[arg(long)]
@@ -574,14 +574,11 @@ fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-fn expected_hash(text: &str) -> Result<(HashAlgorithm, String), String> {
+fn expected_hash(text: &str) -> Result<Stage, String> {
     let example = "give ALGO:HEX, as in sha256:ba7816bf...";
     let (algorithm, digits) = text.split_once(':').ok_or_else(|| format!("no colon: {example}"))?;
-    match format!("hash:{algorithm},expect={digits}").parse() {
-        Ok(Stage::Hash { algorithm, expect: Some(digits) }) => Ok((algorithm, digits)),
-        Ok(_) => Err(example.into()),
-        Err(error) => Err(format!("{error}; {example}")),
-    }
+    let stage = algorithm.parse().and_then(|algorithm| Stage::expect_hash(algorithm, digits));
+    stage.map_err(|error| format!("{error}; {example}"))
 }
 
 /// What a sink gets.

@@ -4,18 +4,16 @@
 
 use crate::control::Control;
 use crate::datagram::Rate;
-use crate::end::storage::{self, SinkSettings};
-use crate::end::{self, Connected, Opened, PendingEnd, Role, Sink, Source};
+use crate::description::Description;
+use crate::end::{
+    self, Connected, DescriptorSink, DescriptorSource, Opened, Role, Sink, SinkSettings, Source, Stream,
+};
+use crate::endpoint::PendingEnd;
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::flow::Flow;
 use crate::part::{Part, PartEnd};
 use crate::plan::Plan;
-use crate::rate_limiter::RateLimiter;
-use crate::spec::{Endpoint, File, Stage};
-use crate::stage::{
-    Chain, CompressStage, DecompressStage, Filter, HashStage, LimitStage, Program, RateStage, TeeStage,
-};
+use crate::stage::{Bound, Chain, FilterContext, Program};
 use crate::transfer::Transfer;
 use std::os::fd::OwnedFd;
 
@@ -24,20 +22,15 @@ use std::os::fd::OwnedFd;
 const STREAM_CACHE_BYTES: u64 = 256 << 20;
 
 /// Derives from the flow and its plans how its sinks are opened and written.
-pub(crate) fn sink_settings(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> SinkSettings {
-    let source = match &flow.source {
-        Endpoint::File(File { path, .. }) | Endpoint::Raw { path, .. } => rustix::fs::stat(path).ok(),
-        _ => None,
-    };
-    let kind = source.as_ref().map(storage::kind_of);
+pub(crate) fn sink_settings(flow: &Description, parts: &[Part<'_>], plans: &[Plan]) -> SinkSettings {
+    let source = flow.source.kind.storage_path().and_then(|path| rustix::fs::stat(path).ok());
+    let kind = source.as_ref().map(end::kind_of);
     let (is_file, has_size) = (kind == Some(Kind::File), kind.is_some_and(Kind::is_storage));
-    let unchanged = parts.len() == 1
-        && parts[0].stages.iter().all(|stage| !matches!(stage, Stage::Compress { .. } | Stage::Decompress));
+    let unchanged = parts.len() == 1 && parts[0].stages.iter().all(|stage| stage.keeps_data());
     let has_holes = plans[0].keeps_holes;
     let fixed = parts.last().and_then(|part| part.rate).map_or(Rate::Unlimited, Rate::Fixed);
     SinkSettings {
         bytes: bytes_to_come(flow, plans).filter(|_| unchanged),
-        via: flow.options.via,
         rate: if flow.options.finds_rate { Rate::Auto } else { fixed },
         source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
         sync: flow.options.sync,
@@ -48,16 +41,16 @@ pub(crate) fn sink_settings(flow: &Flow, parts: &[Part<'_>], plans: &[Plan]) -> 
 
 /// Returns the number of bytes that the source gives and the limits let pass; `None` if the source has no
 /// size.
-fn bytes_to_come(flow: &Flow, plans: &[Plan]) -> Option<u64> {
-    let limits = flow.stages.iter().filter_map(|stage| match stage {
-        Stage::Limit(bytes) => Some(*bytes),
-        _ => None,
+fn bytes_to_come(flow: &Description, plans: &[Plan]) -> Option<u64> {
+    let limits = flow.stages.iter().filter_map(|stage| match stage.bound() {
+        Some(Bound::Bytes(bytes)) => Some(bytes),
+        Some(Bound::BytesPerSecond(_)) | None => None,
     });
     limits.chain(plans[0].source_bytes).min().filter(|_| plans[0].source_bytes.is_some())
 }
 
 /// Returns the roles of the flow at its source and at its sink, for framed sockets.
-fn roles(flow: &Flow) -> (Role, Role) {
+fn roles(flow: &Description) -> (Role, Role) {
     let both = flow.moves_both_ways();
     (Role { sends: both, receives: true }, Role { sends: true, receives: both })
 }
@@ -66,24 +59,25 @@ fn roles(flow: &Flow) -> (Role, Role) {
 /// nothing is connected before that peer is there. `accepted` is the source, if it is a connection that was
 /// already accepted.
 pub(crate) fn both_ends(
-    flow: &Flow,
+    flow: &Description,
     accepted: Option<Connected>,
     settings: &SinkSettings,
     control: &Control,
 ) -> Result<(Opened<Source>, Opened<Sink>), Error> {
     let (here, there) = roles(flow);
+    let pending = |endpoint| PendingEnd::new(endpoint, flow.options.via, control);
     if let Some(connected) = accepted {
-        let stream = end::handshaken(connected, here, &flow.source.to_string(), control)?;
-        let sink = PendingEnd::new(&flow.sink, control)?;
-        return Ok((Opened::BothWays(stream), end::sink(sink, settings, there, control)?));
+        let stream = Stream::handshake(connected, here, &flow.source.to_string(), control)?;
+        let sink = pending(&flow.sink)?;
+        return Ok((Opened::BothWays(stream), sink.open_sink(there, settings)?));
     }
-    let (source, sink) = (PendingEnd::new(&flow.source, control)?, PendingEnd::new(&flow.sink, control)?);
+    let (source, sink) = (pending(&flow.source)?, pending(&flow.sink)?);
     if sink.waits_for_peer() && !source.waits_for_peer() {
-        let sink = end::sink(sink, settings, there, control)?;
-        return Ok((end::source(source, flow.options.via, here, control)?, sink));
+        let sink = sink.open_sink(there, settings)?;
+        return Ok((source.open_source(here)?, sink));
     }
-    let mut source = end::source(source, flow.options.via, here, control)?;
-    let mut sink = end::sink(sink, settings, there, control)?;
+    let mut source = source.open_source(here)?;
+    let mut sink = sink.open_sink(there, settings)?;
     if let (true, Opened::OneWay(Source::Descriptor(from)), Opened::OneWay(Sink::Descriptor(to))) =
         (flow.resume, &mut source, &mut sink)
     {
@@ -100,7 +94,7 @@ pub(crate) fn both_ends(
 
 /// Inputs from which the transfers of a flow are built.
 pub(crate) struct Assembly<'a> {
-    pub(crate) flow: &'a Flow,
+    pub(crate) flow: &'a Description,
     pub(crate) parts: &'a [Part<'a>],
     pub(crate) plans: &'a [Plan],
     pub(crate) settings: &'a SinkSettings,
@@ -170,11 +164,11 @@ impl<'a> Assembly<'a> {
     }
 
     fn read(&self, descriptor: OwnedFd, kind: Kind, name: &str) -> Source {
-        Source::Descriptor(end::source_from_descriptor(descriptor, kind, name))
+        Source::Descriptor(DescriptorSource::new(descriptor, kind, name))
     }
 
     fn write(&self, descriptor: OwnedFd, kind: Kind, name: &str) -> Sink {
-        Sink::Descriptor(end::sink_from_descriptor(descriptor, kind, name, self.settings))
+        Sink::Descriptor(DescriptorSink::new(descriptor, name, kind, None, self.settings))
     }
 
     /// Builds the transfer in the reverse direction between two sockets; `None` if data moves one way only,
@@ -208,29 +202,8 @@ impl<'a> Assembly<'a> {
 
     /// Builds the stages of a part.
     fn chain(&self, part: &Part<'_>) -> Result<Chain, Error> {
-        let mut chain = Chain::default();
-        for stage in &part.stages {
-            let filter: Box<dyn Filter> = match stage {
-                Stage::Hash { algorithm, expect } => Box::new(HashStage::new(*algorithm, expect.clone())),
-                Stage::Tee(endpoint) => Box::new(TeeStage(self.tee(endpoint)?)),
-                Stage::Limit(bytes) => Box::new(LimitStage(*bytes)),
-                Stage::Rate(rate) => Box::new(RateStage(RateLimiter::new(Some(*rate)))),
-                Stage::Compress { level } => Box::new(CompressStage::new(*level)?),
-                Stage::Decompress => Box::new(DecompressStage::new()?),
-                // The flow was already split at this stage.
-                Stage::Exec(_) => continue,
-            };
-            chain.0.push(filter);
-        }
-        Ok(chain)
-    }
-
-    fn tee(&self, endpoint: &Endpoint) -> Result<Sink, Error> {
-        let opening = PendingEnd::new(endpoint, self.control)?;
-        let role = Role { sends: true, receives: false };
-        Ok(match end::sink(opening, self.settings, role, self.control)? {
-            Opened::OneWay(sink) => sink,
-            Opened::BothWays(stream) => stream.sink(&endpoint.to_string(), self.settings),
-        })
+        let context =
+            FilterContext { settings: self.settings, via: self.flow.options.via, control: self.control };
+        part.stages.iter().map(|stage| stage.filter(&context)).collect::<Result<_, _>>().map(Chain)
     }
 }

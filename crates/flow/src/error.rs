@@ -1,6 +1,6 @@
 //! The error type of this crate.
 
-use crate::plan::Mover;
+use crate::movers::Mover;
 use std::io;
 
 /// Reason why a flow could not be planned or failed while it ran.

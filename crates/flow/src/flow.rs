@@ -1,15 +1,17 @@
 //! A flow as a value: its description, its plan, and a handle to it while it runs.
 
 use crate::control::Control;
+use crate::description::Description;
+use crate::endpoint::Endpoint;
 use crate::error::Error;
+use crate::movers::Mover;
 use crate::part;
-use crate::plan::{FlowOptions, Mover, Plan, Prefer};
+use crate::plan::{FlowOptions, Plan, Prefer};
 use crate::report::{Failed, Report};
 use crate::run;
-use crate::spec::{Endpoint, File, Listening, Stage, quoted, quoted_path};
-use rustix::fs::FileType;
+use crate::serve;
+use crate::stage::Stage;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,85 +36,79 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Flow {
-    pub(crate) source: Endpoint,
-    pub(crate) stages: Vec<Stage>,
-    pub(crate) sink: Endpoint,
-    pub(crate) options: FlowOptions,
-    pub(crate) one_way: bool,
-    /// Exact number of bytes that the source must give; `None` if any number will do.
-    pub(crate) expect_size: Option<u64>,
-    /// True if the flow continues the partial file of an earlier flow.
-    pub(crate) resume: bool,
+    description: Description,
 }
 
 impl Flow {
     /// Creates a flow without stages; the planner chooses the mover.
     pub fn new(source: Endpoint, sink: Endpoint) -> Flow {
         Flow {
-            source,
-            stages: Vec::new(),
-            sink,
-            options: FlowOptions::default(),
-            one_way: false,
-            expect_size: None,
-            resume: false,
+            description: Description {
+                source,
+                stages: Vec::new(),
+                sink,
+                options: FlowOptions::default(),
+                one_way: false,
+                expect_size: None,
+                resume: false,
+            },
         }
     }
 
     /// Appends a stage.
     pub fn stage(mut self, stage: Stage) -> Flow {
-        self.stages.push(stage);
+        self.description.stages.push(stage);
         self
     }
 
     /// Forces this mover.
     pub fn via(mut self, mover: Mover) -> Flow {
-        self.options.via = Some(mover);
+        self.description.options.via = Some(mover);
         self
     }
 
     /// Allows pages of the source to be sent by reference: the sink then gets what they hold when they are
     /// sent, not what they held when they were read.
     pub fn by_reference(mut self, by_reference: bool) -> Flow {
-        self.options.by_reference = by_reference;
+        self.description.options.by_reference = by_reference;
         self
     }
 
     /// Sets the block size in bytes, 512 to 4 MiB.
     pub fn block(mut self, bytes: usize) -> Flow {
-        self.options.block = Some(bytes);
+        self.description.options.block = Some(bytes);
         self
     }
 
     /// Makes the data durable on the sink's device before the flow succeeds.
     pub fn sync(mut self, sync: bool) -> Flow {
-        self.options.sync = sync;
+        self.description.options.sync = sync;
         self
     }
 
     /// Sets the kind of cost by which movers that take turns over the first pieces of the flow are compared.
     pub fn prefer(mut self, prefer: Prefer) -> Flow {
-        self.options.prefer = prefer;
+        self.description.options.prefer = prefer;
         self
     }
 
     /// Measures the highest rate without loss first, and sends datagrams at that rate. The sink must be
     /// `sequenced`, and its receiver must be running.
     pub fn finds_rate(mut self, finds_rate: bool) -> Flow {
-        self.options.finds_rate = finds_rate;
+        self.description.options.finds_rate = finds_rate;
         self
     }
 
     /// Moves data between two sockets from the source to the sink only, instead of in both directions.
     pub fn one_way(mut self, one_way: bool) -> Flow {
-        self.one_way = one_way;
+        self.description.one_way = one_way;
         self
     }
 
     /// Fails unless the source gives exactly `bytes` bytes. Meant for peers whose end of stream is the same
     /// as a breakdown.
     pub fn expect_size(mut self, bytes: u64) -> Flow {
-        self.expect_size = Some(bytes);
+        self.description.expect_size = Some(bytes);
         self
     }
 
@@ -120,7 +116,7 @@ impl Flow {
     /// not moved again. The source must be a file or a block device, the sink a new file, and `rate:` the
     /// only kind of stage.
     pub fn resume(mut self, resume: bool) -> Flow {
-        self.resume = resume;
+        self.description.resume = resume;
         self
     }
 
@@ -131,14 +127,7 @@ impl Flow {
     /// [`Error::Usage`] if the ends, stages and options do not go together; [`Error::Unfit`] if the mover
     /// that [`Flow::via`] forces cannot move the data; [`Error::Io`] if an end cannot be inspected.
     pub fn plan(&self) -> Result<Vec<Plan>, Error> {
-        self.clone().settled()?.plans()
-    }
-
-    fn plans(&self) -> Result<Vec<Plan>, Error> {
-        part::cut(&self.source, &self.stages, &self.sink)
-            .iter()
-            .map(|part| part.plan(&self.options))
-            .collect()
+        plans(&self.description.clone().settled()?)
     }
 
     /// Starts the flow in a thread of its own.
@@ -147,21 +136,33 @@ impl Flow {
     /// Those of [`Flow::plan`], and [`Error::Io`] if a descriptor or the thread cannot be created. Later
     /// errors are returned by [`Running::wait`].
     pub fn start(&self) -> Result<Running, Error> {
-        let flow = self.clone().settled()?;
-        let plans = flow.plans()?;
+        let description = self.description.clone().settled()?;
+        let plans = plans(&description)?;
         let control = Arc::new(Control::new()?);
         let outcome = Arc::new(OnceLock::new());
-        let (shared, place) = (control.clone(), outcome.clone());
+        let (shared, result) = (control.clone(), outcome.clone());
         let thread = std::thread::Builder::new()
             .name("bywash flow".into())
             .spawn(move || {
                 let end = AtEnd(&shared);
                 // Only this thread sets the result, so that `set` cannot fail.
-                let _ = place.set(run::run(&flow, &plans, &shared));
+                let _ = result.set(run(&description, &plans, &shared));
                 drop(end);
             })
             .map_err(|error| Error::io("start a thread", error))?;
         Ok(Running { watch: Watch(control), outcome, thread })
+    }
+}
+
+fn plans(flow: &Description) -> Result<Vec<Plan>, Error> {
+    part::cut(&flow.source, &flow.stages, &flow.sink).iter().map(|part| part.plan(&flow.options)).collect()
+}
+
+/// Runs a flow until it has ended; a source that serves many connections runs until it is cancelled.
+fn run(flow: &Description, plans: &[Plan], control: &Control) -> Result<Report, Failed> {
+    match serve::listen(flow, control)? {
+        None => run::run(flow, plans, None, control),
+        Some(listener) => serve::serve(&listener, flow, plans, control),
     }
 }
 
@@ -172,125 +173,6 @@ impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
         self.0.set_ended();
     }
-}
-
-impl Flow {
-    /// Returns true if data also moves from the sink to the source: between two stream sockets, without
-    /// stages other than limits and rates, and without [`Flow::one_way`].
-    pub(crate) fn moves_both_ways(&self) -> bool {
-        let is_stream = |end: &Endpoint| matches!(end, Endpoint::Tcp(_) | Endpoint::Unix(_));
-        let only_holds_back = |stage: &Stage| matches!(stage, Stage::Limit(_) | Stage::Rate(_));
-        is_stream(&self.source)
-            && is_stream(&self.sink)
-            && !self.one_way
-            && self.stages.iter().all(only_holds_back)
-    }
-
-    /// Checks that [`Flow::resume`] goes with the ends and stages.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] with the reason if it does not.
-    fn check_resume(&self) -> Result<(), Error> {
-        let wrong = |why: String| Err(Error::Usage(format!("--resume: {why}")));
-        let new_file = |file: &File| !(file.append || file.in_place || file.offset.is_some());
-        match (&self.source, &self.sink) {
-            _ if !self.resume => Ok(()),
-            (Endpoint::File(_) | Endpoint::Raw { .. }, Endpoint::File(file)) if new_file(file) => {
-                match self.stages.iter().find(|stage| !matches!(stage, Stage::Rate(_))) {
-                    Some(stage) => wrong(format!("{stage} would not see what is there already")),
-                    None if self.expect_size.is_some() => {
-                        wrong("an expected size is for sources that cannot be asked".into())
-                    }
-                    None => Ok(()),
-                }
-            }
-            (Endpoint::File(_) | Endpoint::Raw { .. }, sink) => {
-                wrong(format!("{sink} is no file that appears when it is whole, and leaves no part"))
-            }
-            (source, _) => wrong(format!(
-                "{source} is a stream, which cannot be asked whether it still has what was moved; move it anew"
-            )),
-        }
-    }
-
-    /// Returns true if the source serves any number of connections (`fork`).
-    fn serves(&self) -> bool {
-        let listening = match &self.source {
-            Endpoint::Tcp(end) => end.listening,
-            Endpoint::Unix(end) => end.listening,
-            _ => return false,
-        };
-        listening == Listening::Serves
-    }
-
-    /// Refuses a folder as the source, with the commands that copy, pack or send the tree.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if the source is a folder.
-    fn check_tree(&self) -> Result<(), Error> {
-        let Endpoint::File(File { path, .. }) = &self.source else { return Ok(()) };
-        if !path.is_dir() {
-            return Ok(());
-        }
-        let tree = quoted_path(path);
-        let packed = |to: &str| format!("tar -cf - {tree} | bywash flow - {to}");
-        let instead = match &self.sink {
-            Endpoint::File(File { path: to, .. }) if to.is_dir() || !to.exists() => {
-                let archive = archive_name(path, to);
-                format!("copy the tree: cp -a {tree} {}; or pack it: {}", quoted_path(to), packed(&archive))
-            }
-            sink => format!("pack the tree: {}", packed(&quoted(&sink.to_string()))),
-        };
-        let shown = path.display();
-        Err(Error::Usage(format!("{shown} is a folder, and a flow moves one stream of bytes; {instead}")))
-    }
-
-    /// Returns the flow with everything that its description implies: a sink that is a folder becomes a file
-    /// in it with the source's name, and an expected size becomes a limit of one byte more.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if the source is a folder, source and sink are the same file, or [`Flow::resume`] or
-    /// [`Flow::expect_size`] does not go with the ends.
-    fn settled(mut self) -> Result<Flow, Error> {
-        self.check_tree()?;
-        self.check_resume()?;
-        if let Some(size) = self.expect_size {
-            if self.serves() {
-                return Err(Error::Usage(
-                    "each connection has a size of its own: an expected one does not go with 'fork'".into(),
-                ));
-            }
-            self.stages.insert(0, Stage::Limit(size.saturating_add(1)));
-        }
-        let (Endpoint::File(from), Endpoint::File(to)) = (&self.source, &mut self.sink) else {
-            return Ok(self);
-        };
-        if to.path.is_dir()
-            && let Some(name) = from.path.file_name()
-        {
-            to.path.push(name);
-        }
-        let here = rustix::fs::stat(&from.path);
-        let same = |one: &rustix::fs::Stat, other: &rustix::fs::Stat| {
-            (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev)
-        };
-        match (here, rustix::fs::stat(&to.path)) {
-            (Ok(here), Ok(there))
-                if same(&here, &there) && FileType::from_raw_mode(here.st_mode).is_file() =>
-            {
-                Err(Error::Usage(format!("{} and {} are the same file", self.source, self.sink)))
-            }
-            _ => Ok(self),
-        }
-    }
-}
-
-/// Returns a shell-quoted name for the archive of `tree` that a flow to `to` could write.
-fn archive_name(tree: &Path, to: &Path) -> String {
-    let in_folder = tree.file_name().filter(|_| to.is_dir()).map(|name| to.join(name));
-    let mut name = in_folder.unwrap_or_else(|| to.components().collect()).into_os_string();
-    name.push(".tar");
-    quoted_path(Path::new(&name))
 }
 
 /// Handle to a running flow. If it is dropped, the flow continues.

@@ -16,29 +16,52 @@
 //! each other one. [`Flow::start`] starts the flow. Its [`Report`] says how much was moved, by which mover
 //! and at what cost.
 //!
-//! - [`spec`]: endpoints and stages, as text and as values
+//! - [`syntax`]: the endpoints, stages and movers that exist
 //! - [`plan`]: the planner, a pure function from [`facts`] and the user's options to a plan
 //! - [`report`]: the result of a flow, for people and for programs
 //! - [`size`]: sizes and counts as people write and read them
 //! - [`Error`], [`Failed`]: the reason of a failure, and the report up to it
 //!
-//! The private modules, in the order of a flow's life: `part` splits the flow at its programs, `inspect`
-//! collects the facts, `address` resolves host names, `assembly` opens the ends (`end`, `datagram`,
-//! `reliable`), each `transfer` moves one part (by a `mover`, through `stage`s), and `run` commits the sinks.
-//! `control` holds the counters and the cancellation of a flow.
+//! # Layers
+//!
+//! The modules form layers, and each uses only modules that stand before it here (a test holds that):
+//!
+//! ```text
+//!     movers error size sys                      | names of movers, errors, sizes, system calls
+//!     mac congestion hash spec                   | words that the user writes, rows of tables
+//!     facts plan explain                         | the planner, pure
+//!     control block_buffer rate_limiter block_io | what everything that moves bytes needs
+//!     address                                    | names of hosts
+//!     datagram reliable                          | datagrams, QUIC
+//!     report                                     | results
+//!     end                                        | open sources and sinks
+//!     endpoint stage                             | everything that can be named: a module and a row each
+//!     machine description part                   | a flow as described, its parts, their facts
+//!     mover transfer                             | how bytes move; one part, in one thread
+//!     assembly run                               | opens the ends, runs all parts, commits the sinks
+//!     serve                                      | a flow for each connection
+//!     flow                                       | the front door
+//! ```
 
 mod address;
 mod assembly;
 mod block_buffer;
+mod block_io;
+mod congestion;
 mod control;
 mod datagram;
+mod description;
 mod end;
+mod endpoint;
 mod error;
 mod explain;
 pub mod facts;
 mod flow;
-mod inspect;
+mod hash;
+mod mac;
+mod machine;
 mod mover;
+mod movers;
 mod part;
 pub mod plan;
 mod rate_limiter;
@@ -48,13 +71,23 @@ pub mod report;
 mod run;
 mod serve;
 pub mod size;
-pub mod spec;
+mod spec;
 mod stage;
 mod sys;
 mod transfer;
 
 pub use datagram::{Accounting, Engine, Probing, Range, Relayed, Step};
+pub use endpoint::Endpoint;
 pub use error::Error;
 pub use flow::{Flow, Running, Watch};
+pub use hash::HashAlgorithm;
 pub use report::{Failed, Fallback, Hash, Piece, Report, Share};
-pub use spec::{Endpoint, Stage};
+pub use stage::Stage;
+
+/// The syntax of flows: the endpoints, stages and movers that exist, and shell quoting.
+pub mod syntax {
+    pub use crate::endpoint::endpoints;
+    pub use crate::movers::{MoverRow, movers};
+    pub use crate::spec::{OptionRow, Row, Side, Value, quoted, quoted_path};
+    pub use crate::stage::stages;
+}

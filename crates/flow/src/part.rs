@@ -1,10 +1,11 @@
 //! A flow split into parts at its `exec:` programs; each part has two ends, stages and a plan.
 
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::facts::{End, Facts, Kind};
-use crate::inspect;
+use crate::machine;
 use crate::plan::{self, FlowOptions, Plan};
-use crate::spec::{Endpoint, Stage};
+use crate::stage::{Bound, FilterStage, Stage, StageRole};
 
 /// One end of a part of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +26,7 @@ pub(crate) struct Part<'a> {
     /// Greatest rate, in bytes a second; `None` for no limit.
     pub(crate) rate: Option<u64>,
     /// Stages that the data passes, without the limits and rates at the front.
-    pub(crate) stages: Vec<&'a Stage>,
+    pub(crate) stages: Vec<&'a dyn FilterStage>,
 }
 
 /// Splits a flow at its `exec:` stages.
@@ -34,13 +35,13 @@ pub(crate) fn cut<'a>(source: &'a Endpoint, stages: &'a [Stage], sink: &'a Endpo
     let mut begin = PartEnd::Named(source);
     let mut between = Vec::new();
     for stage in stages {
-        match stage {
-            Stage::Exec(command) => {
+        match stage.kind.role() {
+            StageRole::Program(command) => {
                 let program = PartEnd::Program(command);
                 parts.push(Part::new(begin, std::mem::take(&mut between), program));
                 begin = program;
             }
-            other => between.push(other),
+            StageRole::Filter(filter) => between.push(filter),
         }
     }
     parts.push(Part::new(begin, between, PartEnd::Named(sink)));
@@ -50,13 +51,12 @@ pub(crate) fn cut<'a>(source: &'a Endpoint, stages: &'a [Stage], sink: &'a Endpo
 impl<'a> Part<'a> {
     /// Creates a part. Limits and rates in front of the other stages become fields, since every mover can
     /// keep them without a stage.
-    fn new(source: PartEnd<'a>, mut stages: Vec<&'a Stage>, sink: PartEnd<'a>) -> Part<'a> {
+    fn new(source: PartEnd<'a>, mut stages: Vec<&'a dyn FilterStage>, sink: PartEnd<'a>) -> Part<'a> {
         let (mut limit, mut rate) = (u64::MAX, None::<u64>);
-        while let Some(first) = stages.first() {
-            match first {
-                Stage::Limit(bytes) => limit = limit.min(*bytes),
-                Stage::Rate(bytes) => rate = Some(rate.map_or(*bytes, |rate| rate.min(*bytes))),
-                _ => break,
+        while let Some(bound) = stages.first().and_then(|first| first.bound()) {
+            match bound {
+                Bound::Bytes(bytes) => limit = limit.min(bytes),
+                Bound::BytesPerSecond(bytes) => rate = Some(rate.map_or(bytes, |rate| rate.min(bytes))),
             }
             stages.remove(0);
         }
@@ -71,16 +71,16 @@ impl<'a> Part<'a> {
     fn facts(&self) -> Result<Facts, Error> {
         Ok(Facts {
             source: match self.source {
-                PartEnd::Named(endpoint) => inspect::inspect_source(endpoint)?,
+                PartEnd::Named(endpoint) => endpoint.kind.inspect_source()?,
                 PartEnd::Program(command) => pipe(command),
             },
             sink: match self.sink {
-                PartEnd::Named(endpoint) => inspect::inspect_sink(endpoint)?,
+                PartEnd::Named(endpoint) => endpoint.kind.inspect_sink()?,
                 PartEnd::Program(command) => pipe(command),
             },
             first_stage: self.stages.first().map(ToString::to_string),
             is_limited: self.limit != u64::MAX,
-            machine: inspect::inspect_machine(),
+            machine: machine::inspect(),
         })
     }
 }
@@ -100,7 +100,8 @@ mod tests {
                 .iter()
                 .map(|text| text.parse().unwrap())
                 .collect();
-        let parts = cut(&Endpoint::Zero, &stages, &Endpoint::Null);
+        let (zero, null) = ("zero:".parse().unwrap(), "null:".parse().unwrap());
+        let parts = cut(&zero, &stages, &null);
         assert_eq!(parts.len(), 2);
         assert_eq!((parts[0].limit, parts[0].rate), (7, Some(5)));
         let between: Vec<String> = parts[0].stages.iter().map(ToString::to_string).collect();

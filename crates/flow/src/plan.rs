@@ -7,97 +7,23 @@
 //! moves the data. If the kernel refuses a mover at the first byte, the next one takes over. Called by
 //! [`crate::Flow::plan`].
 
-use crate::Error;
+use crate::error::Error;
 use crate::facts::{Facts, Kind};
+use crate::movers::{MOVERS, MoverRow};
 use crate::size::Bytes;
+use crate::spec::suggest;
 use serde::Serialize;
-use std::fmt;
 use std::str::FromStr;
 
-/// A mechanism that moves bytes between two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Mover {
-    /// The sink shares the source's blocks until one of them is written (FICLONERANGE).
-    Reflink,
-    /// The kernel copies from file to file (copy_file_range(2)).
-    CopyRange,
-    /// The kernel sends a file's pages (sendfile(2)).
-    Sendfile,
-    /// Pages go through a pipe (splice(2)).
-    Splice,
-    /// Blocks are read into a buffer and written from it (read(2), write(2)).
-    Buffer,
-    /// Like `buffer`, but drops the data from the page cache after use (RWF_DONTCACHE).
-    Dontcache,
-    /// Several blocks are in flight between registered buffers and the device, bypassing the page cache
-    /// (io_uring, O_DIRECT).
-    Direct,
-    /// Blocks are read and sent by io_uring; the next blocks are read while one is sent.
-    Uring,
-    /// Blocks are sent from the buffer without a copy, and the buffer is reused once the kernel has finished
-    /// (MSG_ZEROCOPY).
-    Zerocopy,
-    /// Datagrams are moved one by one (recv(2), send(2)).
-    Single,
-    /// Many datagrams are moved by one call (recvmmsg(2), sendmmsg(2)).
-    Batch,
-    /// Many datagrams pass the kernel as one large buffer (UDP_GRO, UDP_SEGMENT).
-    Offload,
-    /// Frames are read from a ring shared with the kernel (AF_PACKET, TPACKET_V3).
-    Ring,
-    /// Frames are read from and written to memory shared with the kernel, bypassing its network stack
-    /// (AF_XDP).
-    Xdp,
-    /// The kernel redirects frames from one network device to another (XDP).
-    XdpRedirect,
-}
-
-const NAMES: [(&str, Mover); 15] = [
-    ("reflink", Mover::Reflink),
-    ("copy-range", Mover::CopyRange),
-    ("sendfile", Mover::Sendfile),
-    ("splice", Mover::Splice),
-    ("buffer", Mover::Buffer),
-    ("dontcache", Mover::Dontcache),
-    ("direct", Mover::Direct),
-    ("uring", Mover::Uring),
-    ("zerocopy", Mover::Zerocopy),
-    ("single", Mover::Single),
-    ("batch", Mover::Batch),
-    ("offload", Mover::Offload),
-    ("ring", Mover::Ring),
-    ("xdp", Mover::Xdp),
-    ("xdp-redirect", Mover::XdpRedirect),
-];
-
-impl Mover {
-    /// Iterates over all movers.
-    pub fn all() -> impl Iterator<Item = Mover> {
-        NAMES.iter().map(|known| known.1)
-    }
-
-    /// Returns true for movers of datagrams, false for movers of streams and files.
-    fn is_of_datagrams(self) -> bool {
-        use Mover::{Batch, Offload, Ring, Single, Xdp, XdpRedirect};
-        matches!(self, Single | Batch | Offload | Ring | Xdp | XdpRedirect)
-    }
-}
-
-impl fmt::Display for Mover {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.pad(NAMES.iter().find(|known| known.1 == *self).map_or("?", |known| known.0))
-    }
-}
+pub use crate::movers::Mover;
 
 impl FromStr for Mover {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Mover, Error> {
-        NAMES.iter().find(|known| known.0 == text).map(|known| known.1).ok_or_else(|| {
-            let all: Vec<&str> = NAMES.iter().map(|known| known.0).collect();
-            Error::Usage(format!("there is no mover '{text}'; there are {}", all.join(", ")))
+        Mover::named(text).ok_or_else(|| {
+            let names: Vec<&str> = MOVERS.iter().map(MoverRow::name).collect();
+            Error::Usage(format!("there is no mover '{text}'{}", suggest::among(text, &names)))
         })
     }
 }

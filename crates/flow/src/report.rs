@@ -2,8 +2,9 @@
 
 use crate::datagram::Accounting;
 use crate::error::Error;
-use crate::plan::{Mover, Prefer};
-use crate::spec::HashAlgorithm;
+use crate::hash::HashAlgorithm;
+use crate::movers::Mover;
+use crate::plan::Prefer;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;

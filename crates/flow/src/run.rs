@@ -2,21 +2,20 @@
 //! files.
 //!
 //! Invariant: a sink file gets its name only after the whole flow has succeeded. Called by
-//! [`crate::Flow::start`], in a thread of the flow's own.
+//! [`crate::flow`] and, for each connection, by [`crate::serve`].
 
 use crate::assembly::{self, Assembly};
 use crate::control::Control;
-use crate::datagram::{self, DatagramEndpoint as DatagramEnd, Ledger, Rate, RelayOptions};
+use crate::datagram::{self, DatagramEndpoint, Ledger, Rate, RelayOptions};
+use crate::description::Description;
 use crate::end::{Connected, Sink};
+use crate::endpoint::{Direction, Endpoint};
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::flow::Flow;
 use crate::mover;
 use crate::part::{self, Part};
 use crate::plan::Plan;
 use crate::report::{Failed, Piece, Report};
-use crate::serve;
-use crate::spec::Endpoint;
 use crate::sys;
 use crate::transfer::FinishedTransfer;
 use rustix::io::Errno;
@@ -24,18 +23,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
-/// Runs a flow until it has ended; a source that serves many connections runs until it is cancelled.
-pub(crate) fn run(flow: &Flow, plans: &[Plan], control: &Control) -> Result<Report, Failed> {
-    match serve::listen(flow, control)? {
-        None => one(flow, plans, None, control),
-        Some(listener) => measured(control, |report| serve::serve(&listener, flow, plans, control, report)),
-    }
-}
-
 /// Runs a flow once. `accepted` is the source, if it is a connection that was already
 /// accepted.
-pub(crate) fn one(
-    flow: &Flow,
+pub(crate) fn run(
+    flow: &Description,
     plans: &[Plan],
     accepted: Option<Connected>,
     control: &Control,
@@ -44,7 +35,7 @@ pub(crate) fn one(
 }
 
 /// Runs `what` and fills its duration, processor time, bytes and success into the report.
-fn measured(
+pub(crate) fn measured(
     control: &Control,
     what: impl FnOnce(&mut Report) -> Result<(), Error>,
 ) -> Result<Report, Failed> {
@@ -63,7 +54,7 @@ fn measured(
 }
 
 fn whole(
-    flow: &Flow,
+    flow: &Description,
     plans: &[Plan],
     accepted: Option<Connected>,
     control: &Control,
@@ -73,8 +64,9 @@ fn whole(
     let settings = assembly::sink_settings(flow, &parts, plans);
     if let [part] = parts.as_slice()
         && part.stages.is_empty()
-        && let Some(from) = datagram::endpoint_of(&flow.source, true, flow.options.via, Rate::Unlimited)?
-        && let Some(to) = datagram::endpoint_of(&flow.sink, false, flow.options.via, settings.rate)?
+        && let Some(from) =
+            flow.source.kind.datagrams(Direction::Receive, flow.options.via, Rate::Unlimited)?
+        && let Some(to) = flow.sink.kind.datagrams(Direction::Send, flow.options.via, settings.rate)?
     {
         return pass_on(part, &plans[0], &from, &to, control, report)
             .and_then(|dropped| nothing_dropped(flow, dropped));
@@ -108,8 +100,7 @@ fn whole(
         .and_then(|()| nothing_dropped(flow, done.iter().map(FinishedTransfer::dropped).sum()))
         .and_then(|()| expected(flow, control))
         .and_then(|()| done.iter_mut().try_for_each(|one| one.finish(control)));
-    let plain =
-        |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Udp(end) if !end.sequenced && !end.reliable);
+    let plain = |endpoint: &&Endpoint| endpoint.kind.unnumbered_datagrams().is_some();
     report.notes.extend([&flow.source, &flow.sink].into_iter().filter(plain).map(|endpoint| {
         format!("{endpoint}: what was lost on the way is not known; 'sequenced' at both ends tells it")
     }));
@@ -132,13 +123,13 @@ fn whole(
 ///
 /// # Errors
 /// [`Error::Lost`] if `dropped` is not 0 and the source is neither `sequenced` nor `lossy`.
-fn nothing_dropped(flow: &Flow, dropped: u64) -> Result<(), Error> {
-    match &flow.source {
-        Endpoint::Udp(end) if dropped > 0 && !end.sequenced && !end.lossy => Err(Error::Lost(format!(
+fn nothing_dropped(flow: &Description, dropped: u64) -> Result<(), Error> {
+    match flow.source.kind.unnumbered_datagrams() {
+        Some(datagrams) if dropped > 0 && !datagrams.tolerates_drops => Err(Error::Lost(format!(
             "{}: the kernel dropped {dropped} datagrams that were not fetched in time; send slower, say 'sequenced' at both ends, or 'lossy' here if that does not matter",
             flow.source
         ))),
-        _ => Ok(()),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -146,7 +137,7 @@ fn nothing_dropped(flow: &Flow, dropped: u64) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Data`] if it gave more or fewer.
-fn expected(flow: &Flow, control: &Control) -> Result<(), Error> {
+fn expected(flow: &Description, control: &Control) -> Result<(), Error> {
     let (came, source) = (control.moved(), &flow.source);
     match flow.expect_size {
         Some(size) if came < size => Err(Error::Data(format!(
@@ -164,8 +155,8 @@ fn expected(flow: &Flow, control: &Control) -> Result<(), Error> {
 fn pass_on(
     part: &Part<'_>,
     plan: &Plan,
-    from: &DatagramEnd,
-    to: &DatagramEnd,
+    from: &DatagramEndpoint,
+    to: &DatagramEndpoint,
     control: &Control,
     report: &mut Report,
 ) -> Result<u64, Error> {

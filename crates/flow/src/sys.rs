@@ -5,11 +5,14 @@
 //! Invariant: each call gets memory of the size that its man page states, valid for the length of the call.
 //! Called by the movers and the ends of a flow.
 
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
+
+/// RWF_DONTCACHE of linux/fs.h (Linux 6.14), which rustix does not name.
+pub(crate) const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// Converts the return value of a system call to a `Result`.
 fn answer(value: libc::c_long) -> Result<libc::c_long, Errno> {

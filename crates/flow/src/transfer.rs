@@ -7,8 +7,9 @@ use crate::datagram::{Accounting, Ledger};
 use crate::end::{self, Sink, Source};
 use crate::error::Error;
 use crate::mover::{self, Blocks, Job, RaceResult, Stop};
+use crate::movers::Mover;
 use crate::part::{Part, PartEnd};
-use crate::plan::{Mover, Plan, Prefer, RankedMover};
+use crate::plan::{Plan, Prefer, RankedMover};
 use crate::rate_limiter::RateLimiter;
 use crate::report::{Counts, Fallback, Piece, Share};
 use crate::stage::Chain;
@@ -62,7 +63,7 @@ impl FinishedTransfer<'_> {
     /// done so already.
     ///
     /// # Errors
-    /// The first error of a sink, with the sink's name: see [`crate::end::Output::finish`].
+    /// The first error of a sink, with the sink's name: see [`crate::block_io::Output::finish`].
     pub(crate) fn finish(&mut self, control: &Control) -> Result<(), Error> {
         match self.transfer.ends_early {
             true => Ok(()),

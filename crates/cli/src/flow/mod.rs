@@ -67,10 +67,10 @@ fn flow_of(arguments: &FlowArgs) -> Result<Flow, Error> {
         flow = flow.stage(read.map_err(|error| sources::refused(source, stages, sink).unwrap_or(error))?);
     }
     if let Some(algorithm) = arguments.hash {
-        flow = flow.stage(Stage::Hash { algorithm, expect: None });
+        flow = flow.stage(Stage::hash(algorithm));
     }
-    if let Some((algorithm, expect)) = arguments.expect_hash.clone() {
-        flow = flow.stage(Stage::Hash { algorithm, expect: Some(expect) });
+    if let Some(stage) = arguments.expect_hash.clone() {
+        flow = flow.stage(stage);
     }
     if let Some(size) = arguments.expect_size {
         flow = flow.expect_size(size);

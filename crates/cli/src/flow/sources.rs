@@ -4,7 +4,7 @@
 //! only stages are allowed, so a word there that is no stage, but the name of a file, was meant as one more
 //! source.
 
-use bywash_flow::spec::{quoted, quoted_path};
+use bywash_flow::syntax::{quoted, quoted_path};
 use bywash_flow::{Error, Stage};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

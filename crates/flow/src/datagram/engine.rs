@@ -4,7 +4,7 @@
 //! when a port is opened.
 
 use crate::error::Error;
-use crate::plan::Mover;
+use crate::movers::Mover;
 use serde::Serialize;
 
 /// By which calls datagrams come and go.

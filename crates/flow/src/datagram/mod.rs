@@ -38,15 +38,12 @@ mod translate;
 mod udp;
 mod voice;
 
+use crate::block_io::{Input, Output};
 use crate::control::Control;
-use crate::end::{Input, Output};
 use crate::error::Error;
-use crate::plan::Mover;
 use crate::rate_limiter::RateLimiter;
-use crate::spec::Endpoint;
-use ether::{EthPort, Redirect, XdpPort, mac_of};
+use ether::{EthPort, Redirect, XdpPort};
 use layout::{HEADER_BYTES, PAYLOAD_BYTES_MAX};
-use options::{EthOptions, UdpOptions};
 use plain::{PlainInput, PlainOutput};
 use port::Port;
 use receiver::SequencedInput;
@@ -57,48 +54,12 @@ use udp::UdpPort;
 pub(crate) use accounting::Ledger;
 pub use accounting::{Accounting, Probing, Relayed, Step};
 pub use engine::Engine;
+pub(crate) use ether::mac_of;
 pub use missing::Range;
-pub(crate) use options::{DatagramEndpoint, Rate, RelayOptions};
+pub(crate) use options::{DatagramEndpoint, EthOptions, Rate, RelayOptions, UdpOptions};
 
 /// Payload of a datagram where the way's MTU is not known.
 const SIZE: usize = 1400;
-
-/// The place that an endpoint names; none: it is not of datagrams, or not of that direction.
-///
-/// # Errors
-/// Those of [`mac_of`], for an endpoint of Ethernet that names a neighbour.
-pub(crate) fn endpoint_of(
-    endpoint: &Endpoint,
-    listens: bool,
-    via: Option<Mover>,
-    rate: Rate,
-) -> Result<Option<DatagramEndpoint>, Error> {
-    let engine = via.and_then(Engine::from_mover);
-    Ok(match endpoint {
-        Endpoint::Udp(end) if !end.reliable && end.listen == listens => {
-            Some(DatagramEndpoint::Udp(UdpOptions {
-                address: end.address(),
-                sequenced: end.sequenced,
-                size: end.size.map(|size| size as usize),
-                idle: end.idle,
-                engine,
-                receive_buffer: None,
-                rate,
-            }))
-        }
-        Endpoint::Ethernet(end) if end.listen == listens => Some(DatagramEndpoint::Eth(EthOptions {
-            interface: end.interface.clone(),
-            mac: end.peer.map(|peer| mac_of(peer, &end.interface)).transpose()?,
-            port: end.port,
-            size: end.size.map(|size| size as usize),
-            idle: end.idle,
-            engine,
-            receive_buffer: None,
-            rate,
-        })),
-        _ => None,
-    })
-}
 
 /// Opens a receiving end. What it did is in the ledger while it runs and when it has been dropped.
 ///

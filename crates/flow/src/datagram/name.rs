@@ -3,7 +3,7 @@
 //! Invariant: `length` bytes of `storage` are an address that the kernel gave or that was made here. Called by the
 //! ports of this folder.
 
-use crate::spec::Mac;
+use crate::mac::Mac;
 use std::mem::size_of;
 
 /// A socket address of any family.

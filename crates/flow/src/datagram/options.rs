@@ -3,7 +3,7 @@
 //! Invariant: plain values; nothing is opened here. Made by who reads the words of the command.
 
 use super::engine::Engine;
-use crate::spec::Mac;
+use crate::mac::Mac;
 use std::time::Duration;
 
 /// Silence of the sender of a sequenced transfer after which it counts as gone, where nothing else is said.

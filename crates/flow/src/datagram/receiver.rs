@@ -20,8 +20,8 @@ use super::layout::{About, HEADER_BYTES, Header, Kind, PAYLOAD_BYTES_MAX, Report
 use super::name::Name;
 use super::port::{Health, Port};
 use super::run::Run;
+use crate::block_io::Input;
 use crate::control::Control;
-use crate::end::Input;
 use crate::error::Error;
 use rustix::event::PollFlags;
 use std::time::{Duration, Instant};

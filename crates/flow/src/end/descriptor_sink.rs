@@ -1,10 +1,11 @@
 //! Sinks that are a descriptor of the kernel. Called by the movers.
 
-use super::Output;
 use super::connection::{Connection, PEER_CHECK_INTERVAL};
 use super::new_file::NewFile;
 use super::page_cache::WriteBehind;
+use crate::block_io::Output;
 use crate::control::Control;
+use crate::datagram::Rate;
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::sys;
@@ -47,6 +48,24 @@ pub(crate) struct DescriptorSink {
     pub(crate) connection: Option<Connection>,
 }
 
+/// Properties of the flow that decide how its sinks are opened and written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SinkSettings {
+    /// Number of bytes that will arrive; `None` if unknown.
+    pub(crate) bytes: Option<u64>,
+    /// Mode of the source; `None` if new files do not take permissions from it.
+    pub(crate) source_mode: Option<u32>,
+    /// True if the data must be durable before the flow succeeds.
+    pub(crate) sync: bool,
+    /// True if blocks of zeros become holes.
+    pub(crate) skips_zeros: bool,
+    /// Rate of a datagram sender.
+    pub(crate) rate: Rate,
+    /// Bytes that stay in the page cache before older pages are written back and dropped; `None` to drop
+    /// none.
+    pub(crate) write_behind_after: Option<u64>,
+}
+
 /// Size of a block that becomes a hole if it is all zeros, in bytes: the usual allocation unit of file
 /// systems.
 const HOLE_BYTES: usize = 4096;
@@ -54,6 +73,35 @@ const HOLE_BYTES: usize = 4096;
 const ACKNOWLEDGE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 impl DescriptorSink {
+    /// Creates a sink from a descriptor, without the settings that only one kind of sink has.
+    pub(crate) fn new(
+        descriptor: OwnedFd,
+        name: &str,
+        kind: Kind,
+        position: Option<u64>,
+        settings: &SinkSettings,
+    ) -> DescriptorSink {
+        let behind = position
+            .zip(settings.write_behind_after)
+            .map(|(position, grace)| WriteBehind::new(position, grace));
+        DescriptorSink {
+            descriptor,
+            name: name.into(),
+            kind,
+            position,
+            end: None,
+            may_block: false,
+            updates_offset: false,
+            dense: false,
+            skips_zeros: settings.skips_zeros,
+            truncates: false,
+            sync: settings.sync,
+            write_behind: behind,
+            new_file: None,
+            connection: None,
+        }
+    }
+
     /// Writes as much of `block` as one call accepts; `flags` are for sockets.
     fn write_once(&self, block: &[u8], flags: SendFlags) -> Result<usize, Errno> {
         match (self.position, self.kind) {

@@ -1,8 +1,9 @@
 //! Sources that are a descriptor of the kernel. Called by the movers.
 
-use super::Input;
 use super::connection::Connection;
 use super::page_cache::ReadBehind;
+use super::stat::{kind_of, size_of};
+use crate::block_io::Input;
 use crate::control::Control;
 use crate::error::Error;
 use crate::facts::Kind;
@@ -35,6 +36,52 @@ pub(crate) struct DescriptorSource {
 }
 
 impl DescriptorSource {
+    /// Creates a source from a socket or from a program's output.
+    pub(crate) fn new(descriptor: OwnedFd, kind: Kind, name: &str) -> DescriptorSource {
+        DescriptorSource {
+            descriptor,
+            name: name.into(),
+            kind,
+            position: None,
+            end: None,
+            read_behind: None,
+            may_block: false,
+            updates_offset: false,
+            connection: None,
+            bytes_read: 0,
+        }
+    }
+
+    /// Creates a source from a descriptor of any kind, to be read from `position` on if the descriptor has
+    /// positions.
+    ///
+    /// # Errors
+    /// The errno of fstat(2) or lseek(2).
+    pub(crate) fn from_storage(
+        descriptor: OwnedFd,
+        name: &str,
+        position: u64,
+    ) -> Result<DescriptorSource, Errno> {
+        let stat = rustix::fs::fstat(&descriptor)?;
+        let kind = kind_of(&stat);
+        let end = kind.is_storage().then(|| size_of(descriptor.as_fd(), &stat)).transpose()?;
+        // Files of procfs and sysfs have size 0 and are read to their end like streams.
+        let has_size = end.is_some_and(|end| end > 0 || kind == Kind::Block);
+        let kind = if kind == Kind::File && !has_size { Kind::Device } else { kind };
+        Ok(DescriptorSource {
+            descriptor,
+            name: name.into(),
+            kind,
+            position: has_size.then_some(position),
+            end: end.filter(|_| has_size),
+            read_behind: None,
+            may_block: false,
+            updates_offset: false,
+            connection: None,
+            bytes_read: 0,
+        })
+    }
+
     /// Reads what is available, up to all of `room`. Returns 0 at the end.
     pub(crate) fn read(&self, room: &mut [u8]) -> Result<usize, Errno> {
         match (self.position, self.kind) {

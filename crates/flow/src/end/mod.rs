@@ -1,21 +1,21 @@
 //! The open ends of a running flow, which bytes are read from and written to.
 //!
-//! Invariant: an end waits only in [`Control::wait`], and an error of an end names it. Called by the movers.
+//! Invariant: an end waits only in [`crate::control::Control::wait`], and an error of an end names it. Opened by
+//! [`crate::endpoint`], read and written by the movers.
 
 mod connection;
 mod descriptor_sink;
 mod descriptor_source;
 mod framed;
-mod generated;
-mod memory;
 mod new_file;
-mod open;
+mod null;
 mod page_cache;
 mod resume;
 mod socket;
-pub(crate) mod storage;
+mod stat;
+mod stream;
 
-use crate::control::Control;
+use crate::block_io::{Input, Output};
 use crate::datagram::Ledger;
 use crate::error::Error;
 use crate::facts::Kind;
@@ -23,16 +23,16 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::PathBuf;
 
 pub(crate) use connection::{Connected, PEER_CHECK_INTERVAL, reset};
-pub(crate) use descriptor_sink::DescriptorSink;
+pub(crate) use descriptor_sink::{DescriptorSink, SinkSettings};
 pub(crate) use descriptor_source::DescriptorSource;
 pub(crate) use framed::{FramedInput, FramedOutput, Role};
-pub(crate) use generated::Null;
-pub(crate) use new_file::{check as check_target, folder_of, resolved};
-pub(crate) use open::{
-    Opened, PendingEnd, connect, handshaken, sink, sink_from_descriptor, source, source_from_descriptor,
-};
+pub(crate) use new_file::{NewFile, check as check_new_file, folder_of, resolved};
+pub(crate) use null::Null;
+pub(crate) use page_cache::ReadBehind;
 pub(crate) use resume::resume;
-pub(crate) use socket::ListeningSocket;
+pub(crate) use socket::{ListeningSocket, StreamSettings, connect_tcp, connect_unix};
+pub(crate) use stat::{kind_of, size_of, stat_endpoint};
+pub(crate) use stream::{Opened, Stream};
 
 /// An open source.
 pub(crate) enum Source {
@@ -152,29 +152,4 @@ impl Sink {
             _ => None,
         }
     }
-}
-
-/// An end that bytes are read from, block by block.
-pub(crate) trait Input: Send {
-    /// Returns the next block, of at most `room.len()` bytes; empty at the end. The block is in `room` or in
-    /// memory of this end.
-    ///
-    /// # Errors
-    /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
-    fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error>;
-}
-
-/// An end that bytes are written to, block by block.
-pub(crate) trait Output: Send {
-    /// Writes the whole block.
-    ///
-    /// # Errors
-    /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
-    fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error>;
-
-    /// Ends the data and waits until everything in flight has arrived.
-    ///
-    /// # Errors
-    /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
-    fn finish(&mut self, control: &Control) -> Result<(), Error>;
 }

@@ -1,10 +1,9 @@
-//! Stream sockets: connecting and listening. Called by [`super::open`] and [`crate::serve`].
+//! Stream sockets: connecting and listening. Called by [`crate::endpoint`] and [`crate::serve`].
 
 use super::connection::{Connected, Connection};
 use crate::address::addresses;
 use crate::control::{Control, UNCANCELLABLE_WAIT_MAX};
 use crate::error::Error;
-use crate::spec::{Tcp, Unix};
 use bywash_link::{SocketFile, listen_at as listen_at_name};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -12,6 +11,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Greatest time that one address of a host may take to answer, before the next one is tried.
@@ -20,18 +20,35 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
 
+/// Settings of the connections that an endpoint opens or accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamSettings {
+    /// True if the data travels in frames with an end mark. Both ends must say the same.
+    pub(crate) whole: bool,
+    /// Time without a sign of life after which a TCP peer counts as dead; `None` for a default. Not used by
+    /// Unix sockets.
+    pub(crate) timeout: Option<Duration>,
+    /// Greatest number of connections at a time of a listener that serves many; `None` for a default.
+    pub(crate) max: Option<u32>,
+}
+
 /// Connects to the first address of a host that answers.
 ///
 /// # Errors
 /// [`Error::Io`] if the name cannot be resolved, no address answers or the socket cannot be set up;
 /// [`Error::Cancelled`] if the flow is cancelled.
-pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<Connected, Error> {
+pub(crate) fn connect_tcp(
+    (host, port): (&str, u16),
+    settings: StreamSettings,
+    name: &str,
+    control: &Control,
+) -> Result<Connected, Error> {
     let mut last = None;
-    for address in addresses(&end.host, end.port, name, control)? {
+    for address in addresses(host, port, name, control)? {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = stream(family, name)?;
         match finish_connect(rustix::net::connect(&socket, &address), &socket, control)? {
-            Ok(()) => return connected_tcp(socket, end, name),
+            Ok(()) => return connected_tcp(socket, settings, name),
             Err(error) => last = Some((address, error)),
         }
     }
@@ -46,9 +63,14 @@ pub(crate) fn connect_tcp(end: &Tcp, name: &str, control: &Control) -> Result<Co
 /// # Errors
 /// [`Error::Io`] if nobody listens there or the socket cannot be set up; [`Error::Cancelled`] if the flow is
 /// cancelled.
-pub(crate) fn connect_unix(end: &Unix, name: &str, control: &Control) -> Result<Connected, Error> {
+pub(crate) fn connect_unix(
+    path: &Path,
+    settings: StreamSettings,
+    name: &str,
+    control: &Control,
+) -> Result<Connected, Error> {
     let failed = |error: Errno| Error::io(format!("connect to {name}"), error);
-    let address = SocketAddrUnix::new(&end.path).map_err(failed)?;
+    let address = SocketAddrUnix::new(path).map_err(failed)?;
     let socket = stream(AddressFamily::UNIX, name)?;
     loop {
         match rustix::net::connect(&socket, &address) {
@@ -56,7 +78,7 @@ pub(crate) fn connect_unix(end: &Unix, name: &str, control: &Control) -> Result<
             Err(Errno::AGAIN) => control.sleep_until(Instant::now() + Duration::from_millis(10))?,
             other => {
                 finish_connect(other, &socket, control)?.map_err(failed)?;
-                return connected_unix(socket, end, name);
+                return connected_unix(socket, settings, name);
             }
         }
     }
@@ -68,15 +90,15 @@ fn stream(family: AddressFamily, name: &str) -> Result<OwnedFd, Error> {
         .map_err(|error| Error::io(format!("make a socket for {name}"), error))
 }
 
-fn connected_tcp(socket: OwnedFd, end: &Tcp, name: &str) -> Result<Connected, Error> {
-    let connection = Connection::tcp(socket.as_fd(), end.timeout)
+fn connected_tcp(socket: OwnedFd, settings: StreamSettings, name: &str) -> Result<Connected, Error> {
+    let connection = Connection::tcp(socket.as_fd(), settings.timeout)
         .map_err(|error| Error::io(format!("set up the socket of {name}"), error))?;
-    Ok(Connected { socket: set_blocking_with_timeout(socket, name)?, connection, whole: end.whole })
+    Ok(Connected { socket: set_blocking_with_timeout(socket, name)?, connection, whole: settings.whole })
 }
 
-fn connected_unix(socket: OwnedFd, end: &Unix, name: &str) -> Result<Connected, Error> {
+fn connected_unix(socket: OwnedFd, settings: StreamSettings, name: &str) -> Result<Connected, Error> {
     let socket = set_blocking_with_timeout(socket, name)?;
-    Ok(Connected { socket, connection: Connection::unix(), whole: end.whole })
+    Ok(Connected { socket, connection: Connection::unix(), whole: settings.whole })
 }
 
 /// Makes the socket blocking, with a timeout short enough for a flow to be cancelled
@@ -113,14 +135,15 @@ fn finish_connect(
 pub(crate) struct ListeningSocket {
     name: String,
     kind: ListenerKind,
+    settings: StreamSettings,
     socket: OwnedFd,
 }
 
-/// Address family and endpoint of a listening socket.
+/// Address family of a listening socket.
 enum ListenerKind {
-    Tcp(Tcp),
+    Tcp,
     /// The socket file is removed when the listener is dropped, before [`ListeningSocket::socket`] is closed.
-    Unix(Unix, #[expect(dead_code, reason = "dropped in the end")] SocketFile),
+    Unix(#[expect(dead_code, reason = "dropped in the end")] SocketFile),
 }
 
 impl ListeningSocket {
@@ -129,15 +152,21 @@ impl ListeningSocket {
     /// # Errors
     /// [`Error::Io`] if the name cannot be resolved or no address can be bound; [`Error::Cancelled`] if the
     /// flow is cancelled.
-    pub(crate) fn tcp(end: &Tcp, name: &str, control: &Control) -> Result<ListeningSocket, Error> {
+    pub(crate) fn tcp(
+        (host, port): (&str, u16),
+        settings: StreamSettings,
+        name: &str,
+        control: &Control,
+    ) -> Result<ListeningSocket, Error> {
         let mut last = Errno::ADDRNOTAVAIL;
-        for address in addresses(&end.host, end.port, name, control)? {
+        for address in addresses(host, port, name, control)? {
             match listen_at(address, name)? {
                 Ok(socket) => {
                     return Ok(ListeningSocket {
                         socket,
                         name: name.into(),
-                        kind: ListenerKind::Tcp(end.clone()),
+                        settings,
+                        kind: ListenerKind::Tcp,
                     });
                 }
                 Err(error) => last = error,
@@ -150,11 +179,11 @@ impl ListeningSocket {
     ///
     /// # Errors
     /// [`Error::Io`] if the path is in use or the socket cannot be bound.
-    pub(crate) fn unix(end: &Unix, name: &str) -> Result<ListeningSocket, Error> {
+    pub(crate) fn unix(path: &Path, settings: StreamSettings, name: &str) -> Result<ListeningSocket, Error> {
         let socket = stream(AddressFamily::UNIX, name)?;
-        let file = listen_at_name(&end.path, &socket, BACKLOG, |_| Ok(()))
+        let file = listen_at_name(path, &socket, BACKLOG, |_| Ok(()))
             .map_err(|error| Error::io(format!("listen at {name}"), std::io::Error::other(error)))?;
-        Ok(ListeningSocket { socket, name: name.into(), kind: ListenerKind::Unix(end.clone(), file) })
+        Ok(ListeningSocket { socket, name: name.into(), settings, kind: ListenerKind::Unix(file) })
     }
 
     /// Returns the address that the socket is bound to, or the endpoint's text for a Unix socket.
@@ -189,17 +218,14 @@ impl ListeningSocket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::accept_with(&self.socket, flags)?;
         Ok(match &self.kind {
-            ListenerKind::Tcp(end) => connected_tcp(socket, end, &self.name),
-            ListenerKind::Unix(end, _) => connected_unix(socket, end, &self.name),
+            ListenerKind::Tcp => connected_tcp(socket, self.settings, &self.name),
+            ListenerKind::Unix(_) => connected_unix(socket, self.settings, &self.name),
         })
     }
 
     /// Returns the greatest number of connections at a time that the user gave; `None` if the user gave none.
     pub(crate) fn max(&self) -> Option<u32> {
-        match &self.kind {
-            ListenerKind::Tcp(end) => end.max,
-            ListenerKind::Unix(end, _) => end.max,
-        }
+        self.settings.max
     }
 }
 
@@ -232,26 +258,26 @@ fn listen_at(address: SocketAddr, name: &str) -> Result<Result<OwnedFd, Errno>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Listening;
 
     #[test]
     fn a_name_that_nobody_listens_at_any_more_is_taken_over() {
         let folder = tempfile::tempdir().unwrap();
-        let end = Unix { path: folder.path().join("s"), listening: Listening::Waits, ..Unix::default() };
-        drop(std::os::unix::net::UnixListener::bind(&end.path).unwrap());
-        let listener = ListeningSocket::unix(&end, "s").unwrap();
-        assert!(ListeningSocket::unix(&end, "s").is_err(), "somebody listens");
+        let path = folder.path().join("s");
+        let listen = || ListeningSocket::unix(&path, StreamSettings::default(), "s");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = listen().unwrap();
+        assert!(listen().is_err(), "somebody listens");
         drop(listener);
-        assert!(!end.path.exists());
-        std::fs::write(&end.path, "a file").unwrap();
-        assert!(ListeningSocket::unix(&end, "s").is_err(), "a file is not removed");
+        assert!(!path.exists());
+        std::fs::write(&path, "a file").unwrap();
+        assert!(listen().is_err(), "a file is not removed");
     }
 
     #[test]
     fn who_is_not_there_is_named() {
         let control = Control::new().unwrap();
-        let end = Tcp { host: "127.0.0.1".into(), port: 1, ..Tcp::default() };
-        let error = connect_tcp(&end, "tcp:127.0.0.1:1", &control).unwrap_err().to_string();
+        let error = connect_tcp(("127.0.0.1", 1), StreamSettings::default(), "tcp:127.0.0.1:1", &control);
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("tcp:127.0.0.1:1") && error.contains("refused"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 
 use super::{Job, Stop};
 use crate::block_buffer::BlockBuffer;
+use crate::block_io::Input;
 use crate::end::{DescriptorSink, DescriptorSource, Sink, Source};
 use crate::error::Error;
 use crate::stage::{Chain, Demand};
@@ -25,7 +26,7 @@ fn blocks(
     memory: &mut BlockBuffer,
 ) -> Result<(), Stop> {
     while let Some(most) = job.next(from, to)? {
-        let block = crate::end::Input::next(from, &mut memory[..most], job.control)?;
+        let block = Input::next(from, &mut memory[..most], job.control)?;
         let read = block.len();
         if read == 0 {
             return Ok(());

@@ -4,7 +4,7 @@
 use super::{Job, Stop, is_refusal, reason};
 use crate::block_buffer::BlockBuffer;
 use crate::end::{DescriptorSink, DescriptorSource};
-use crate::inspect::DONTCACHE;
+use crate::sys::DONTCACHE;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{IoSlice, IoSliceMut};
 

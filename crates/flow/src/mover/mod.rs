@@ -22,7 +22,7 @@ use crate::control::{Control, UNCANCELLABLE_WAIT_MAX};
 use crate::end::{DescriptorSink, DescriptorSource};
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::plan::Mover;
+use crate::movers::Mover;
 use crate::rate_limiter::RateLimiter;
 use crate::report::Counts;
 use rustix::fs::SeekFrom;

@@ -18,7 +18,7 @@
 //! Invariant: a race is pure logic and neither moves bytes nor reads a clock. Whatever costs are reported, it
 //! names a next mover as long as one is left. Driven by [`super::turns`].
 
-use crate::plan::Mover;
+use crate::movers::Mover;
 
 /// Smallest turn, in bytes, whose copy costs some hundred times as much as a system call. All turns are
 /// multiples of this size, so that each starts at a page boundary; a turn that starts within a page makes

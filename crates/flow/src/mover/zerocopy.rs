@@ -6,7 +6,8 @@
 
 use super::{Job, Stop, soon};
 use crate::block_buffer::BlockBuffer;
-use crate::end::{DescriptorSink, DescriptorSource, Input};
+use crate::block_io::Input;
+use crate::end::{DescriptorSink, DescriptorSource};
 use crate::error::Error;
 use rustix::event::PollFlags;
 use rustix::io::Errno;

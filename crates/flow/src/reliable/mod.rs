@@ -29,10 +29,10 @@ mod stream;
 mod tests;
 mod transport;
 
+use crate::block_io::{Input, Output};
+use crate::congestion::Congestion;
 use crate::control::Control;
-use crate::end::{Input, Output};
 use crate::error::Error;
-use crate::spec::{Congestion, Udp};
 use handshake::PendingConnection;
 pub(crate) use identity::Fingerprint;
 use std::fmt;
@@ -65,23 +65,6 @@ pub(crate) struct ReliableOptions {
 }
 
 impl ReliableOptions {
-    /// As the user described it.
-    ///
-    /// # Errors
-    /// A fingerprint that is none.
-    pub(crate) fn of(end: &Udp) -> Result<ReliableOptions, Error> {
-        Ok(ReliableOptions {
-            host: end.host.clone(),
-            port: end.port,
-            listen: end.listen,
-            pin: end.pin.as_deref().map(str::parse).transpose()?,
-            insecure: end.insecure,
-            identity: end.identity.clone(),
-            patience: end.timeout.unwrap_or(PEER_TIMEOUT),
-            congestion: end.congestion,
-        })
-    }
-
     /// # Errors
     /// What is missing or contradicts itself, and what to say instead.
     pub(crate) fn check(&self) -> Result<(), Error> {

@@ -6,8 +6,8 @@
 use super::errors::{self, DONE, GAVE_UP};
 use super::handshake::OpenConnection;
 use super::{ReliableOptions, Role};
+use crate::block_io::{Input, Output};
 use crate::control::Control;
-use crate::end::{Input, Output};
 use crate::error::Error;
 use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, WriteError};
 use std::time::Instant;

@@ -14,14 +14,15 @@ use super::admission::Admission;
 use super::pair::{Pair, Progress, TransferBuffers};
 use super::totals::Totals;
 use crate::control::Control;
-use crate::end::{Connected, PEER_CHECK_INTERVAL, connect};
+use crate::description::Description;
+use crate::end::{Connected, PEER_CHECK_INTERVAL};
+use crate::endpoint::{Listening, StreamEndpoint};
 use crate::error::Error;
 use crate::facts::Kind;
-use crate::flow::Flow;
 use crate::mover;
-use crate::plan::{Mover, Plan};
+use crate::movers::Mover;
+use crate::plan::Plan;
 use crate::report::Piece;
-use crate::spec::{Endpoint, Listening, Tcp, Unix};
 use crate::sys;
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -48,24 +49,20 @@ const EVENTS: usize = 256;
 const BELL: u64 = u64::MAX;
 const END: u64 = u64::MAX - 1;
 
-/// Whether the connections of a flow are only passed on.
-pub(super) fn is_forwarder(flow: &Flow, plans: &[Plan]) -> bool {
-    let plain_source = matches!(
-        &flow.source,
-        Endpoint::Tcp(Tcp { whole: false, .. }) | Endpoint::Unix(Unix { whole: false, .. })
-    );
-    let plain_sink = matches!(
-        &flow.sink,
-        Endpoint::Tcp(Tcp { whole: false, listening: Listening::Connects, .. })
-            | Endpoint::Unix(Unix { whole: false, listening: Listening::Connects, .. })
-    );
+/// Returns the stream socket that connections are passed on to; `None` if the flow does more than pass them
+/// on.
+pub(super) fn target<'a>(flow: &'a Description, plans: &[Plan]) -> Option<&'a dyn StreamEndpoint> {
+    let plain = |stream: &&dyn StreamEndpoint| !stream.settings().whole;
+    flow.source.kind.stream().filter(plain)?;
     let moves = matches!(plans[0].movers[0].mover, Mover::Splice | Mover::Buffer);
-    plain_source && plain_sink && moves && flow.stages.is_empty()
+    let target = flow.sink.kind.stream().filter(plain)?;
+    (target.listening() == Listening::Connects && moves && flow.stages.is_empty()).then_some(target)
 }
 
 /// What all threads share.
 struct Forwarder<'a> {
-    flow: &'a Flow,
+    flow: &'a Description,
+    target: &'a dyn StreamEndpoint,
     plan: &'a Plan,
     totals: &'a Totals,
     control: &'a Control,
@@ -92,7 +89,8 @@ struct Worker {
 /// Serves until the flow is cancelled.
 pub(super) fn serve(
     admission: &mut Admission<'_>,
-    flow: &Flow,
+    flow: &Description,
+    target: &dyn StreamEndpoint,
     plan: &Plan,
     totals: &Totals,
     control: &Control,
@@ -103,6 +101,7 @@ pub(super) fn serve(
     let workers = workers.map_err(|error| Error::io("watch connections", error))?;
     let exchange = Forwarder {
         flow,
+        target,
         plan,
         totals,
         control,
@@ -228,7 +227,7 @@ impl Forwarder<'_> {
         sys::block_sigpipe();
         let before = sys::thread_time();
         while let Some(here) = self.next() {
-            let pair = connect(&self.flow.sink, self.control).and_then(|there| {
+            let pair = self.target.connect(&self.plan.sink, self.control).and_then(|there| {
                 Pair::new(here, there, self.flow.one_way).map_err(|error| Error::io("set up a socket", error))
             });
             let Some(worker) = self.workers.iter().min_by_key(|worker| worker.pairs.load(Relaxed)) else {

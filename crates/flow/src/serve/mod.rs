@@ -15,12 +15,13 @@ mod threads;
 mod totals;
 
 use crate::control::Control;
+use crate::description::Description;
 use crate::end::ListeningSocket;
+use crate::endpoint::Listening;
 use crate::error::Error;
-use crate::flow::Flow;
 use crate::plan::Plan;
-use crate::report::Report;
-use crate::spec::{Endpoint, Listening};
+use crate::report::{Failed, Report};
+use crate::run;
 use admission::Admission;
 use totals::Totals;
 
@@ -28,41 +29,28 @@ use totals::Totals;
 ///
 /// # Errors
 /// That it cannot listen, or that several flows would write the same sink.
-pub(crate) fn listen(flow: &Flow, control: &Control) -> Result<Option<ListeningSocket>, Error> {
-    let name = flow.source.to_string();
-    let listener = match &flow.source {
-        Endpoint::Tcp(end) if end.listening == Listening::Serves => {
-            ListeningSocket::tcp(end, &name, control)?
-        }
-        Endpoint::Unix(end) if end.listening == Listening::Serves => ListeningSocket::unix(end, &name)?,
-        _ => return Ok(None),
-    };
-    match &flow.sink {
-        Endpoint::File(file) if !file.append => Err(Error::Usage(format!(
-            "every connection would write {} anew: append to it, or do not fork",
-            flow.sink
-        ))),
-        Endpoint::File(_) | Endpoint::Tcp(_) | Endpoint::Unix(_) | Endpoint::Standard | Endpoint::Null => {
-            Ok(Some(listener))
-        }
-        sink => Err(Error::Usage(format!("{sink} cannot be the sink of several connections at once"))),
-    }
+pub(crate) fn listen(flow: &Description, control: &Control) -> Result<Option<ListeningSocket>, Error> {
+    let serves = flow.source.kind.stream().filter(|stream| stream.listening() == Listening::Serves);
+    let Some(stream) = serves else { return Ok(None) };
+    flow.sink.kind.check_shared_sink()?;
+    stream.listen(&flow.source.to_string(), control).map(Some)
 }
 
 /// Serves until the flow is cancelled, which is its only end.
 pub(crate) fn serve(
     listener: &ListeningSocket,
-    flow: &Flow,
+    flow: &Description,
     plans: &[Plan],
     control: &Control,
-    report: &mut Report,
-) -> Result<(), Error> {
-    let totals = Totals::default();
-    let mut admission = Admission::open(listener, control)?;
-    let outcome = match forwarder::is_forwarder(flow, plans) {
-        true => forwarder::serve(&mut admission, flow, &plans[0], &totals, control),
-        false => threads::serve(&mut admission, flow, plans, &totals, control),
-    };
-    totals.tell(admission.refused(), report);
-    outcome
+) -> Result<Report, Failed> {
+    run::measured(control, |report| {
+        let totals = Totals::default();
+        let mut admission = Admission::open(listener, control)?;
+        let outcome = match forwarder::target(flow, plans) {
+            Some(target) => forwarder::serve(&mut admission, flow, target, &plans[0], &totals, control),
+            None => threads::serve(&mut admission, flow, plans, &totals, control),
+        };
+        totals.tell(admission.refused(), report);
+        outcome
+    })
 }

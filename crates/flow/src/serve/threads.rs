@@ -5,8 +5,8 @@
 use super::admission::Admission;
 use super::totals::Totals;
 use crate::control::Control;
+use crate::description::Description;
 use crate::error::Error;
-use crate::flow::Flow;
 use crate::plan::Plan;
 use crate::report::{Failed, Report};
 use crate::run;
@@ -27,7 +27,7 @@ struct Running<'scope> {
 /// Serves until the flow is cancelled.
 pub(super) fn serve(
     admission: &mut Admission<'_>,
-    flow: &Flow,
+    flow: &Description,
     plans: &[Plan],
     totals: &Totals,
     whole: &Control,
@@ -51,7 +51,7 @@ pub(super) fn serve(
             let begun = Control::new().map(Arc::new).and_then(|control| {
                 let own = control.clone();
                 let served = move || {
-                    let outcome = run::one(flow, plans, Some(connected), &own);
+                    let outcome = run::run(flow, plans, Some(connected), &own);
                     whole.add_moved(own.moved());
                     outcome
                 };

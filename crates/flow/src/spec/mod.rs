@@ -1,17 +1,16 @@
-//! Endpoints and stages as the user writes them, such as `file:/var/log/x,offset=4K` or `hash:sha256`.
+//! The syntax of endpoints and stages, such as `file:/var/log/x,offset=4K` or `hash:sha256`.
 //!
 //! The syntax is `KIND:ADDRESS,OPTION,OPTION=VALUE`. A backslash removes the meaning of the character behind
-//! it, so that an address may contain commas. A text without a kind is a path. Invariant: every value can be
-//! displayed ([`std::fmt::Display`]) and parsed again to an equal value; an unknown word is an error that
-//! lists the known ones. Called by the command, the C and Python libraries, and the planner.
+//! it, so that an address may contain commas. Each kind is one [`Row`] of a table (endpoints, stages, movers:
+//! see [`crate::syntax`]): parsing, messages, the command's help and the guide's tables come from these.
+//! Invariant: every value can be displayed ([`std::fmt::Display`]) and parsed again to an equal value; an
+//! unknown word is an error that lists the known ones.
 
-mod endpoint;
-mod mac;
 mod shell;
-mod stage;
+pub(crate) mod suggest;
+mod table;
 mod words;
 
-pub use endpoint::{Congestion, Endpoint, Ethernet, File, Listening, Tcp, Udp, Unix};
-pub use mac::{Mac, Neighbour};
 pub use shell::{quoted, quoted_path};
-pub use stage::{HashAlgorithm, Stage};
+pub use table::{OptionRow, Row, Side, Value};
+pub(crate) use words::{Escaped, Words, flag, number, option};

@@ -1,17 +1,56 @@
-//! `exec:`: pipes the data through a program.
+//! `exec:COMMAND`: pipes the data through a program.
 //!
 //! An `exec:` stage splits a flow into two parts. The first part writes to the program's standard input, the
 //! second part reads its standard output. Each part has a plan and a thread of its own. Called by
 //! [`crate::assembly`] and [`crate::run`].
 
+use super::{Stage, StageKind, StageRole, StageType};
 use crate::control::Control;
 use crate::error::Error;
+use crate::spec::{Row, Words};
 use crate::sys;
 use rustix::pipe::PipeFlags;
+use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// The stage, with the command that the shell runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Exec(String);
+
+pub(super) static KIND: StageKind = StageKind {
+    row: Row {
+        name: "exec",
+        address: "COMMAND",
+        sentence: "pipes the data through a program, which the shell runs; commas belong to the command",
+        options: &[],
+    },
+    parse,
+};
+
+fn parse(words: &mut Words<'_>) -> Result<Stage, Error> {
+    match words.rest().to_str() {
+        None => Err(words.usage_error("only paths may be other than UTF-8")),
+        Some(command) if command.trim().is_empty() => {
+            Err(words.usage_error("a command is missing behind the colon"))
+        }
+        Some(command) => Ok(Stage::new(Exec(command.to_owned()))),
+    }
+}
+
+impl StageType for Exec {
+    fn role(&self) -> StageRole<'_> {
+        StageRole::Program(&self.0)
+    }
+}
+
+impl fmt::Display for Exec {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "exec:{}", self.0)
+    }
+}
 
 /// A running program that data is piped through.
 pub(crate) struct Program {

@@ -1,11 +1,74 @@
-//! `hash:`: computes a hash of the data that passes.
+//! `hash:ALGORITHM`: computes a hash of the data that passes.
 
-use super::{Demand, Emit, Filter};
+use super::filter::{Demand, Emit, Filter};
+use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, StageType};
 use crate::control::Control;
 use crate::error::Error;
+use crate::hash::HashAlgorithm;
 use crate::report::Hash;
-use crate::spec::HashAlgorithm;
+use crate::spec::{OptionRow, Row, Value, Words, option};
 use sha2::Digest;
+use std::fmt;
+
+/// The stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HashData {
+    pub(super) algorithm: HashAlgorithm,
+    /// Expected hash, in lower-case hexadecimal digits; `None` for any.
+    pub(super) expect: Option<String>,
+}
+
+pub(super) static KIND: StageKind = StageKind {
+    row: Row {
+        name: "hash",
+        address: "ALGORITHM",
+        sentence: "computes a hash of the data: sha256, sha512 or blake3",
+        options: &[OptionRow::new("expect", Value::Text("HEX"), "the flow fails if the hash is another")],
+    },
+    parse,
+};
+
+fn parse(words: &mut Words<'_>) -> Result<Stage, Error> {
+    let algorithm: HashAlgorithm = words.address()?.parse().map_err(|error| words.usage_error(error))?;
+    let expect = words.value("expect", |text| digits(algorithm, text))?;
+    words.check_all_taken()?;
+    Ok(Stage::new(HashData { algorithm, expect }))
+}
+
+/// Parses the digits of a hash.
+pub(super) fn digits(algorithm: HashAlgorithm, text: &str) -> Result<String, String> {
+    match text.len() == algorithm.digits() && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err(format!("'{text}' is no such hash: give its {} hexadecimal digits", algorithm.digits())),
+    }
+}
+
+impl StageType for HashData {
+    fn role(&self) -> StageRole<'_> {
+        StageRole::Filter(self)
+    }
+}
+
+impl FilterStage for HashData {
+    fn bound(&self) -> Option<Bound> {
+        None
+    }
+
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
+    fn filter(&self, _: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error> {
+        Ok(Box::new(HashFilter::new(self.algorithm, self.expect.clone())))
+    }
+}
+
+impl fmt::Display for HashData {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "hash:{}", self.algorithm)?;
+        option(out, "expect", self.expect.as_ref())
+    }
+}
 
 enum State {
     Sha256(sha2::Sha256),
@@ -14,21 +77,21 @@ enum State {
 }
 
 /// Stage that computes a hash, and compares it with an expected one.
-pub(crate) struct HashStage {
+struct HashFilter {
     algorithm: HashAlgorithm,
     state: State,
     expect: Option<String>,
     done: Option<String>,
 }
 
-impl HashStage {
-    pub(crate) fn new(algorithm: HashAlgorithm, expect: Option<String>) -> HashStage {
+impl HashFilter {
+    fn new(algorithm: HashAlgorithm, expect: Option<String>) -> HashFilter {
         let state = match algorithm {
             HashAlgorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
             HashAlgorithm::Sha512 => State::Sha512(sha2::Sha512::new()),
             HashAlgorithm::Blake3 => State::Blake3(Box::default()),
         };
-        HashStage { algorithm, state, expect, done: None }
+        HashFilter { algorithm, state, expect, done: None }
     }
 
     fn digits(&self) -> String {
@@ -43,7 +106,7 @@ impl HashStage {
     }
 }
 
-impl Filter for HashStage {
+impl Filter for HashFilter {
     fn pass(&mut self, block: &[u8], _: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
         match &mut self.state {
             State::Sha256(state) => state.update(block),
@@ -72,8 +135,8 @@ impl Filter for HashStage {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Kept, through};
-    use super::super::{Chain, Filter};
+    use super::super::filter::tests::{Kept, through};
+    use super::super::filter::{Chain, Filter};
     use super::*;
 
     #[test]
@@ -88,7 +151,7 @@ mod tests {
             ),
         ] {
             let control = Control::new().unwrap();
-            let mut chain = Chain(vec![Box::new(HashStage::new(algorithm, None)) as Box<dyn Filter>]);
+            let mut chain = Chain(vec![Box::new(HashFilter::new(algorithm, None)) as Box<dyn Filter>]);
             chain.pass(b"ab", &control, &mut Kept::default()).unwrap();
             chain.pass(b"c", &control, &mut Kept::default()).unwrap();
             chain.finish(&control, &mut Kept::default()).unwrap();
@@ -98,7 +161,7 @@ mod tests {
 
     #[test]
     fn another_hash_than_expected_is_an_error() {
-        let stage = HashStage::new(HashAlgorithm::Sha256, Some("00".repeat(32)));
+        let stage = HashFilter::new(HashAlgorithm::Sha256, Some("00".repeat(32)));
         let error = through(vec![Box::new(stage)], b"abc", 3).unwrap_err().to_string();
         assert!(error.contains("ba7816bf") && error.contains("was expected"), "{error}");
     }

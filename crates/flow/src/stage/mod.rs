@@ -1,187 +1,264 @@
-//! Stages at work: operations on the data of a flow, block by block.
+//! Stages: operations on the data between source and sink, one module each.
 //!
-//! Invariant: a stage passes everything on, in order, except for the change that is its purpose. Called by
-//! the mover `buffer`.
+//! A kind of stage is one row of [`KINDS`] and one module, which defines a type that implements
+//! [`StageType`], the row (name, syntax, options, the function that parses them), and the [`Filter`] that
+//! does the work. Nothing outside of such a module asks a stage for its kind; callers ask for its role.
+//! Called by [`crate::flow`] and the modules below it.
 
+mod compress;
+mod decompress;
 mod exec;
+mod filter;
 mod hash;
+mod limit;
+mod rate;
 mod tee;
 mod zstd;
 
 use crate::control::Control;
-use crate::end::{Output, Sink};
+use crate::end::SinkSettings;
 use crate::error::Error;
-use crate::rate_limiter::RateLimiter;
-use crate::report::Hash;
+use crate::hash::HashAlgorithm;
+use crate::movers::Mover;
+use crate::size;
+use crate::spec::{Row, Words, suggest};
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
+use std::sync::Arc;
 
 pub(crate) use exec::Program;
-pub(crate) use hash::HashStage;
-pub(crate) use tee::TeeStage;
-pub(crate) use zstd::{CompressStage, DecompressStage};
+pub(crate) use filter::{Chain, Demand, Filter};
 
-/// Answer of a stage or sink to a block.
+/// An operation on the data of a flow between its source and its sink.
+///
+/// ```
+/// use bywash_flow::Stage;
+///
+/// let stage: Stage = "compress:zstd,level=9".parse()?;
+/// assert_eq!(stage.to_string(), "compress:zstd,level=9");
+/// # Ok::<(), bywash_flow::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Stage {
+    /// The parsed stage, which answers all questions about it.
+    pub(crate) kind: Arc<dyn StageType>,
+}
+
+/// A kind of stage: its row, and the function that parses the words of such a stage.
+pub(crate) struct StageKind {
+    row: Row,
+    parse: fn(&mut Words<'_>) -> Result<Stage, Error>,
+}
+
+/// All kinds of stages, in the order in which messages list them.
+static KINDS: [&StageKind; 7] =
+    [&hash::KIND, &tee::KIND, &limit::KIND, &rate::KIND, &compress::KIND, &decompress::KIND, &exec::KIND];
+
+/// Returns the rows of all kinds of stages.
+pub fn stages() -> impl Iterator<Item = &'static Row> {
+    KINDS.iter().map(|kind| &kind.row)
+}
+
+/// A parsed stage.
+pub(crate) trait StageType: fmt::Display + fmt::Debug + Send + Sync {
+    /// Returns the part that the stage plays in a flow.
+    fn role(&self) -> StageRole<'_>;
+}
+
+/// Part that a stage plays in a flow.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StageRole<'a> {
+    /// The data passes a filter in this process.
+    Filter(&'a dyn FilterStage),
+    /// The flow is split at a program, which the shell runs by this command.
+    Program(&'a str),
+}
+
+/// A stage whose data passes a filter in this process.
+pub(crate) trait FilterStage: fmt::Display + fmt::Debug + Send + Sync {
+    /// Returns the bound that is all that the stage does, so that a mover can keep it without a filter; `None`
+    /// if the stage must see the data.
+    fn bound(&self) -> Option<Bound>;
+
+    /// Returns true if the data leaves the stage as it came, up to a limit.
+    fn keeps_data(&self) -> bool;
+
+    /// Creates the filter.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a library cannot be set up; for a stage with a sink those of
+    /// [`crate::endpoint::EndpointType::open_sink`].
+    fn filter(&self, context: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error>;
+}
+
+/// Bound on the data of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
-    /// More data can be used.
-    More,
-    /// Further data would be discarded, so the caller may stop.
-    Enough,
+pub(crate) enum Bound {
+    /// Greatest number of bytes.
+    Bytes(u64),
+    /// Greatest rate, in bytes a second.
+    BytesPerSecond(u64),
 }
 
-/// Callback that takes the output of a stage.
-pub(crate) type Emit<'a> = dyn FnMut(&[u8]) -> Result<Demand, Error> + 'a;
-
-/// A stage at work.
-pub(crate) trait Filter: Send {
-    /// Processes a block and calls `next` with the output.
-    ///
-    /// # Errors
-    /// Those of `next`; [`Error::Data`] if the block is invalid for this stage; [`Error::Cancelled`] if the
-    /// flow is cancelled; [`Error::Io`] if a sink or library of the stage fails.
-    fn pass(&mut self, block: &[u8], control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error>;
-
-    /// Ends the data and calls `next` with the remaining output.
-    ///
-    /// # Errors
-    /// Those of `next`; [`Error::Data`] if the data as a whole is invalid; [`Error::Io`] if a library of the
-    /// stage fails.
-    fn finish(&mut self, _: &Control, _: &mut Emit<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// Returns the hash of the data, if the stage computes one and the data has ended.
-    fn hash(&self) -> Option<Hash> {
-        None
-    }
-
-    /// Returns the sink that the stage writes to, if it has one.
-    fn sink(&mut self) -> Option<&mut Sink> {
-        None
-    }
+/// Circumstances in which a filter is created.
+#[derive(Clone, Copy)]
+pub(crate) struct FilterContext<'a> {
+    pub(crate) settings: &'a SinkSettings,
+    /// Mover that the user forces; `None` if the planner chooses.
+    pub(crate) via: Option<Mover>,
+    pub(crate) control: &'a Control,
 }
 
-/// Stages in the order in which the data passes them.
-#[derive(Default)]
-pub(crate) struct Chain(pub(crate) Vec<Box<dyn Filter>>);
-
-impl Chain {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+impl Stage {
+    /// Creates a stage that computes a hash of the data for the report.
+    pub fn hash(algorithm: HashAlgorithm) -> Stage {
+        Stage::new(hash::HashData { algorithm, expect: None })
     }
 
-    /// Sends a block through all stages into `sink`.
+    /// Creates a stage that makes the flow fail unless the data has the hash of these hexadecimal digits.
     ///
     /// # Errors
-    /// Those of [`Filter::pass`] and [`Output::put`].
-    pub(crate) fn pass(
-        &mut self,
-        block: &[u8],
-        control: &Control,
-        sink: &mut dyn Output,
-    ) -> Result<Demand, Error> {
-        pass(&mut self.0, block, control, sink)
+    /// [`Error::Usage`] if the algorithm's hashes do not look like that.
+    pub fn expect_hash(algorithm: HashAlgorithm, digits: &str) -> Result<Stage, Error> {
+        let expect = hash::digits(algorithm, digits).map_err(Error::Usage)?;
+        Ok(Stage::new(hash::HashData { algorithm, expect: Some(expect) }))
     }
 
-    /// Ends the data: each stage, first to last, sends its remaining output on.
-    ///
-    /// # Errors
-    /// Those of [`Filter::finish`] and [`Output::put`].
-    pub(crate) fn finish(&mut self, control: &Control, sink: &mut dyn Output) -> Result<(), Error> {
-        for number in 0..self.0.len() {
-            let (done, rest) = self.0.split_at_mut(number + 1);
-            done[number].finish(control, &mut |block| pass(rest, block, control, sink))?;
+    /// Creates a stage that ends the flow after this number of bytes.
+    pub(crate) fn limit(bytes: u64) -> Stage {
+        Stage::new(limit::Limit(bytes))
+    }
+
+    fn new(stage: impl StageType + 'static) -> Stage {
+        Stage { kind: Arc::new(stage) }
+    }
+
+    /// Returns the bound that is all that the stage does; `None` if it does more.
+    pub(crate) fn bound(&self) -> Option<Bound> {
+        match self.kind.role() {
+            StageRole::Filter(filter) => filter.bound(),
+            StageRole::Program(_) => None,
         }
-        Ok(())
     }
 }
 
-fn pass(
-    stages: &mut [Box<dyn Filter>],
-    block: &[u8],
-    control: &Control,
-    sink: &mut dyn Output,
-) -> Result<Demand, Error> {
-    match stages.split_first_mut() {
-        None => sink.put(block, control).map(|()| Demand::More),
-        Some((first, rest)) => first.pass(block, control, &mut |block| pass(rest, block, control, sink)),
+/// Parses the address of a stage that is nothing but a number of bytes.
+fn amount(words: &Words<'_>) -> Result<u64, Error> {
+    words.check_all_taken()?;
+    match size::parse(words.address()?) {
+        Ok(0) => Err(words.usage_error("nothing would pass: give at least 1")),
+        Ok(bytes) => Ok(bytes),
+        Err(reason) => Err(words.usage_error(reason)),
     }
 }
 
-/// `limit:` behind another stage, which may change the number of bytes; the field is the number of bytes
-/// left.
-pub(crate) struct LimitStage(pub(crate) u64);
+impl FromStr for Stage {
+    type Err = Error;
 
-impl Filter for LimitStage {
-    fn pass(&mut self, block: &[u8], _: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
-        let bytes = self.0.min(block.len() as u64);
-        self.0 -= bytes;
-        if bytes > 0 && next(&block[..bytes as usize])? == Demand::Enough {
-            return Ok(Demand::Enough);
-        }
-        Ok(if self.0 == 0 { Demand::Enough } else { Demand::More })
+    fn from_str(text: &str) -> Result<Stage, Error> {
+        OsStr::new(text).try_into()
     }
 }
 
-/// `rate:` behind another stage, which may change the number of bytes.
-pub(crate) struct RateStage(pub(crate) RateLimiter);
+/// Parses an argument of the command line; the path of `tee:` need not be UTF-8.
+impl TryFrom<&OsStr> for Stage {
+    type Error = Error;
 
-impl Filter for RateStage {
-    fn pass(&mut self, mut block: &[u8], control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
-        while !block.is_empty() {
-            let bytes = self.0.take(block.len() as u64, control)? as usize;
-            if next(&block[..bytes])? == Demand::Enough {
-                return Ok(Demand::Enough);
+    fn try_from(text: &OsStr) -> Result<Stage, Error> {
+        let known: Vec<&str> = stages().map(Row::name).collect();
+        let bytes = text.as_bytes();
+        let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
+            let text = text.to_string_lossy();
+            return Err(Error::Usage(format!("'{text}' is no stage{}", suggest::among(&text, &known))));
+        };
+        let (name, rest) = (&bytes[..colon], &bytes[colon + 1..]);
+        match KINDS.iter().find(|kind| kind.row.name().as_bytes() == name) {
+            Some(kind) => (kind.parse)(&mut Words::cut(&kind.row, text, rest)),
+            None => {
+                let (name, text) = (String::from_utf8_lossy(name), text.to_string_lossy());
+                Err(Error::Usage(format!(
+                    "'{text}': there is no stage of the kind '{name}'{}",
+                    suggest::among(&name, &known)
+                )))
             }
-            block = &block[bytes..];
         }
-        Ok(Demand::More)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(out)
+    }
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.kind, out)
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    /// Output that keeps everything in memory.
-    #[derive(Default)]
-    pub(crate) struct Kept(pub(crate) Vec<u8>);
-
-    impl Output for Kept {
-        fn put(&mut self, block: &[u8], _: &Control) -> Result<(), Error> {
-            self.0.extend_from_slice(block);
-            Ok(())
+    #[test]
+    fn what_is_read_is_written_as_it_was() {
+        let expect = format!("hash:sha256,expect={}", "0f".repeat(32));
+        for text in [
+            "hash:sha256",
+            "hash:sha512",
+            "hash:blake3",
+            &expect,
+            "tee:file:x,append",
+            "limit:10",
+            "rate:1048576",
+            "compress:zstd",
+            "compress:zstd,level=9",
+            "decompress:",
+            "exec:tr a,b c,d | cat",
+        ] {
+            assert_eq!(text.parse::<Stage>().unwrap_or_else(|error| panic!("{error}")).to_string(), text);
         }
-
-        fn finish(&mut self, _: &Control) -> Result<(), Error> {
-            Ok(())
-        }
-    }
-
-    /// Sends `data` through `stages` in blocks of `piece` bytes, and returns the output.
-    pub(crate) fn through(stages: Vec<Box<dyn Filter>>, data: &[u8], piece: usize) -> Result<Vec<u8>, Error> {
-        let control = Control::new()?;
-        let (mut chain, mut kept) = (Chain(stages), Kept::default());
-        for block in data.chunks(piece) {
-            if chain.pass(block, &control, &mut kept)? == Demand::Enough {
-                break;
-            }
-        }
-        chain.finish(&control, &mut kept)?;
-        Ok(kept.0)
+        assert_eq!("rate:1M".parse::<Stage>().unwrap().to_string(), "rate:1048576");
     }
 
     #[test]
-    fn a_limit_lets_pass_what_it_says() {
-        let data: Vec<u8> = (0..100).collect();
-        for piece in [1, 7, 100] {
-            assert_eq!(through(vec![Box::new(LimitStage(42))], &data, piece).unwrap(), data[..42]);
+    fn the_rows_are_complete() {
+        for row in stages() {
+            let error = format!("{}:", row.name()).parse::<Stage>();
+            assert!(!error.is_err_and(|error| error.to_string().contains("no stage of the kind")));
+            assert!(!row.sentence().is_empty() && !row.sentence().ends_with('.'), "{}", row.name());
         }
+        let hash = stages().find(|row| row.name() == "hash").unwrap();
+        for algorithm in HashAlgorithm::ALL {
+            assert!(hash.sentence().contains(&algorithm.to_string()), "{algorithm}");
+        }
+        let level = stages().find(|row| row.name() == "compress").unwrap().options()[0].default().unwrap();
+        assert_eq!(
+            format!("compress:zstd,level={level}").parse::<Stage>().unwrap().to_string(),
+            "compress:zstd"
+        );
     }
 
     #[test]
-    fn a_rate_changes_nothing_but_the_time() {
-        let data = vec![7; 10_000];
-        let stage = RateStage(RateLimiter::new(Some(1 << 20)));
-        assert_eq!(through(vec![Box::new(stage)], &data, 10_000).unwrap(), data);
+    fn what_is_wrong_is_named() {
+        for (text, said) in [
+            ("hash", "is no stage"),
+            ("hsh:x", "no stage of the kind 'hsh'; did you mean 'hash'?"),
+            ("hash:md4", "no hash 'md4'"),
+            ("hash:sha256,expect=00", "64 hexadecimal digits"),
+            ("tee:", "is empty"),
+            ("limit:0", "nothing would pass"),
+            ("limit:x", "is not a size"),
+            ("compress:gzip", "only zstd"),
+            ("compress:zstd,level=30", "1 to 19"),
+            ("decompress:gzip", "only zstd"),
+            ("exec: ", "a command is missing"),
+        ] {
+            let error = text.parse::<Stage>().expect_err(text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! `compress:` and `decompress:`: Zstandard.
+//! Zstandard filters of the stages `compress:` and `decompress:`.
 
-use super::{Demand, Emit, Filter};
+use super::filter::{Demand, Emit, Filter};
 use crate::control::Control;
 use crate::error::Error;
 use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
@@ -14,23 +14,23 @@ const WINDOW_LOG_MAX: u32 = 27;
 const WINDOW_LOG: u32 = 21;
 
 /// Stage that compresses the data to one Zstandard stream.
-pub(crate) struct CompressStage {
+pub(crate) struct CompressFilter {
     encoder: Encoder<'static>,
     room: Vec<u8>,
 }
 
-impl CompressStage {
-    pub(crate) fn new(level: i32) -> Result<CompressStage, Error> {
+impl CompressFilter {
+    pub(crate) fn new(level: i32) -> Result<CompressFilter, Error> {
         let failed = |error| Error::io("set up the compression", error);
         let mut encoder = Encoder::new(level).map_err(failed)?;
         encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(WINDOW_LOG)).map_err(failed)?;
         // The checksum lets a decompressor detect damage.
         encoder.set_parameter(zstd::zstd_safe::CParameter::ChecksumFlag(true)).map_err(failed)?;
-        Ok(CompressStage { encoder, room: vec![0; PIECE_BYTES] })
+        Ok(CompressFilter { encoder, room: vec![0; PIECE_BYTES] })
     }
 }
 
-impl Filter for CompressStage {
+impl Filter for CompressFilter {
     fn pass(&mut self, block: &[u8], control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
         let mut input = InBuffer::around(block);
         while input.pos < block.len() {
@@ -60,7 +60,7 @@ impl Filter for CompressStage {
 }
 
 /// Stage that decompresses one Zstandard stream, or several in a row.
-pub(crate) struct DecompressStage {
+pub(crate) struct DecompressFilter {
     decoder: Decoder<'static>,
     room: Vec<u8>,
     /// True in the middle of a stream.
@@ -68,16 +68,16 @@ pub(crate) struct DecompressStage {
     enough: bool,
 }
 
-impl DecompressStage {
-    pub(crate) fn new() -> Result<DecompressStage, Error> {
+impl DecompressFilter {
+    pub(crate) fn new() -> Result<DecompressFilter, Error> {
         let failed = |error| Error::io("set up the decompression", error);
         let mut decoder = Decoder::new().map_err(failed)?;
         decoder.set_parameter(zstd::zstd_safe::DParameter::WindowLogMax(WINDOW_LOG_MAX)).map_err(failed)?;
-        Ok(DecompressStage { decoder, room: vec![0; PIECE_BYTES], inside: false, enough: false })
+        Ok(DecompressFilter { decoder, room: vec![0; PIECE_BYTES], inside: false, enough: false })
     }
 }
 
-impl Filter for DecompressStage {
+impl Filter for DecompressFilter {
     fn pass(&mut self, block: &[u8], control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
         let mut input = InBuffer::around(block);
         loop {
@@ -113,13 +113,13 @@ impl Filter for DecompressStage {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LimitStage;
-    use super::super::tests::through;
+    use super::super::filter::tests::through;
+    use super::super::limit::LimitFilter;
     use super::*;
     use proptest::prelude::*;
 
     fn compressed(data: &[u8]) -> Vec<u8> {
-        through(vec![Box::new(CompressStage::new(3).unwrap())], data, 1000).unwrap()
+        through(vec![Box::new(CompressFilter::new(3).unwrap())], data, 1000).unwrap()
     }
 
     /// Tests a stream whose last output fills the buffer exactly: the decoder must not start another stream
@@ -130,7 +130,7 @@ mod tests {
             let data = vec![7; pieces * PIECE_BYTES];
             let stream = compressed(&data);
             for cut in 1..=stream.len() {
-                let back = through(vec![Box::new(DecompressStage::new().unwrap())], &stream, cut);
+                let back = through(vec![Box::new(DecompressFilter::new().unwrap())], &stream, cut);
                 assert!(back.unwrap() == data, "{pieces} pieces, in blocks of {cut}");
             }
         }
@@ -143,7 +143,7 @@ mod tests {
             piece in 1usize..100_000,
         ) {
             let packed = compressed(&data);
-            let back = through(vec![Box::new(DecompressStage::new().unwrap())], &packed, piece).unwrap();
+            let back = through(vec![Box::new(DecompressFilter::new().unwrap())], &packed, piece).unwrap();
             prop_assert_eq!(back, data);
         }
     }
@@ -152,7 +152,7 @@ mod tests {
     fn streams_one_behind_the_other() {
         let both = [compressed(b"one"), compressed(b"other")].concat();
         for piece in [1, both.len()] {
-            let back = through(vec![Box::new(DecompressStage::new().unwrap())], &both, piece).unwrap();
+            let back = through(vec![Box::new(DecompressFilter::new().unwrap())], &both, piece).unwrap();
             assert_eq!(back, b"oneother");
         }
     }
@@ -160,20 +160,20 @@ mod tests {
     #[test]
     fn what_is_damaged_is_an_error() {
         let mut packed = compressed(&vec![9; 100_000]);
-        let cut = through(vec![Box::new(DecompressStage::new().unwrap())], &packed[..packed.len() - 1], 10);
+        let cut = through(vec![Box::new(DecompressFilter::new().unwrap())], &packed[..packed.len() - 1], 10);
         assert!(cut.unwrap_err().to_string().contains("ends in the middle"));
         let last = packed.len() - 1;
         packed[last] ^= 1;
-        let damaged = through(vec![Box::new(DecompressStage::new().unwrap())], &packed, 10);
+        let damaged = through(vec![Box::new(DecompressFilter::new().unwrap())], &packed, 10);
         assert!(damaged.unwrap_err().to_string().contains("damaged"));
-        assert!(through(vec![Box::new(DecompressStage::new().unwrap())], b"no zstd", 3).is_err());
+        assert!(through(vec![Box::new(DecompressFilter::new().unwrap())], b"no zstd", 3).is_err());
     }
 
     #[test]
     fn a_limit_behind_it_is_no_damage() {
         let packed = compressed(&vec![9; 1_000_000]);
         let stages: Vec<Box<dyn Filter>> =
-            vec![Box::new(DecompressStage::new().unwrap()), Box::new(LimitStage(10))];
+            vec![Box::new(DecompressFilter::new().unwrap()), Box::new(LimitFilter(10))];
         assert_eq!(through(stages, &packed, 50).unwrap(), [9; 10]);
     }
 }

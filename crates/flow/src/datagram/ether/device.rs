@@ -5,7 +5,7 @@
 
 use crate::datagram::socket::answer;
 use crate::error::Error;
-use crate::spec::Mac;
+use crate::mac::Mac;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 use std::fs::File;

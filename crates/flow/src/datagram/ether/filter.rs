@@ -5,7 +5,7 @@
 
 use crate::datagram::layout::{MAGIC, MAGIC_OFFSET, PORT_OFFSET};
 use crate::datagram::socket;
-use crate::spec::Mac;
+use crate::mac::Mac;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 

@@ -28,7 +28,7 @@ use super::run::Run;
 use super::socket::{self, answer};
 use crate::control::Control;
 use crate::error::Error;
-use crate::spec::Mac;
+use crate::mac::Mac;
 use device::Device;
 use ring::Ring;
 use rustix::io::Errno;

@@ -1,11 +1,11 @@
 //! Ethernet addresses of neighbours that are named by an address of IPv4: the kernel's table (arp(7)).
 //!
 //! Invariant: only entries of the device in question that the kernel holds to be complete count. The table is
-//! that of the calling thread's network namespace. Called by [`crate::datagram::endpoint_of`].
+//! that of the calling thread's network namespace. Called by [`crate::endpoint`].
 
 use super::device::Device;
 use crate::error::Error;
-use crate::spec::{Mac, Neighbour};
+use crate::mac::{Mac, Neighbour};
 use std::net::Ipv4Addr;
 
 /// The table, with a line of headings (proc_pid_net(5)).

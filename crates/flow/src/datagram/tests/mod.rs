@@ -14,7 +14,7 @@ use super::options::{DatagramEndpoint, EthOptions, RelayOptions, UdpOptions};
 use super::{open_input, open_output, open_relay};
 use crate::control::Control;
 use crate::error::Error;
-use crate::spec::Mac;
+use crate::mac::Mac;
 use bywash_hosts::{Host, Port};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};

@@ -10,7 +10,8 @@
 mod layout;
 
 use super::connection::Connected;
-use super::{DescriptorSink, DescriptorSource, Input, Output};
+use super::{DescriptorSink, DescriptorSource};
+use crate::block_io::{Input, Output};
 use crate::control::Control;
 use crate::error::Error;
 use layout::{COUNT_BYTES, FRAME_BYTES_MAX, HEAD_BYTES, HELLO_BYTES, HelloError};

@@ -17,7 +17,7 @@
 //! instructions, compiled by the kernel.
 
 use crate::datagram::layout::{ETHER_TYPE, HEADER_BYTES, MAGIC, MAGIC_OFFSET, PORT_OFFSET};
-use crate::spec::Mac;
+use crate::mac::Mac;
 
 /// Bytes of an Ethernet header.
 pub(super) const ETHERNET_BYTES: usize = 14;

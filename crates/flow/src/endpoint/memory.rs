@@ -1,19 +1,99 @@
-//! Ends that are paths of containers, whose other end is another flow or any program with the library.
+//! `mem:PATH`, `mem-listen:PATH`: a path of containers, whose other end is another flow or any program with
+//! the library.
 //!
 //! Invariant: the data is complete only after an empty container, which marks the end. A path that is closed
-//! without one had a sender that gave up or was killed. With `plain`, closing the path is the end. Called by
-//! [`super::open`].
+//! without one had a sender that gave up or was killed. With `plain`, closing the path is the end.
 
-use super::{Input, Output};
+use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
+use crate::block_io::{Input, Output};
 use crate::control::Control;
+use crate::end::{Opened, Sink, SinkSettings, Source};
 use crate::error::Error;
-use crate::spec::{Listening, Unix};
+use crate::facts::{End, Kind};
+use crate::spec::{Escaped, OptionRow, Row, Words, flag};
 use bywash_container::{Listener, Message, Options, Path, Shipment};
 use bywash_link::SocketFile;
 use rustix::event::PollFlags;
 use std::collections::VecDeque;
+use std::fmt;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// A path of containers as an end of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Memory {
+    /// Path of the socket at which the two ends meet.
+    path: PathBuf,
+    /// True if this end waits for its peer.
+    listen: bool,
+    /// True if the sender marks the end by closing the path, not by an empty container.
+    plain: bool,
+}
+
+const PLAIN: OptionRow = OptionRow::flag("plain", "the peer marks no end: closing the path is the end");
+
+pub(super) static CONNECT: EndpointKind = EndpointKind {
+    row: Row {
+        name: "mem",
+        address: "PATH",
+        sentence: "connects to a path of containers: another flow, or a program with the library",
+        options: &[PLAIN],
+    },
+    parse: |words| parse(words, false),
+};
+
+pub(super) static LISTEN: EndpointKind = EndpointKind {
+    row: Row {
+        name: "mem-listen",
+        address: "PATH",
+        sentence: "waits for a peer at a path of containers",
+        options: &[PLAIN],
+    },
+    parse: |words| parse(words, true),
+};
+
+fn parse(words: &mut Words<'_>, listen: bool) -> Result<Endpoint, Error> {
+    let memory = Memory { path: words.path()?, listen, plain: words.flag("plain")? };
+    words.check_all_taken()?;
+    Ok(Endpoint::new(memory))
+}
+
+impl EndpointType for Memory {
+    fn inspect_source(&self) -> Result<End, Error> {
+        Ok(End::new(self.to_string(), Kind::Memory))
+    }
+
+    fn inspect_sink(&self) -> Result<End, Error> {
+        self.inspect_source()
+    }
+
+    fn waits_for_peer(&self) -> bool {
+        self.listen
+    }
+
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+        let path = open(self, context.name, context.control)?;
+        Ok(Opened::OneWay(Source::Other(Box::new(MemoryInput::new(self, path, context.name)))))
+    }
+
+    fn open_sink(&self, context: &OpenContext<'_>, _: &SinkSettings) -> Result<Opened<Sink>, Error> {
+        let path = open(self, context.name, context.control)?;
+        Ok(Opened::OneWay(Sink::Other(Box::new(MemoryOutput::new(self, path, context.name)))))
+    }
+
+    fn check_shared_sink(&self) -> Result<(), Error> {
+        Err(Error::Usage(format!("{self} cannot be the sink of several connections at once")))
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.listen { "mem-listen" } else { "mem" };
+        write!(out, "{name}:{}", Escaped(&self.path.to_string_lossy()))?;
+        flag(out, "plain", self.plain)
+    }
+}
 
 /// Time that one call waits for the path, between checks whether the flow was cancelled.
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -28,10 +108,10 @@ const ARENA_BYTES: usize = 8 << 20;
 /// # Errors
 /// [`Error::Io`] if the path cannot be opened or poll(2) fails; [`Error::Cancelled`] if the flow is
 /// cancelled.
-pub(crate) fn open(end: &Unix, name: &str, control: &Control) -> Result<Path, Error> {
+fn open(end: &Memory, name: &str, control: &Control) -> Result<Path, Error> {
     let options = Options::new().arena_bytes(ARENA_BYTES);
     let failed = |error| failed("open", name, error);
-    if end.listening == Listening::Connects {
+    if !end.listen {
         return Path::connect(&end.path, &options).map_err(failed);
     }
     let listener = Listener::bind(&end.path).map_err(failed)?;
@@ -68,7 +148,7 @@ fn wait<T>(
 }
 
 /// Source of the data that another program ships.
-pub(crate) struct MemoryInput {
+struct MemoryInput {
     path: Path,
     name: String,
     /// Received containers that are not fully read, oldest first; `offset` bytes of the first one have been
@@ -76,12 +156,12 @@ pub(crate) struct MemoryInput {
     pieces: VecDeque<bywash_container::Received>,
     offset: usize,
     total: u64,
-    end: End,
+    end: EndMark,
 }
 
 /// Sign by which the end of the data is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum EndMark {
     /// An empty container marks the end; `came` is true once it has arrived.
     Marked { came: bool },
     /// The peer closes the path.
@@ -89,8 +169,8 @@ enum End {
 }
 
 impl MemoryInput {
-    pub(crate) fn new(end: &Unix, path: Path, name: &str) -> MemoryInput {
-        let end = if end.plain { End::Closing } else { End::Marked { came: false } };
+    fn new(end: &Memory, path: Path, name: &str) -> MemoryInput {
+        let end = if end.plain { EndMark::Closing } else { EndMark::Marked { came: false } };
         MemoryInput { path, name: name.into(), pieces: VecDeque::new(), offset: 0, total: 0, end }
     }
 
@@ -100,7 +180,7 @@ impl MemoryInput {
     /// [`Error::Data`] if an empty container must mark the end and has not arrived.
     fn closed(&self) -> Result<(), Error> {
         match self.end {
-            End::Marked { came: false } => Err(Error::Data(format!(
+            EndMark::Marked { came: false } => Err(Error::Data(format!(
                 "{} was closed after {} bytes, without the empty container that marks the end: the sender was killed or gave up, or knows of no mark (then say 'plain' here)",
                 self.name, self.total
             ))),
@@ -112,11 +192,11 @@ impl MemoryInput {
 impl Input for MemoryInput {
     fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
         loop {
-            if self.end == (End::Marked { came: true }) {
+            if self.end == (EndMark::Marked { came: true }) {
                 return Ok(&[]);
             }
             if let Some(piece) = self.pieces.front() {
-                if let (0, End::Marked { came }) = (piece.len(), &mut self.end) {
+                if let (0, EndMark::Marked { came }) = (piece.len(), &mut self.end) {
                     *came = true;
                     continue;
                 }
@@ -141,7 +221,7 @@ impl Input for MemoryInput {
 }
 
 /// Sink that ships the data to another program.
-pub(crate) struct MemoryOutput {
+struct MemoryOutput {
     path: Path,
     name: String,
     /// True if an empty container marks the end.
@@ -149,7 +229,7 @@ pub(crate) struct MemoryOutput {
 }
 
 impl MemoryOutput {
-    pub(crate) fn new(end: &Unix, path: Path, name: &str) -> MemoryOutput {
+    fn new(end: &Memory, path: Path, name: &str) -> MemoryOutput {
         MemoryOutput { path, name: name.into(), marks: !end.plain }
     }
 

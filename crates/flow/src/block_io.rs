@@ -1,0 +1,31 @@
+//! Reading and writing block by block: the two traits that sources and sinks of every kind implement.
+//!
+//! Called by the mover `buffer` and by stages; the movers of descriptors need neither.
+
+use crate::control::Control;
+use crate::error::Error;
+
+/// An end that bytes are read from, block by block.
+pub(crate) trait Input: Send {
+    /// Returns the next block, of at most `room.len()` bytes; empty at the end. The block is in `room` or in
+    /// memory of this end.
+    ///
+    /// # Errors
+    /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
+    fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error>;
+}
+
+/// An end that bytes are written to, block by block.
+pub(crate) trait Output: Send {
+    /// Writes the whole block.
+    ///
+    /// # Errors
+    /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
+    fn put(&mut self, block: &[u8], control: &Control) -> Result<(), Error>;
+
+    /// Ends the data and waits until everything in flight has arrived.
+    ///
+    /// # Errors
+    /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
+    fn finish(&mut self, control: &Control) -> Result<(), Error>;
+}

@@ -1,0 +1,52 @@
+//! `null:`: a sink that discards the data.
+
+use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
+use crate::end::{self, Opened, Sink, SinkSettings, Source};
+use crate::error::Error;
+use crate::facts::{End, Kind};
+use crate::spec::Row;
+use std::fmt;
+
+/// The sink that discards the data.
+#[derive(Clone, Copy, Debug)]
+struct Null;
+
+pub(super) static KIND: EndpointKind = EndpointKind {
+    row: Row { name: "null", address: "", sentence: "a sink that discards the data", options: &[] },
+    parse: |words| {
+        words.check_all_taken()?;
+        words.no_address().map(|()| Endpoint::new(Null))
+    },
+};
+
+impl EndpointType for Null {
+    fn inspect_source(&self) -> Result<End, Error> {
+        self.inspect_sink()
+    }
+
+    fn inspect_sink(&self) -> Result<End, Error> {
+        Ok(End::new(self.to_string(), Kind::Null))
+    }
+
+    fn waits_for_peer(&self) -> bool {
+        false
+    }
+
+    fn open_source(&self, _: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+        Err(Error::Usage("null: has nothing to give; name it as the sink".into()))
+    }
+
+    fn open_sink(&self, _: &OpenContext<'_>, _: &SinkSettings) -> Result<Opened<Sink>, Error> {
+        Ok(Opened::OneWay(Sink::Other(Box::new(end::Null))))
+    }
+
+    fn check_shared_sink(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl fmt::Display for Null {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("null:")
+    }
+}
