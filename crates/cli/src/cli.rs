@@ -1,15 +1,14 @@
 //! The command line: flags, help texts and exit codes. Help, man pages and completions all come from here.
 
+pub mod flow;
 pub mod serve;
 
 use bywash_bench::command::BenchArgs;
-use bywash_flow::HashAlgorithm;
-use bywash_flow::Stage;
-use bywash_flow::plan::{Mover, Prefer};
 use bywash_flow::size;
 use bywash_model::Architecture;
 use bywash_sim::Stop;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+use flow::FlowArgs;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -485,111 +484,6 @@ pub struct RunArgs {
     pub program: Vec<OsString>,
 }
 
-/// `bywash flow`.
-#[derive(Args)]
-#[command(after_help = FLOW_NOTES, override_usage = "bywash flow [OPTIONS] SRC [STAGE]... DST")]
-pub struct FlowArgs {
-    /// By this mover and no other; --explain lists them
-    #[arg(long, value_name = "MOVER")]
-    pub via: Option<Mover>,
-
-    /// By what movers are compared that take turns over the first pieces: time, or cpu (processor time)
-    #[arg(long, value_name = "COST", default_value = "time")]
-    pub prefer: Prefer,
-
-    /// What DST gets: what SRC held when it was read, or what its pages hold when they leave
-    #[arg(long, value_name = "HOW", default_value = "value")]
-    pub by: By,
-
-    /// Bytes of a block, 512 to 4M
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub block: Option<u64>,
-
-    /// No more than so many bytes a second; `auto` for datagrams: the highest rate at which nothing is lost
-    #[arg(long, value_name = "SIZE|auto", value_parser = rate)]
-    pub rate: Option<Rate>,
-
-    /// No more than so many bytes in all
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub limit: Option<u64>,
-
-    /// Fail unless SRC gives exactly that many bytes, for peers that cannot say whether they were cut off
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub expect_size: Option<u64>,
-
-    /// Fail unless what DST gets has that hash, as sha256:HEX
-    #[arg(long, value_name = "ALGO:HEX", value_parser = expected_hash)]
-    pub expect_hash: Option<Stage>,
-
-    /// Go on with DST.partial: what agrees with SRC, which must be a file, is not moved again
-    #[arg(long)]
-    pub resume: bool,
-
-    /// Have everything on the device in the end
-    #[arg(long)]
-    pub sync: bool,
-
-    /// Tell a hash of what DST got: sha256, sha512, blake3
-    #[arg(long, value_name = "ALGO")]
-    pub hash: Option<HashAlgorithm>,
-
-    /// Between two sockets, only from SRC to DST, and not back too
-    #[arg(long)]
-    pub one_way: bool,
-
-    /// Tell how far it is even where standard error is no terminal
-    #[arg(long)]
-    pub progress: bool,
-
-    /// Say nothing but errors
-    #[arg(long, short, conflicts_with = "progress")]
-    pub quiet: bool,
-
-    /// Tell the plan, the alternatives and why not, and move nothing
-    #[arg(long)]
-    pub explain: bool,
-
-    /// Tell the report, or the plan, as JSON: to standard output, or to standard error where DST is `-`
-    #[arg(long)]
-    pub json: bool,
-
-    /// SRC, any number of stages, and DST
-    #[arg(value_name = "WORD", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
-    pub words: Vec<OsString>,
-}
-
-/// Rate of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
-    /// At most this many bytes a second.
-    Bytes(u64),
-    /// The highest rate at which no datagram is lost.
-    Auto,
-}
-
-fn rate(text: &str) -> Result<Rate, String> {
-    match text {
-        "auto" => Ok(Rate::Auto),
-        bytes => size::parse(bytes).map(Rate::Bytes),
-    }
-}
-
-fn expected_hash(text: &str) -> Result<Stage, String> {
-    let example = "give ALGO:HEX, as in sha256:ba7816bf...";
-    let (algorithm, digits) = text.split_once(':').ok_or_else(|| format!("no colon: {example}"))?;
-    let stage = algorithm.parse().and_then(|algorithm| Stage::expect_hash(algorithm, digits));
-    stage.map_err(|error| format!("{error}; {example}"))
-}
-
-/// What a sink gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// What the source held when it was read.
-    Value,
-    /// What its pages hold when they leave.
-    Reference,
-}
-
 /// `bywash doctor`.
 #[derive(Args)]
 pub struct DoctorArgs {
@@ -621,44 +515,6 @@ Examples:
 
 Exit status: that of PROGRAM for `bywash run`; what `bywash flow --help` and `bywash bench run --help` say;
 otherwise 0, or 125 when bywash itself fails or its command line is wrong.";
-
-const FLOW_NOTES: &str = "\
-SRC and DST (options behind commas; a backslash in front of a comma that is part of a name):
-  PATH, file:PATH          a file, a device, a named pipe
-                           SRC: offset=SIZE, length=SIZE, nocache; DST: append, in-place,
-                           offset=SIZE, excl, mode=OCTAL, dense, nocache
-  raw:DEVICE               a block device: offset=SIZE, length=SIZE
-  -                        standard input, standard output
-  null: zero: random:      nowhere; zeros; random bytes (seed=N: the same ones each time)
-  tcp:HOST:PORT  tcp-listen:[ADDRESS:]PORT     timeout=SECONDS without a sign of life (60); a sender that is
-                           killed or fails resets the connection, and its receiver fails
-  unix:PATH  unix-listen:PATH
-                           both: whole (at both ends: frames and an end mark); listening: fork, max=N (connections)
-  mem:NAME  mem-listen:NAME   containers, to another flow or a program with the library; plain (no end mark)
-  udp:HOST:PORT            datagrams: size=BYTES, sequenced (loss is known), reliable (QUIC; nothing is lost:
-                           pin=FINGERPRINT or insecure, identity=FILE, timeout=SECONDS, congestion=cubic|bbr)
-  udp-listen:[ADDRESS:]PORT   idle=SECONDS of silence end it (plain: none do; sequenced and eth: 60), lossy (what the
-                           kernel drops is no failure), sequenced, reliable (pin=FINGERPRINT, identity=FILE)
-  eth:IFACE,to=MAC|IP,port=N  eth-listen:IFACE,port=N[,from=MAC|IP]   frames of type 0x0A0A: size=BYTES,
-                           idle=SECONDS; an IPv4 address of a neighbour that `ip neighbour` knows
-Between two stream sockets data moves both ways; between two of datagrams each is passed on, and answers back.
-
-Stages, in the order in which they are done:
-  hash:ALGO[,expect=HEX]   sha256, sha512, blake3     compress:zstd[,level=N]   decompress:
-  tee:DST                  there too                  exec:COMMAND              through a program
-  limit:SIZE               no more than that          rate:SIZE                 no more than that a second
-
-Examples:
-  bywash flow big.img /mnt/backup/                     copy; holes stay holes, the file appears when it is whole
-  bywash flow --sync --hash sha256 disk.img raw:/dev/sdb
-  bywash flow /data/x compress:zstd tcp:host:9000      and there: bywash flow tcp-listen:9000 decompress: x
-  bywash flow tcp-listen::8080 tcp:backend:80          forward one connection, both ways
-  bywash flow - tee:copy.log 'exec:grep -v debug' -    in a pipeline
-  bywash flow --rate auto big.img udp:host:9000,sequenced    and there: udp-listen:9000,sequenced big.img
-  bywash flow --explain big.img tcp:host:9000
-
-Exit status: 0 everything has arrived; 1 it has not (the message says why; what there is of a file is
-kept as DST.partial or DST.partial.N, unless the disk is full); 125 wrong usage; 128 and the signal's number after a signal.";
 
 const RUN_NOTES: &str = "\
 Examples:

@@ -99,7 +99,7 @@ pub(crate) static MOVERS: [MoverRow; 15] = [
         Mover::Splice,
         "splice",
         "the kernel's pages, through a pipe",
-        "files; streams into streams, pipes into files",
+        "files; streams into streams; pipes into files",
     ),
     row(
         Mover::Buffer,
@@ -120,7 +120,7 @@ pub(crate) static MOVERS: [MoverRow; 15] = [
         "durable copies",
     ),
     row(Mover::Uring, "uring", "io_uring, four blocks at a time", "files into sockets"),
-    row(Mover::Zerocopy, "zerocopy", "MSG_ZEROCOPY", "into sockets, with `--via zerocopy` alone"),
+    row(Mover::Zerocopy, "zerocopy", "MSG_ZEROCOPY", "sockets, when forced by `--via zerocopy`"),
     row(Mover::Single, "single", "one datagram a call", "datagrams"),
     row(Mover::Batch, "batch", "many datagrams a call", "datagrams"),
     row(Mover::Offload, "offload", "many datagrams joined by the kernel", "UDP"),
@@ -130,7 +130,7 @@ pub(crate) static MOVERS: [MoverRow; 15] = [
         Mover::XdpRedirect,
         "xdp-redirect",
         "the kernel passes frames on by itself, and the flow watches; tcpdump on that host does not see them",
-        "from one Ethernet device to another",
+        "relays between two Ethernet devices",
     ),
 ];
 

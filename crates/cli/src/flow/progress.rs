@@ -1,6 +1,6 @@
 //! Progress of a flow: a bar on a terminal, lines elsewhere.
 
-use crate::cli::FlowArgs;
+use crate::cli::flow::FlowArgs;
 use crate::standard::say;
 use bywash_flow::Watch;
 use bywash_flow::size::Bytes;

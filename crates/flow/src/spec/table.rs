@@ -80,6 +80,18 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Returns the options without those of `other`, if this row begins with all of these; else all options.
+    pub fn options_beyond(&self, other: &Row) -> &'static [OptionRow] {
+        let is_same = |(one, other): (&OptionRow, &OptionRow)| one.name == other.name;
+        let begins_alike = self.options.iter().zip(other.options).all(is_same);
+        match begins_alike && self.options.len() >= other.options.len() {
+            true => &self.options[other.options.len()..],
+            false => self.options,
+        }
+    }
+}
+
 impl OptionRow {
     /// Returns the name.
     pub fn name(&self) -> &'static str {
