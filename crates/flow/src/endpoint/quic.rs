@@ -55,7 +55,7 @@ impl Quic {
             pin: self.pin.as_deref().map(str::parse).transpose()?,
             insecure: self.insecure,
             identity: self.identity.clone(),
-            patience: self.timeout.unwrap_or(crate::reliable::PEER_TIMEOUT),
+            timeout: self.timeout.unwrap_or(crate::reliable::PEER_TIMEOUT),
             congestion: self.congestion.unwrap_or_default(),
         })
     }

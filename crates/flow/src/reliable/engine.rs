@@ -1,12 +1,13 @@
-//! What keeps a connection alive while the flow's own thread is elsewhere: a thread that drives the library.
+//! Thread that runs the QUIC library, so that a connection stays alive while the flow's own thread waits
+//! elsewhere.
 //!
-//! A flow's thread may wait for a disk or a pipe for as long as it likes; acknowledgements, repairs and signs
-//! of life cannot. So the library runs on a thread of its own (which also puts encryption on another core
-//! than the flow's other end), and the flow's thread awaits single operations here.
+//! A flow's thread may wait for a disk or a pipe for any time, but acknowledgements, retransmissions and
+//! keep-alive packets must not be late. Therefore the library runs on a thread of its own, which also moves
+//! encryption to another core, and the flow's thread awaits single operations here.
 //!
-//! Invariant: the flow's thread waits in [`Control::wait`] only, on a descriptor that whoever wakes it
-//! writes; so it ends as soon as the flow is cancelled. The thread ends with the engine, at the latest
-//! [`SETTLING`] and [`FAREWELL`] after it was told. Called by `handshake` and `stream`.
+//! Invariant: the flow's thread waits only in [`Control::wait`], on an eventfd that wakers write, so that it
+//! stops as soon as the flow is cancelled. The library's thread ends when the engine is dropped, at most
+//! [`RESET_TIME_MAX`] plus [`CLOSE_TIME_MAX`] later. Called by `handshake` and `stream`.
 
 use crate::control::Control;
 use crate::error::Error;
@@ -22,28 +23,29 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::sync::oneshot;
 
-/// How long a connection that this side closed is kept to repeat the closing for a peer that did not hear it.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// Greatest time for which a closed connection is kept, to repeat the close for a peer that did not receive
+/// it.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// How long a peer that is left in the middle has to react to the end of the stream, before the connection is
-/// closed. A closing right after the handshake may be sent under keys that the other side does not have, and
-/// nothing repeats it; the end of a stream is repeated until it is heard.
-const SETTLING: Duration = Duration::from_millis(200);
+/// Greatest time that a peer has to react to a reset stream before an unfinished connection is closed. A
+/// close right after the handshake may be encrypted with keys that the peer does not have yet, and nothing
+/// repeats it; the reset of a stream is repeated until it is acknowledged.
+const RESET_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// How a connection ends that this side closes.
-pub(super) struct Farewell {
+/// Close of a connection by this side.
+pub(super) struct Close {
     pub(super) endpoint: Endpoint,
     pub(super) connection: Connection,
     pub(super) code: VarInt,
-    /// The peer does not know yet that nothing more comes.
+    /// True if the peer does not know yet that no more data follows.
     pub(super) early: bool,
 }
 
-/// The thread, and how to wait for what it does.
+/// Handle to the library's thread.
 pub(super) struct Engine {
     handle: Handle,
     waker: Arc<ThreadWaker>,
-    stop: Option<oneshot::Sender<Option<Farewell>>>,
+    stop: Option<oneshot::Sender<Option<Close>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -62,10 +64,11 @@ impl Engine {
         Ok(Engine { handle, waker: Arc::new(ThreadWaker { wake }), stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Waits until `future` is done, or until it is time (`None`). A future that is given up is dropped.
+    /// Waits until `future` is ready, or until the time `until` (result `None`). The future is dropped
+    /// afterwards.
     ///
     /// # Errors
-    /// That the flow was cancelled, or what the kernel says.
+    /// [`Error::Cancelled`] if the flow is cancelled, [`Error::Io`] if poll(2) fails.
     pub(super) fn wait<F: Future>(
         &self,
         control: &Control,
@@ -73,7 +76,7 @@ impl Engine {
         future: F,
     ) -> Result<Option<F::Output>, Error> {
         control.check()?;
-        // The library starts tasks and timers of its own wherever it is polled.
+        // The library spawns tasks and timers wherever it is polled, which needs the runtime's context.
         let _inside = self.inside();
         let waker = Waker::from(self.waker.clone());
         let mut context = Context::from_waker(&waker);
@@ -85,28 +88,28 @@ impl Engine {
             if !control.wait(self.waker.wake.as_fd(), PollFlags::IN, until)? {
                 return Ok(None);
             }
-            self.waker.silence();
+            self.waker.reset();
         }
     }
 
-    /// Lets the library start what it needs.
+    /// Enters the runtime's context, in which the library can spawn tasks and timers.
     pub(super) fn inside(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }
 
-    /// Starts `task` beside the flow.
+    /// Starts `task` on the library's thread.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
     }
 
-    /// Lets the peer know how the connection ends before the thread does, and waits for that.
-    pub(super) fn stop(&mut self, farewell: Option<Farewell>) {
+    /// Closes the connection as `close` says, ends the library's thread and waits for that.
+    pub(super) fn stop(&mut self, close: Option<Close>) {
         if let Some(stop) = self.stop.take() {
-            // The thread listens until it is told; where it is gone there is nobody to tell.
-            let _ = stop.send(farewell);
+            // The send fails only if the thread has ended already.
+            let _ = stop.send(close);
         }
         if let Some(thread) = self.thread.take() {
-            // It can only have failed by a panic, which has been reported.
+            // The join fails only after a panic, which the panic hook has reported.
             let _ = thread.join();
         }
     }
@@ -118,30 +121,30 @@ impl Drop for Engine {
     }
 }
 
-fn drive(runtime: Runtime, stopped: oneshot::Receiver<Option<Farewell>>) {
+fn drive(runtime: Runtime, stopped: oneshot::Receiver<Option<Close>>) {
     runtime.block_on(async {
-        if let Ok(Some(farewell)) = stopped.await {
-            let Farewell { endpoint, connection, code, early } = farewell;
+        if let Ok(Some(close)) = stopped.await {
+            let Close { endpoint, connection, code, early } = close;
             if early {
-                let _ = tokio::time::timeout(SETTLING, connection.closed()).await;
+                let _ = tokio::time::timeout(RESET_TIME_MAX, connection.closed()).await;
             }
             connection.close(code, b"");
-            let _ = tokio::time::timeout(FAREWELL, endpoint.wait_idle()).await;
+            let _ = tokio::time::timeout(CLOSE_TIME_MAX, endpoint.wait_idle()).await;
         }
     });
-    // A look-up of a name cannot be interrupted; its thread is left to end by itself.
+    // A thread that looks up a host name cannot be interrupted, so it is left to end by itself.
     runtime.shutdown_background();
 }
 
-/// Rung by whoever has something for the flow's thread.
+/// Waker that wakes the flow's thread by an eventfd.
 struct ThreadWaker {
     wake: OwnedFd,
 }
 
 impl ThreadWaker {
-    /// What rang before the next poll is seen by that poll.
-    fn silence(&self) {
-        // It holds 8 bytes or nothing.
+    /// Resets the eventfd. Called before each poll, so that every wake-up is followed by a poll.
+    fn reset(&self) {
+        // The read fails only if the counter is 0 already.
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
     }
 }
@@ -152,7 +155,7 @@ impl Wake for ThreadWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // The counter cannot be full: it is set back before each wait.
+        // The counter cannot overflow, since it is reset before each wait.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }

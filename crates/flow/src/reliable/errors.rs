@@ -1,46 +1,44 @@
-//! What went wrong with a connection, in words that tell what to do.
+//! Errors of a connection as messages that say what to do.
 //!
-//! Invariant: no error of the library reaches a user without the end's name before it. Called by `handshake`
-//! and `stream`.
+//! Invariant: every error that reaches the user names the endpoint. Called by `handshake` and `stream`.
 
 use super::{ReliableOptions, Role};
 use crate::error::Error;
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
 use std::io::{self, ErrorKind};
 
-/// The connection closes because everything has arrived. Not 0, which is what a connection closes with by
-/// itself.
+/// Code of a close after all data has arrived. Not 0, which is the code of a connection that is dropped.
 pub(super) const DONE: VarInt = VarInt::from_u32(1);
-/// The connection closes because an end gave up in the middle.
+/// Code of a close or reset by an end that gave up before the end of the data.
 pub(super) const GAVE_UP: VarInt = VarInt::from_u32(2);
 
-/// Where TLS alerts begin among QUIC's error codes (RFC 9001, section 4.8).
+/// First TLS alert among QUIC's error codes (RFC 9001, section 4.8).
 const ALERTS: u64 = 0x100;
-/// The server has what a connection needs, and refuses it (RFC 9000, section 20.1).
+/// Code of a server that refuses the connection (RFC 9000, section 20.1).
 const CONNECTION_REFUSED: u64 = 0x2;
-/// The peer closed the connection before it was sure that the handshake is over here; its own code is
-/// withheld then (RFC 9000, section 10.2.3).
+/// Code of a close by a peer that did not know yet whether this side had finished the handshake; the peer's
+/// own code is withheld then (RFC 9000, section 10.2.3).
 const APPLICATION_ERROR: u64 = 0xc;
-/// TLS alerts (RFC 8446, section 6) about certificates: bad_certificate to unknown_ca, and access_denied.
+/// TLS alerts (RFC 8446, section 6) about certificates: the range from bad_certificate to access_denied.
 const BAD_CERTIFICATE: u64 = ALERTS + 42;
 const ACCESS_DENIED: u64 = ALERTS + 49;
 const CERTIFICATE_REQUIRED: u64 = ALERTS + 116;
 const NO_APPLICATION_PROTOCOL: u64 = ALERTS + 120;
 
-/// The error for a connection that ended while `doing`.
+/// Creates the error of a connection that ended during the operation `doing`.
 pub(super) fn broken(doing: String, options: &ReliableOptions, role: Role, error: &ConnectionError) -> Error {
     let (kind, reason) = explain(options, role, error);
     Error::io(doing, io::Error::new(kind, reason))
 }
 
-/// What a connection's end means.
+/// Returns the kind of error and the message for the end of a connection.
 pub(super) fn explain(options: &ReliableOptions, role: Role, error: &ConnectionError) -> (ErrorKind, String) {
     match error {
         ConnectionError::TimedOut => (
             ErrorKind::TimedOut,
             format!(
                 "nothing was heard from the peer for {} s: it died, or the network is gone",
-                options.patience.as_secs_f32()
+                options.timeout.as_secs_f32()
             ),
         ),
         ConnectionError::ApplicationClosed(close) if close.error_code == GAVE_UP => gave_up(),
@@ -57,7 +55,7 @@ fn gave_up() -> (ErrorKind, String) {
     (ErrorKind::ConnectionReset, "the peer gave up before the end of the data".into())
 }
 
-/// The handshake was refused, by this side or by the other one.
+/// Returns the kind of error and the message for a handshake that this side or the peer refused.
 fn refused(options: &ReliableOptions, role: Role, code: u64, error: &ConnectionError) -> (ErrorKind, String) {
     let reason = match code {
         APPLICATION_ERROR => return gave_up(),
@@ -88,7 +86,7 @@ fn refused(options: &ReliableOptions, role: Role, code: u64, error: &ConnectionE
     (kind, reason)
 }
 
-/// The error of a read from the stream.
+/// Creates the error of a failed read from the stream.
 pub(super) fn unread(doing: String, options: &ReliableOptions, error: &ReadError) -> Error {
     match error {
         ReadError::ConnectionLost(error) => broken(doing, options, Role::Receives, error),
@@ -97,7 +95,7 @@ pub(super) fn unread(doing: String, options: &ReliableOptions, error: &ReadError
     }
 }
 
-/// The error of a write to the stream.
+/// Creates the error of a failed write to the stream.
 pub(super) fn unwritten(doing: String, options: &ReliableOptions, error: &WriteError) -> Error {
     match error {
         WriteError::ConnectionLost(error) => broken(doing, options, Role::Sends, error),

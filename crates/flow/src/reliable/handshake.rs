@@ -1,13 +1,13 @@
-//! How two ends find each other: one listens, one connects, and both know whom they have.
+//! Connection setup: one end listens, the other one connects, and each verifies its peer.
 //!
-//! Invariant: a connection that leaves this module has been verified as its options ask, by both sides of
-//! them (a listener learns that the handshake is over only after it has checked who connects), and the two
-//! ends' roles fit. Nothing waits longer than `patience` but a listener for its peer, and a flow that is
-//! cancelled. Called by the ends.
+//! Invariant: both sides have verified a connection as their options demand before it is returned (a
+//! listener's handshake completes only after it has checked the connector's certificate), and the roles of
+//! the two ends match. Every wait is limited by the option `timeout`, except that of a listener for its peer.
+//! Called by [`super::open_input`] and [`super::open_output`].
 
-use super::engine::{Engine, Farewell};
+use super::engine::{Close, Engine};
 use super::errors::{self, GAVE_UP};
-use super::identity::{Guard, Identity, NAME};
+use super::identity::{Identity, NAME, PeerVerifier};
 use super::transport::{self, HANDSHAKES_MAX};
 use super::{Notice, ReliableOptions, Role};
 use crate::address::addresses;
@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::JoinSet;
 
-/// Addresses of one name that are tried.
+/// Greatest number of addresses of one host name that are tried.
 const ADDRESSES_MAX: usize = 4;
 
-/// Vain attempts that a listener tells of; what a network full of scanners does should not fill a log.
-const REFUSALS_TOLD_MAX: usize = 16;
+/// Greatest number of failed attempts that a listener reports, so that network scanners do not fill a log.
+const REFUSALS_REPORTED_MAX: usize = 16;
 
-/// An end whose address and identity are there, and its peer not yet.
+/// An end that has its address and identity, but no peer yet.
 pub(super) struct PendingConnection {
     engine: Engine,
     options: ReliableOptions,
@@ -36,54 +36,57 @@ pub(super) struct PendingConnection {
 
 enum Attempt {
     Listen(Endpoint),
-    Connect { addresses: Vec<SocketAddr>, config: ClientConfig, guard: Arc<Guard> },
+    Connect { addresses: Vec<SocketAddr>, config: ClientConfig, verifier: Arc<PeerVerifier> },
 }
 
 impl PendingConnection {
-    /// Looks the name up; a listener is bound afterwards, and `tell` hears where and with what fingerprint.
+    /// Resolves the host name; a listener is bound then. `notify` gets the listener's address and the
+    /// fingerprint of this end's certificate.
     ///
     /// # Errors
-    /// What is wrong with the options, the identity or the address.
+    /// [`Error::Usage`] if the options or the identity file are wrong; [`Error::Io`] if the name cannot be
+    /// resolved, the socket cannot be bound or the thread cannot be started; [`Error::Cancelled`] if the flow
+    /// is cancelled.
     pub(super) fn prepare(
         options: &ReliableOptions,
         role: Role,
         control: &Control,
-        tell: &mut dyn FnMut(Notice),
+        notify: &mut dyn FnMut(Notice),
     ) -> Result<PendingConnection, Error> {
         options.check()?;
         let engine = Engine::start()?;
         let attempt = match options.listen {
             true => {
                 let addresses = addresses(&options.host, options.port, &options.to_string(), control)?;
-                listen(&engine, options, role, &addresses, tell)?
+                listen(&engine, options, role, &addresses, notify)?
             }
             false => {
                 let addresses = addresses_to_try(options, control)?;
                 let identity =
                     options.identity.as_deref().map(|path| Identity::get(Some(path))).transpose()?;
                 if let Some(identity) = &identity {
-                    tell(Notice::Connecting { fingerprint: identity.fingerprint() });
+                    notify(Notice::Connecting { fingerprint: identity.fingerprint() });
                 }
-                let (config, guard) = transport::client(options, role, identity.as_ref())?;
-                Attempt::Connect { addresses, config, guard }
+                let (config, verifier) = transport::client(options, role, identity.as_ref())?;
+                Attempt::Connect { addresses, config, verifier }
             }
         };
         Ok(PendingConnection { engine, options: options.clone(), role, attempt })
     }
 
-    /// Waits for the peer.
+    /// Connects to the peer, or waits for it.
     ///
     /// # Errors
-    /// Why there is none, or that the flow was cancelled.
-    pub(super) fn meet(
+    /// [`Error::Io`] if no peer can be reached or verified; [`Error::Cancelled`] if the flow is cancelled.
+    pub(super) fn connect(
         self,
         control: &Control,
-        tell: &mut dyn FnMut(Notice),
+        notify: &mut dyn FnMut(Notice),
     ) -> Result<OpenConnection, Error> {
         let PendingConnection { engine, options, role, attempt } = self;
         let (endpoint, connection) = match attempt {
             Attempt::Listen(endpoint) => {
-                let first = first_peer(&endpoint, &options, role, tell);
+                let first = first_peer(&endpoint, &options, role, notify);
                 let connection = engine.wait(control, None, first)?.flatten();
                 let gone =
                     || Error::io(format!("listen at {options}"), io::Error::from(ErrorKind::NotConnected));
@@ -91,29 +94,30 @@ impl PendingConnection {
                 engine.spawn(refuse_others(endpoint.clone()));
                 (endpoint, connection)
             }
-            Attempt::Connect { addresses, config, guard } => {
-                connect(&engine, &options, role, &addresses, &config, &guard, control)?
+            Attempt::Connect { addresses, config, verifier } => {
+                connect(&engine, &options, role, &addresses, &config, &verifier, control)?
             }
         };
         Ok(OpenConnection { engine, endpoint, connection, options, code: GAVE_UP })
     }
 }
 
-/// A connection to the one peer, and what drives it.
+/// An established connection to the verified peer, and the engine that runs it.
 pub(super) struct OpenConnection {
     pub(super) engine: Engine,
     endpoint: Endpoint,
     pub(super) connection: Connection,
     pub(super) options: ReliableOptions,
-    /// What the peer hears when the connection is dropped.
+    /// Code with which the connection is closed when it is dropped.
     pub(super) code: VarInt,
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        // Who closes repeats that until the peer must have heard it; who was told has nothing more to say.
+        // The side that closes repeats the close for a while; after a close by the peer there is nothing to
+        // send.
         let first = self.connection.close_reason().is_none();
-        self.engine.stop(first.then(|| Farewell {
+        self.engine.stop(first.then(|| Close {
             endpoint: self.endpoint.clone(),
             connection: self.connection.clone(),
             code: self.code,
@@ -122,8 +126,8 @@ impl Drop for OpenConnection {
     }
 }
 
-/// The addresses of the listener, those of IPv4 first: one at any address is reached by both, one at 0.0.0.0
-/// not.
+/// Resolves the listener's addresses, those of IPv4 first: a listener at `::` accepts both families, one at
+/// 0.0.0.0 only IPv4.
 fn addresses_to_try(options: &ReliableOptions, control: &Control) -> Result<Vec<SocketAddr>, Error> {
     let mut addresses = addresses(&options.host, options.port, &options.to_string(), control)?;
     addresses.truncate(ADDRESSES_MAX);
@@ -136,7 +140,7 @@ fn listen(
     options: &ReliableOptions,
     role: Role,
     addresses: &[SocketAddr],
-    tell: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(Notice),
 ) -> Result<Attempt, Error> {
     let failed = |error| Error::io(format!("listen at {options}"), error);
     let identity = Identity::get(options.identity.as_deref())?;
@@ -147,11 +151,11 @@ fn listen(
         Endpoint::new(transport::endpoint(), Some(config), socket, Arc::new(TokioRuntime)).map_err(failed)?
     };
     let address = endpoint.local_addr().map_err(failed)?;
-    tell(Notice::Listening { address, fingerprint: identity.fingerprint() });
+    notify(Notice::Listening { address, fingerprint: identity.fingerprint() });
     Ok(Attempt::Listen(endpoint))
 }
 
-/// A socket at the first of the addresses that can be had.
+/// Binds a socket to the first address that is free.
 fn first_free(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     for address in addresses {
@@ -163,13 +167,13 @@ fn first_free(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     Err(last)
 }
 
-/// The first who comes through the handshake. Those who fail in it, or hang in it, do not end the wait for
-/// others.
+/// Waits for the first peer that completes the handshake. A peer that fails in the handshake, or stalls, does
+/// not end the wait.
 async fn first_peer(
     endpoint: &Endpoint,
     options: &ReliableOptions,
     role: Role,
-    tell: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(Notice),
 ) -> Option<Connection> {
     let mut attempts = JoinSet::new();
     let mut told = 0;
@@ -189,38 +193,38 @@ async fn first_peer(
         };
         match result {
             Ok(connection) => return Some(connection),
-            Err(error) if told < REFUSALS_TOLD_MAX => {
+            Err(error) if told < REFUSALS_REPORTED_MAX => {
                 told += 1;
-                tell(Notice::Refused { address, reason: errors::explain(options, role, &error).1 });
+                notify(Notice::Refused { address, reason: errors::explain(options, role, &error).1 });
             }
             Err(_) => {}
         }
     }
 }
 
-/// A flow has one peer; who comes later hears so.
+/// Refuses all later connections, since a flow has one peer.
 async fn refuse_others(endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
         incoming.refuse();
     }
 }
 
-/// Tries one address after another, each for its share of the patience.
+/// Tries one address after another, each for an equal part of the timeout.
 fn connect(
     engine: &Engine,
     options: &ReliableOptions,
     role: Role,
     addresses: &[SocketAddr],
     config: &ClientConfig,
-    guard: &Guard,
+    verifier: &PeerVerifier,
     control: &Control,
 ) -> Result<(Endpoint, Connection), Error> {
     let doing = || format!("connect to {options}");
     let mut last = Error::io(doing(), io::Error::from(ErrorKind::NotFound));
     for (tried, address) in addresses.iter().enumerate() {
-        let deadline = Instant::now() + options.patience / addresses.len() as u32;
+        let deadline = Instant::now() + options.timeout / addresses.len() as u32;
         let until = Some(deadline).filter(|_| tried + 1 < addresses.len());
-        let (endpoint, connecting) = match knock(engine, *address, config) {
+        let (endpoint, connecting) = match start_handshake(engine, *address, config) {
             Ok(both) => both,
             Err(error) => {
                 last = Error::io(doing(), error);
@@ -229,9 +233,9 @@ fn connect(
         };
         last = match engine.wait(control, until, connecting)? {
             Some(Ok(connection)) => return Ok((endpoint, connection)),
-            Some(Err(ConnectionError::TimedOut)) | None => silence(options),
-            Some(Err(error)) => match guard.mismatch() {
-                Some((pin, seen)) => impostor(options, pin, seen),
+            Some(Err(ConnectionError::TimedOut)) | None => no_answer(options),
+            Some(Err(error)) => match verifier.mismatch() {
+                Some((pin, seen)) => wrong_certificate(options, pin, seen),
                 None => errors::broken(doing(), options, role, &error),
             },
         };
@@ -239,8 +243,8 @@ fn connect(
     Err(last)
 }
 
-/// Sends the first packet to an address that can be reached.
-fn knock(
+/// Starts the handshake with an address, if there is a route to it.
+fn start_handshake(
     engine: &Engine,
     address: SocketAddr,
     config: &ClientConfig,
@@ -249,7 +253,7 @@ fn knock(
         true => (Ipv6Addr::UNSPECIFIED, 0).into(),
         false => (Ipv4Addr::UNSPECIFIED, 0).into(),
     };
-    // The library keeps trying where there is no route at all; the kernel says so at once.
+    // Without a route the library would repeat packets until the timeout, but the kernel reports it at once.
     UdpSocket::bind(any)?.connect(address)?;
     let _inside = engine.inside();
     let endpoint =
@@ -258,15 +262,15 @@ fn knock(
     Ok((endpoint, connecting))
 }
 
-fn silence(options: &ReliableOptions) -> Error {
+fn no_answer(options: &ReliableOptions) -> Error {
     let reason = format!(
         "nobody answered for {} s; is a reliable listener there, and does UDP get through?",
-        options.patience.as_secs_f32()
+        options.timeout.as_secs_f32()
     );
     Error::io(format!("connect to {options}"), io::Error::new(ErrorKind::TimedOut, reason))
 }
 
-fn impostor(options: &ReliableOptions, pin: super::Fingerprint, seen: super::Fingerprint) -> Error {
+fn wrong_certificate(options: &ReliableOptions, pin: super::Fingerprint, seen: super::Fingerprint) -> Error {
     let reason = format!(
         "the listener's certificate has the fingerprint {seen}, but pin= names {pin}: somebody else answers there, or \
          the listener has a new identity"

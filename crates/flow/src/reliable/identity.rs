@@ -1,11 +1,10 @@
-//! Who a peer is: certificates, their fingerprints, and the two checks of them.
+//! Identities: certificates, their fingerprints, and the verification of a peer's certificate.
 //!
-//! A certificate here carries a key and nothing else that counts: no name, no date, no authority. It is
-//! trusted by the SHA-256 of its DER form, which is what `openssl x509 -fingerprint -sha256` prints of an
-//! identity file.
+//! A certificate carries a key; its name, dates and issuer are ignored. It is trusted by the SHA-256 of its
+//! DER form, which `openssl x509 -fingerprint -sha256` prints for an identity file.
 //!
-//! Invariant: whatever is trusted, the peer proves that it holds the certificate's key (the handshake's
-//! signature is always verified). Called by `handshake`.
+//! Invariant: whichever certificates are trusted, the peer proves that it holds the certificate's key, since
+//! the signature of the handshake is always verified. Called by `handshake`.
 
 use crate::error::Error;
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
@@ -23,21 +22,21 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
-/// The name in every certificate, and the one that a connector asks for. Nobody checks it.
+/// Name in every certificate, which a connector asks for and nobody checks.
 pub(super) const NAME: &str = "bywash-flow";
 
-/// An identity file is a few hundred bytes; what is longer is something else.
+/// Greatest size of an identity file, in bytes.
 const IDENTITY_BYTES_MAX: u64 = 64 * 1024;
 
-/// The rights of others on a file that holds a key.
+/// Permission bits of group and others, which a file with a key must not have.
 const OTHERS: u32 = 0o077;
 
-/// The SHA-256 of a certificate.
+/// SHA-256 of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u8; SHA256_OUTPUT_LEN]);
 
 impl Fingerprint {
-    fn of(certificate: &CertificateDer<'_>) -> Fingerprint {
+    fn new(certificate: &CertificateDer<'_>) -> Fingerprint {
         let mut bytes = [0; SHA256_OUTPUT_LEN];
         bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
         Fingerprint(bytes)
@@ -59,7 +58,7 @@ impl fmt::Debug for Fingerprint {
 impl FromStr for Fingerprint {
     type Err = Error;
 
-    /// 64 hexadecimal digits, in either case, with or without colons between the pairs.
+    /// Parses 64 hexadecimal digits in either case, with or without colons between the pairs.
     fn from_str(text: &str) -> Result<Fingerprint, Error> {
         let digits: Option<Vec<u8>> =
             text.chars().filter(|c| *c != ':').map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
@@ -75,14 +74,19 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// A certificate and its key.
+/// A certificate and its private key.
 pub(super) struct Identity {
     pub(super) certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Identity {
-    /// The one in the file, made and kept there where the file is missing; a fresh one without a file.
+    /// Returns the identity in `file`, which is created if it does not exist, or a new identity without a
+    /// file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read or created, or no certificate can be generated;
+    /// [`Error::Usage`] if the file is readable by others or holds no identity.
     pub(super) fn get(file: Option<&Path>) -> Result<Identity, Error> {
         let Some(path) = file else {
             return Ok(Identity::make()?.0);
@@ -91,7 +95,7 @@ impl Identity {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 let (_, pem) = Identity::make()?;
                 keep(path, &pem)?;
-                // Read back, because another flow may have been first.
+                // The file is read back, since another flow may have created it first.
                 Identity::read(path)
             }
             other => other,
@@ -99,7 +103,7 @@ impl Identity {
     }
 
     pub(super) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.certificate)
+        Fingerprint::new(&self.certificate)
     }
 
     pub(super) fn key(&self) -> PrivateKeyDer<'static> {
@@ -136,8 +140,10 @@ impl Identity {
     }
 }
 
-/// Writes a new identity under its name all at once, so that nobody reads half a key; one that is there
-/// stays.
+/// Writes a new identity to `path` atomically, so that nobody reads half a key. An existing file is kept.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be written or linked.
 fn keep(path: &Path, pem: &str) -> Result<(), Error> {
     let failed = |error: std::io::Error| Error::io(format!("write the identity {}", path.display()), error);
     let mut name = path.as_os_str().to_owned();
@@ -155,29 +161,29 @@ fn keep(path: &Path, pem: &str) -> Result<(), Error> {
     linked.and(removed).map_err(failed)
 }
 
-/// Checks the certificate of whoever is on the other side.
+/// Verifier of the peer's certificate.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct PeerVerifier {
     pin: Option<Fingerprint>,
     seen: OnceLock<Fingerprint>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Guard {
-    /// Lets only `pin` in, or everybody.
-    pub(super) fn new(pin: Option<Fingerprint>, provider: Arc<CryptoProvider>) -> Guard {
-        Guard { pin, seen: OnceLock::new(), provider }
+impl PeerVerifier {
+    /// Creates a verifier that accepts only the certificate with the fingerprint `pin`, or any without a pin.
+    pub(super) fn new(pin: Option<Fingerprint>, provider: Arc<CryptoProvider>) -> PeerVerifier {
+        PeerVerifier { pin, seen: OnceLock::new(), provider }
     }
 
-    /// The pin, and who came instead of it.
+    /// Returns the pin and the fingerprint of the peer, if they differ.
     pub(super) fn mismatch(&self) -> Option<(Fingerprint, Fingerprint)> {
         let (pin, seen) = (self.pin?, *self.seen.get()?);
         (pin != seen).then_some((pin, seen))
     }
 
     fn admit(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        let fingerprint = Fingerprint::of(certificate);
-        // For the message; the first peer that came is the one to be named.
+        let fingerprint = Fingerprint::new(certificate);
+        // The fingerprint is kept for the error message; the first peer counts.
         let _ = self.seen.set(fingerprint);
         match self.pin {
             Some(pin) if pin != fingerprint => Err(CertificateError::ApplicationVerificationFailure.into()),
@@ -194,13 +200,13 @@ impl Guard {
         verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
     }
 
-    /// QUIC is TLS 1.3 only (RFC 9001, section 4.2).
+    /// Refuses TLS 1.2, since QUIC has TLS 1.3 only (RFC 9001, section 4.2).
     fn never() -> Result<HandshakeSignatureValid, rustls::Error> {
         Err(rustls::Error::General("TLS 1.2 has no place in QUIC".into()))
     }
 }
 
-impl ServerCertVerifier for Guard {
+impl ServerCertVerifier for PeerVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -218,7 +224,7 @@ impl ServerCertVerifier for Guard {
         _certificate: &CertificateDer<'_>,
         _signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Guard::never()
+        PeerVerifier::never()
     }
 
     fn verify_tls13_signature(
@@ -235,7 +241,7 @@ impl ServerCertVerifier for Guard {
     }
 }
 
-impl ClientCertVerifier for Guard {
+impl ClientCertVerifier for PeerVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -255,7 +261,7 @@ impl ClientCertVerifier for Guard {
         _certificate: &CertificateDer<'_>,
         _signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Guard::never()
+        PeerVerifier::never()
     }
 
     fn verify_tls13_signature(

@@ -1,24 +1,23 @@
-//! A byte stream over UDP on which nothing is lost: `udp:HOST:PORT,reliable` and
-//! `udp-listen:ADDR:PORT,reliable`.
+//! Byte streams over UDP without loss: `udp:HOST:PORT,reliable` and `udp-listen:ADDR:PORT,reliable`.
 //!
-//! The protocol is QUIC (RFC 9000) with TLS 1.3 (RFC 9001), by the library quinn. What this module adds is
-//! small:
+//! The protocol is QUIC (RFC 9000) with TLS 1.3 (RFC 9001), implemented by the library quinn. This module
+//! adds little:
 //!
-//! - Who connects says in the name of the application protocol (ALPN) whether it sends or receives; a listener answers
-//!   to the other one only, so that two sources or two sinks part in the handshake.
-//! - The side that sends opens one stream. The side that receives answers the end of it on a stream of its own with the
-//!   count of bytes that it has handed on ([`Output::finish`] waits for that). A lost packet that closes a connection
-//!   can so never make a whole transfer look broken, nor a broken one whole: all that decides is repeated until heard.
-//! - Nobody is trusted by default: who connects names the listener's certificate by its SHA-256 (`pin=`), or says
-//!   `insecure`. A listener may ask the same of who connects.
+//! - The connector says by the application protocol (ALPN) whether it sends or receives. A listener accepts
+//!   only the opposite role, so that two sources or two sinks fail in the handshake.
+//! - The sender opens one stream. The receiver answers its end on a stream of its own with the number of
+//!   bytes that it has passed on ([`Output::finish`] waits for that). Both are retransmitted until they are
+//!   acknowledged, so that a lost packet never makes a complete transfer look broken, nor a broken one
+//!   complete.
+//! - No peer is trusted by default: the connector names the listener's certificate by its SHA-256 (`pin=`),
+//!   or says `insecure`. A listener may also demand a certificate of the connector.
 //!
-//! Invariant: a stream ends in order only after [`Output::finish`]; an end that is dropped before, or whose
-//! process dies, is an error on the other side, at once or after `patience`. Memory is bounded by
-//! `transport`'s windows.
+//! Invariant: a stream ends in order only after [`Output::finish`]. If an end is dropped before, or its
+//! process dies, the other side fails, at once or after `timeout`. The windows in `transport` bound the
+//! memory.
 //!
-//! Called by the ends that are named above. `identity` knows certificates, `transport` sizes and times,
-//! `engine` drives the library beside the flow's own thread, `handshake` makes the connection, `stream` moves
-//! the bytes.
+//! Called by [`crate::endpoint`]. `identity` has the certificates, `transport` the settings, `engine` runs
+//! the library beside the flow's own thread, `handshake` sets up the connection, `stream` moves the bytes.
 
 mod engine;
 mod errors;
@@ -40,33 +39,36 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long a peer may be silent before it counts as dead, where nothing else is said.
+/// Default of the time for which a peer may be silent before it counts as dead.
 pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One end, as its description says it.
+/// Options of a QUIC endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct ReliableOptions {
-    /// A name or an address: of the listener, or to listen at.
+    /// Host name or address: of the listener, or to listen at.
     pub(crate) host: String,
-    /// The UDP port; 0 for a listener that takes any.
+    /// UDP port; 0 for a listener that takes any.
     pub(crate) port: u16,
-    /// This end waits for its peer.
+    /// True if this end waits for its peer.
     pub(crate) listen: bool,
-    /// The only peer to be trusted.
+    /// Fingerprint of the only trusted certificate; `None` to trust any.
     pub(crate) pin: Option<Fingerprint>,
-    /// Whoever answers at the address is trusted: the data is encrypted, but perhaps for the wrong one.
+    /// True if the connector trusts any listener: the data is encrypted, but perhaps for the wrong peer.
     pub(crate) insecure: bool,
-    /// The file that keeps this end's certificate and key; made where it is missing.
+    /// File with the certificate and key of this end, created if it does not exist; `None` for a new
+    /// identity.
     pub(crate) identity: Option<PathBuf>,
-    /// How long a peer may be silent before it counts as dead; also how long a listener is looked for.
-    pub(crate) patience: Duration,
-    /// What this end sends with; it means nothing to the end that receives.
+    /// Time for which a peer may be silent before it counts as dead; also the time limit of connecting.
+    pub(crate) timeout: Duration,
+    /// Congestion control of this end as a sender; not used by a receiver.
     pub(crate) congestion: Congestion,
 }
 
 impl ReliableOptions {
+    /// Checks that the options go together.
+    ///
     /// # Errors
-    /// What is missing or contradicts itself, and what to say instead.
+    /// [`Error::Usage`] if an option is missing or contradicts another one, with the remedy.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let wrong = |what: &str| Err(Error::Usage(format!("{self}: {what}")));
         match (self.listen, &self.pin, self.insecure) {
@@ -77,7 +79,7 @@ impl ReliableOptions {
             (false, None, false) => wrong(
                 "say pin=HEX with the fingerprint that the listener shows, or insecure to trust whoever answers there",
             ),
-            _ if self.patience.is_zero() => wrong("a peer needs some time to answer"),
+            _ if self.timeout.is_zero() => wrong("a peer needs some time to answer"),
             _ => Ok(()),
         }
     }
@@ -90,26 +92,26 @@ impl fmt::Display for ReliableOptions {
     }
 }
 
-/// What the user should hear before bytes move.
+/// Notice for the user before data moves.
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
-    /// The listener is there; who connects needs `pin=` with this fingerprint.
+    /// The listener is ready; the connector needs `pin=` with this fingerprint.
     Listening {
-        /// Where, with the port that was chosen.
+        /// Address of the listener, with the port that the kernel has chosen.
         address: SocketAddr,
-        /// Of the listener's certificate.
+        /// Fingerprint of the listener's certificate.
         fingerprint: Fingerprint,
     },
-    /// This end connects with a certificate of its own, for a listener that asks for it by `pin=`.
+    /// This end connects with a certificate of its own, which a listener can name by `pin=`.
     Connecting {
-        /// Of the certificate in `identity=`.
+        /// Fingerprint of the certificate in `identity=`.
         fingerprint: Fingerprint,
     },
-    /// Somebody tried to connect in vain. The listener waits on.
+    /// An attempt to connect has failed; the listener continues to wait.
     Refused {
-        /// Who, as far as UDP can tell.
+        /// Address of the peer, which UDP does not verify.
         address: SocketAddr,
-        /// What was wrong.
+        /// Reason of the failure.
         reason: String,
     },
 }
@@ -128,37 +130,36 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What this end does to the stream.
+/// Direction in which this end moves the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It writes it.
+    /// This end sends the stream.
     Sends,
-    /// It reads it.
+    /// This end receives the stream.
     Receives,
 }
 
-/// Opens the end that bytes come from, with the peer connected.
+/// Connects, or waits for a peer, and returns the source.
 ///
 /// # Errors
-/// What is wrong with the options, why there is no peer, or that the flow was cancelled.
+/// [`Error::Usage`] if the options or the identity file are wrong; [`Error::Io`] if no peer can be reached or
+/// verified; [`Error::Cancelled`] if the flow is cancelled.
 pub(crate) fn open_input(
     options: &ReliableOptions,
     control: &Control,
-    tell: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(Notice),
 ) -> Result<Box<dyn Input>, Error> {
-    let line = PendingConnection::prepare(options, Role::Receives, control, tell)?.meet(control, tell)?;
-    Ok(Box::new(stream::Receiver::new(line)))
+    let open =
+        PendingConnection::prepare(options, Role::Receives, control, notify)?.connect(control, notify)?;
+    Ok(Box::new(stream::Receiver::new(open)))
 }
 
-/// Opens the end that bytes go to, with the peer connected.
-///
-/// # Errors
-/// What is wrong with the options, why there is no peer, or that the flow was cancelled.
+/// Connects, or waits for a peer, and returns the sink. Errors are those of [`open_input`].
 pub(crate) fn open_output(
     options: &ReliableOptions,
     control: &Control,
-    tell: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(Notice),
 ) -> Result<Box<dyn Output>, Error> {
-    let line = PendingConnection::prepare(options, Role::Sends, control, tell)?.meet(control, tell)?;
-    Ok(Box::new(stream::Sender::open(line, control)?))
+    let open = PendingConnection::prepare(options, Role::Sends, control, notify)?.connect(control, notify)?;
+    Ok(Box::new(stream::Sender::open(open, control)?))
 }

@@ -1,7 +1,7 @@
-//! The two ends of the stream, and how its end is confirmed.
+//! The two ends of a QUIC stream, and the confirmation of its end.
 //!
-//! Invariant: a stream that was not finished is reset before it is dropped, since the library would else
-//! finish it, and what is half would look whole. Called by the movers.
+//! Invariant: a stream that was not finished is reset before it is dropped. Otherwise the library would
+//! finish the stream, and incomplete data would look complete. Called by the movers.
 
 use super::errors::{self, DONE, GAVE_UP};
 use super::handshake::OpenConnection;
@@ -12,10 +12,10 @@ use crate::error::Error;
 use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, WriteError};
 use std::time::Instant;
 
-/// The count of bytes that ends a transfer, little-endian.
+/// Size of the byte count that confirms a transfer, little-endian.
 const COUNT_BYTES: usize = size_of::<u64>();
 
-/// The end that bytes go to.
+/// Sink that sends a QUIC stream.
 pub(super) struct Sender {
     stream: SendStream,
     sent: u64,
@@ -24,12 +24,14 @@ pub(super) struct Sender {
 }
 
 impl Sender {
+    /// Opens the stream.
+    ///
     /// # Errors
-    /// Why the connection is not there any more, or that the flow was cancelled.
+    /// [`Error::Io`] if the connection has ended; [`Error::Cancelled`] if the flow is cancelled.
     pub(super) fn open(open: OpenConnection, control: &Control) -> Result<Sender, Error> {
         let opened = open.engine.wait(control, None, open.connection.open_uni())?;
         let lost = |error| errors::broken(sending(&open.options), &open.options, Role::Sends, &error);
-        // Without a time there is no end of the wait but the result.
+        // Without a deadline the wait always has a result.
         let stream = opened.unwrap_or(Err(ConnectionError::TimedOut)).map_err(lost)?;
         Ok(Sender { stream, sent: 0, finished: false, open })
     }
@@ -46,15 +48,15 @@ impl Output for Sender {
         Ok(())
     }
 
-    /// Returns when the peer has said that it handed every byte on.
+    /// Waits until the peer has confirmed that it has passed every byte on.
     fn finish(&mut self, control: &Control) -> Result<(), Error> {
-        // It fails where the peer has stopped the stream, of which the wait below tells more.
+        // The call fails if the peer has stopped the stream; the wait below then returns the reason.
         let _ = self.stream.finish();
         let options = &self.open.options;
         let heard = self.open.engine.wait(control, None, confirmation(&self.open.connection))?;
         match heard.unwrap_or(Err(ConnectionError::TimedOut)) {
             Ok(count) if count == self.sent => {}
-            // The peer closes in this way only after it has everything, whatever became of its count.
+            // The peer closes with this code only after all data has arrived, even if its count was lost.
             Err(ConnectionError::ApplicationClosed(close)) if close.error_code == DONE => {}
             Ok(count) => {
                 let sent = self.sent;
@@ -71,13 +73,13 @@ impl Output for Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         if !self.finished {
-            // It is closed already where the peer or the connection is gone.
+            // The reset fails only if the stream or connection is closed already.
             let _ = self.stream.reset(GAVE_UP);
         }
     }
 }
 
-/// The count of bytes that the peer says it has.
+/// Receives the number of bytes that the peer says it has.
 async fn confirmation(connection: &Connection) -> Result<u64, ConnectionError> {
     let mut stream = connection.accept_uni().await?;
     let mut count = [0; COUNT_BYTES];
@@ -88,7 +90,7 @@ async fn confirmation(connection: &Connection) -> Result<u64, ConnectionError> {
     }
 }
 
-/// The end that bytes come from.
+/// Source that receives a QUIC stream.
 pub(super) struct Receiver {
     stream: Option<RecvStream>,
     received: u64,
@@ -101,15 +103,16 @@ impl Receiver {
         Receiver { stream: None, received: 0, ended: false, open }
     }
 
-    /// Waits for the stream, which exists for this side once its first byte has come.
+    /// Waits for the stream, which the receiver sees once the first byte has arrived.
     fn accept(open: &OpenConnection, control: &Control) -> Result<RecvStream, Error> {
         let accepted = open.engine.wait(control, None, open.connection.accept_uni())?;
         let lost = |error| errors::broken(receiving(&open.options), &open.options, Role::Receives, &error);
         accepted.unwrap_or(Err(ConnectionError::TimedOut)).map_err(lost)
     }
 
-    /// Tells the sender how much has come, and waits until it knows. That it does not hear it is its error,
-    /// not this side's: everything is here. So is whatever ends this wait but a cancelled flow.
+    /// Sends the number of received bytes to the sender, and waits until the sender has acknowledged it. A
+    /// failure is the sender's error, not this side's, since all data is here; so only the cancellation of
+    /// the flow is an error.
     fn confirm(&mut self, control: &Control) -> Result<(), Error> {
         self.open.code = DONE;
         let count = self.received.to_le_bytes();
@@ -120,7 +123,7 @@ impl Receiver {
             stream.finish().ok()?;
             stream.stopped().await.ok()
         };
-        let until = Instant::now() + self.open.options.patience;
+        let until = Instant::now() + self.open.options.timeout;
         self.open.engine.wait(control, Some(until), told).map(drop)
     }
 }

@@ -1,8 +1,8 @@
-//! Lets connections in as long as there is room for them, and turns the others away.
+//! Accepts connections while there is room for them, and refuses the others.
 //!
-//! Invariant: who is turned away hears it at once, by a reset (a Unix socket: by an end), is counted, and is
-//! told of in a line at most every ten seconds; a descriptor is kept in reserve for that. Called by the
-//! threads that serve.
+//! Invariant: a refused peer learns of it at once, by a reset (at a Unix socket by an end of stream), and is
+//! counted; a notice about refusals is queued at most every ten seconds. A descriptor in reserve makes
+//! refusal possible when no other is left. Called by the threads that serve.
 
 use crate::control::Control;
 use crate::end::{Connected, ListeningSocket, reset};
@@ -14,34 +14,34 @@ use rustix::process::{Resource, Rlimit};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Descriptors that are left for everything but connections.
+/// Number of descriptors kept for everything but connections.
 const OTHERS: u64 = 256;
-/// Pause when the kernel has no memory or descriptors for anybody.
+/// Pause after the kernel has run out of memory or descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval between lines about connections that were turned away.
+/// Shortest interval between notices about refused connections.
 const NOTICE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where connections come in.
+/// Accepts connections at a listening socket.
 pub(super) struct Admission<'a> {
     listener: &'a ListeningSocket,
     control: &'a Control,
-    /// Closed to accept one connection more than there are descriptors for, and to refuse it.
+    /// Descriptor that is closed in order to accept, and refuse, one more connection than descriptors allow.
     reserve: Option<OwnedFd>,
     refused: u64,
     told: Option<Instant>,
-    /// Descriptors that this process may have.
+    /// Greatest number of descriptors of this process.
     descriptors: u64,
 }
 
 impl<'a> Admission<'a> {
-    /// Raises the limit of descriptors as far as this process may, and takes one in reserve.
+    /// Raises the soft limit of descriptors to the hard one, and opens the descriptor in reserve.
     ///
     /// # Errors
-    /// That not even that one can be had.
+    /// [`Error::Io`] if /dev/null cannot be opened.
     pub(super) fn open(listener: &'a ListeningSocket, control: &'a Control) -> Result<Admission<'a>, Error> {
         let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
         if current != maximum {
-            // Where it is refused there are fewer.
+            // If the limit cannot be raised, the present one counts.
             let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
         }
         let descriptors = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -49,8 +49,8 @@ impl<'a> Admission<'a> {
         Ok(Admission { listener, control, reserve, refused: 0, told: None, descriptors })
     }
 
-    /// Most connections at a time, of `each` descriptors: as many as were asked for, else `usual`, but never
-    /// more than there are descriptors for.
+    /// Returns the greatest number of connections at a time, if each needs `each` descriptors: the number
+    /// that the user gave, else `usual`, but never more than descriptors allow.
     pub(super) fn room(&self, usual: u64, each: u64) -> u64 {
         let asked = self.listener.max().map_or(usual, u64::from);
         let possible = (self.descriptors.saturating_sub(OTHERS) / each).max(1);
@@ -63,17 +63,17 @@ impl<'a> Admission<'a> {
         asked.min(possible)
     }
 
-    /// The next connection for which there is room. `live` tells how many there are.
+    /// Returns the next connection for which there is room. `live` returns the number of open connections.
     ///
     /// # Errors
-    /// That the flow was cancelled, or that nothing can be accepted here at all.
+    /// [`Error::Cancelled`] if the flow is cancelled; [`Error::Io`] if accept(2) or poll(2) fails.
     pub(super) fn next(&mut self, room: u64, mut live: impl FnMut() -> u64) -> Result<Connected, Error> {
         loop {
             self.control.check()?;
             match self.listener.try_accept() {
                 Ok(Ok(connected)) if live() < room => return Ok(connected),
-                Ok(Ok(connected)) => self.turn_away(connected, &format!("{room} are served already (max=)")),
-                // Its peer has gone.
+                Ok(Ok(connected)) => self.refuse(connected, &format!("{room} are served already (max=)")),
+                // The peer closed the connection before it could be set up.
                 Ok(Err(_)) => {}
                 Err(Errno::AGAIN) => {
                     self.control.wait(self.listener.as_fd(), PollFlags::IN, None)?;
@@ -88,12 +88,12 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Connections that were turned away.
+    /// Returns the number of refused connections.
     pub(super) fn refused(&self) -> u64 {
         self.refused
     }
 
-    fn turn_away(&mut self, connected: Connected, why: &str) {
+    fn refuse(&mut self, connected: Connected, why: &str) {
         reset(connected);
         self.refused += 1;
         if self.told.is_none_or(|told| told.elapsed() > NOTICE_INTERVAL) {
@@ -102,11 +102,11 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Refuses one connection by the descriptor in reserve, so that it need not wait for what will not come.
+    /// Refuses one connection by means of the descriptor in reserve, so that its peer does not wait in vain.
     fn out_of_descriptors(&mut self) -> Result<(), Error> {
         self.reserve = None;
         match self.listener.try_accept() {
-            Ok(Ok(connected)) => self.turn_away(connected, "there are no more descriptors (ulimit -n)"),
+            Ok(Ok(connected)) => self.refuse(connected, "there are no more descriptors (ulimit -n)"),
             _ => self.control.sleep_until(Instant::now() + RETRY_INTERVAL)?,
         }
         self.reserve = reserved().ok();
@@ -118,7 +118,7 @@ fn reserved() -> Result<OwnedFd, Errno> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Errors of a connection that has gone before it was accepted (accept(2)).
+/// Returns true for errors of accept(2) that concern a connection which its peer has already closed.
 fn is_of_the_peer(error: Errno) -> bool {
     matches!(
         error,

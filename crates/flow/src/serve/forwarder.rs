@@ -1,13 +1,14 @@
-//! Connections that are only passed on to another address: all of them by a few threads.
+//! Connections that are only forwarded to another address, all of them by a few threads.
 //!
 //! ```text
-//!     admission ─► queue ───► dialers ───► inbox of a worker ───► its epoll
-//!               of who is let in        pairs of sockets
+//!     admission ───► queue ───► dialers ───► inbox of a worker ───► its epoll
+//!                    accepted                pairs of connected
+//!                    connections             sockets
 //! ```
 //!
-//! An idle connection is two sockets, a [`Pair`] of some 200 bytes and an entry of an epoll; it has no
-//! thread, no pipe and no buffer, and nobody looks at it. Invariant: workers never wait but in epoll, dialers
-//! wait in their [`Control`]; so both end as soon as the flow is cancelled. Bounded: connections by
+//! An idle connection is two sockets, a [`Pair`] of some 200 bytes and an epoll entry; it has no thread, pipe
+//! or buffer, and costs no processor time. Invariant: workers block only in epoll_wait(2), dialers only in
+//! [`Control`], so that all of them end soon after the flow is cancelled. Bounded: connections by
 //! [`Admission`], threads by the constants here. Called by [`super::serve`].
 
 use super::admission::Admission;
@@ -34,19 +35,19 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 use std::time::Instant;
 
-/// Connections at a time, where nothing else is said.
+/// Default of the greatest number of connections at a time.
 const CONNECTIONS_MAX: u64 = 16_384;
-/// Descriptors of a connection.
+/// Number of descriptors of a connection.
 const DESCRIPTORS: u64 = 2;
-/// Threads that pass bytes on, at the most.
+/// Greatest number of worker threads, which forward bytes.
 const WORKERS_MAX: usize = 8;
-/// Threads that connect to the address, at the most; one that does not answer costs 10 seconds of one of
-/// them.
+/// Greatest number of dialer threads, which connect to the target. A target that does not answer occupies one
+/// of them for 10 seconds.
 const DIALERS_MAX: usize = 32;
-/// Events that are taken from the kernel at a time.
+/// Greatest number of events taken from the kernel at a time.
 const EVENTS: usize = 256;
-/// Keys of a worker's epoll beside those of sockets: its bell, and the end of the flow.
-const BELL: u64 = u64::MAX;
+/// Keys in a worker's epoll besides those of sockets: its eventfd, and the cancellation of the flow.
+const WAKE: u64 = u64::MAX;
 const END: u64 = u64::MAX - 1;
 
 /// Returns the stream socket that connections are passed on to; `None` if the flow does more than pass them
@@ -59,7 +60,7 @@ pub(super) fn target<'a>(flow: &'a Description, plans: &[Plan]) -> Option<&'a dy
     (target.listening() == Listening::Connects && moves && flow.stages.is_empty()).then_some(target)
 }
 
-/// What all threads share.
+/// State that all threads of a forwarder share.
 struct Forwarder<'a> {
     flow: &'a Description,
     target: &'a dyn StreamEndpoint,
@@ -67,26 +68,30 @@ struct Forwarder<'a> {
     totals: &'a Totals,
     control: &'a Control,
     workers: Vec<Worker>,
-    /// Who was let in and is not connected yet.
+    /// Accepted connections that are not connected to the target yet, oldest first.
     queue: Mutex<VecDeque<Connected>>,
     queued: Condvar,
-    /// Dialers that wait for somebody.
+    /// Number of dialers that wait for a connection.
     idle: AtomicU64,
-    /// Connections that were let in and have not ended.
+    /// Number of accepted connections that have not ended.
     live: AtomicU64,
     stopped: AtomicBool,
 }
 
-/// A thread that passes bytes on.
+/// A thread that forwards bytes.
 struct Worker {
     epoll: OwnedFd,
     bell: OwnedFd,
     inbox: Mutex<Vec<Pair>>,
-    /// Pairs that it has, inbox included.
+    /// Number of pairs of this worker, those in the inbox included.
     pairs: AtomicU64,
 }
 
-/// Serves until the flow is cancelled.
+/// Serves connections until the flow is cancelled.
+///
+/// # Errors
+/// [`Error::Cancelled`] when the flow is cancelled; [`Error::Io`] if no thread or epoll can be created or
+/// accept(2) fails for good.
 pub(super) fn serve(
     admission: &mut Admission<'_>,
     flow: &Description,
@@ -135,7 +140,7 @@ pub(super) fn serve(
             let waiting = lock(&shared.queue).len() as u64;
             if dialers < DIALERS_MAX && waiting > shared.idle.load(Relaxed) {
                 let dials = Builder::new().name("flow-dial".into()).spawn_scoped(scope, || shared.dial());
-                // One more would only be faster, unless there is none yet.
+                // With at least one dialer, the lack of another one only slows connecting down.
                 match dials {
                     Ok(_) => dialers += 1,
                     Err(error) if dialers == 0 => {
@@ -159,17 +164,17 @@ impl Worker {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let key = epoll::EventData::new_u64;
-        epoll::add(&epoll, &bell, key(BELL), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &bell, key(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, control.cancel_fd(), key(END), epoll::EventFlags::IN)?;
         Ok(Worker { epoll, bell, inbox: Mutex::default(), pairs: AtomicU64::new(0) })
     }
 
     fn ring(&self) {
-        // The counter cannot be full: it is set back whenever it is heard.
+        // The counter cannot overflow, since the worker resets it at each wake-up.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Watches both sockets of a pair, for every change.
+    /// Watches both sockets of a pair for all events, edge-triggered.
     fn watch(&self, pair: &Pair, index: usize) -> Result<(), Errno> {
         let flags =
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -182,10 +187,11 @@ impl Worker {
 }
 
 impl Forwarder<'_> {
-    /// Ends all threads; what was connected is reset.
+    /// Ends all threads, and resets the connections that wait to be connected.
     fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        // A dialer looks at the flag with the queue locked, so that it is waiting or has seen it.
+        // A dialer checks the flag with the queue locked, so that it either sees the flag or is already
+        // waiting.
         drop(lock(&self.queue));
         self.queued.notify_all();
         self.workers.iter().for_each(Worker::ring);
@@ -196,7 +202,7 @@ impl Forwarder<'_> {
         self.stopped.load(Relaxed) || self.control.check().is_err()
     }
 
-    /// A connection has ended, in order or not.
+    /// Records that a connection has ended, in order if `error` is `None`.
     fn ended(&self, error: Option<Error>, moved: [u64; 2]) {
         let Plan { source, sink, movers, block, .. } = self.plan;
         let mover = movers[0].mover;
@@ -222,7 +228,7 @@ impl Forwarder<'_> {
         self.live.fetch_sub(1, Relaxed);
     }
 
-    /// Connects those who were let in, one after the other.
+    /// Connects accepted connections to the target, one after the other.
     fn dial(&self) {
         sys::block_sigpipe();
         let before = sys::thread_time();
@@ -239,14 +245,14 @@ impl Forwarder<'_> {
                     lock(&worker.inbox).push(pair);
                     worker.ring();
                 }
-                // Who came in has been closed by a reset.
+                // The accepted connection was dropped, which resets it.
                 Err(error) => self.ended(Some(error), [0, 0]),
             }
         }
         self.totals.spent((sys::thread_time() - before).as_secs_f64());
     }
 
-    /// The next one to be connected; none when it is over.
+    /// Waits for the next accepted connection; `None` when the forwarder has stopped.
     fn next(&self) -> Option<Connected> {
         let mut queue = lock(&self.queue);
         loop {
@@ -262,7 +268,7 @@ impl Forwarder<'_> {
         }
     }
 
-    /// Passes bytes on until it is over.
+    /// Forwards the bytes of a worker's pairs until the forwarder has stopped.
     fn work(&self, worker: &Worker) {
         sys::block_sigpipe();
         let before = sys::thread_time();
@@ -275,15 +281,15 @@ impl Forwarder<'_> {
     }
 }
 
-/// A worker at work.
+/// State of a worker while it runs.
 struct WorkerLoop<'a> {
     exchange: &'a Forwarder<'a>,
     worker: &'a Worker,
     buffers: TransferBuffers,
     pairs: Vec<Option<Pair>>,
-    /// Places in `pairs` that nobody has.
+    /// Unused indices of `pairs`.
     free: Vec<usize>,
-    /// Pairs that wait for a peer to take something.
+    /// Number of pairs with bytes pending for a peer.
     stalled: usize,
 }
 
@@ -293,7 +299,7 @@ impl WorkerLoop<'_> {
         let mut ready = VecDeque::new();
         let mut looked = Instant::now();
         while !self.exchange.has_stopped() {
-            // Somebody who takes nothing is looked at now and then; nobody else is.
+            // Peers that accept no data are checked at intervals, since no event reports their death.
             let is_stalled = self.stalled > 0;
             let timeout = match (ready.is_empty(), is_stalled) {
                 (false, _) => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
@@ -301,11 +307,11 @@ impl WorkerLoop<'_> {
                 (true, false) => None,
             };
             events.clear();
-            // Interrupted or not: what there is is looked at.
+            // Errors are ignored: after an interrupted wait, the loop checks for events and the end anyway.
             let _ = epoll::wait(&self.worker.epoll, spare_capacity(&mut events), timeout.as_ref());
             for event in events.drain(..) {
                 match event.data.u64() {
-                    BELL => self.take_in(&mut ready),
+                    WAKE => self.take_in(&mut ready),
                     END => {}
                     key => self.note(key as usize, event.flags, &mut ready),
                 }
@@ -317,14 +323,14 @@ impl WorkerLoop<'_> {
             }
             if is_stalled && looked.elapsed() >= PEER_CHECK_INTERVAL {
                 looked = Instant::now();
-                self.bury_the_dead();
+                self.close_dead();
             }
         }
     }
 
-    /// Takes pairs that were connected.
+    /// Takes over the pairs that the dialers have put into the inbox.
     fn take_in(&mut self, ready: &mut VecDeque<usize>) {
-        // It holds 8 bytes or nothing.
+        // The read only resets the eventfd; it fails if the counter is 0 already.
         let _ = rustix::io::read(&self.worker.bell, &mut [0u8; 8]);
         let came = std::mem::take(&mut *lock(&self.worker.inbox));
         for pair in came {
@@ -342,12 +348,12 @@ impl WorkerLoop<'_> {
         }
     }
 
-    /// Something has happened to a socket.
+    /// Handles an event of a socket: closes a broken connection, or queues the pair for a turn.
     fn note(&mut self, key: usize, flags: epoll::EventFlags, ready: &mut VecDeque<usize>) {
         let (index, side) = (key / 2, key % 2);
         let Some(pair) = self.pairs.get_mut(index).and_then(Option::as_mut) else { return };
         if flags.contains(epoll::EventFlags::ERR) {
-            // Whichever direction is waited for: a connection that is broken has no use.
+            // A broken connection cannot be used in either direction, so both are closed.
             let error = rustix::net::sockopt::socket_error(&pair.sockets()[side]).and_then(|error| error);
             if let Err(error) = error {
                 let name = self.names()[side];
@@ -371,7 +377,7 @@ impl WorkerLoop<'_> {
         let progress = pair.turn(&mut self.buffers, names);
         self.exchange.control.add_moved(pair.moved()[0] - before);
         pair.is_queued = matches!(progress, Ok(Progress::More));
-        let is_stalled = pair.holds_something();
+        let is_stalled = pair.has_pending();
         let was_stalled = std::mem::replace(&mut pair.is_stalled, is_stalled);
         self.stalled = self.stalled + usize::from(is_stalled) - usize::from(was_stalled);
         match progress {
@@ -382,10 +388,10 @@ impl WorkerLoop<'_> {
         }
     }
 
-    fn bury_the_dead(&mut self) {
+    fn close_dead(&mut self) {
         for index in 0..self.pairs.len() {
             let stalled = self.pairs[index].as_ref().filter(|pair| pair.is_stalled);
-            if let Some(side) = stalled.and_then(Pair::dead) {
+            if let Some(side) = stalled.and_then(Pair::dead_peer) {
                 let name = self.names()[side];
                 self.close(index, Some(Error::io(format!("write {name}"), Errno::TIMEDOUT)));
             }
@@ -403,7 +409,7 @@ impl WorkerLoop<'_> {
         }
     }
 
-    /// The whole is over, and with it every connection.
+    /// Closes all connections when the forwarder has stopped.
     fn end(&mut self) {
         let left = std::mem::take(&mut *lock(&self.worker.inbox));
         self.pairs.extend(left.into_iter().map(Some));

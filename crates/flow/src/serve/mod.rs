@@ -1,12 +1,12 @@
-//! `fork`: a source that serves ever new connections.
+//! `fork`: a source that serves any number of connections.
 //!
-//! - [`admission`]: who is let in, and who is turned away
-//! - [`forwarder`]: connections that are only passed on, all of them by a few threads
+//! - [`admission`]: accepts connections while there is room, and refuses the others
+//! - [`forwarder`]: connections that are only forwarded, all of them by a few threads
 //! - [`threads`]: connections with stages, frames or files, each by a flow and a thread of its own
-//! - [`totals`]: what all have come to
+//! - [`totals`]: totals of all connections
 //!
-//! Invariant: one connection's failure ends that connection alone, and nobody waits for a connection while
-//! others come; when the whole is cancelled, all of them are. Called by [`crate::run`], in the flow's thread.
+//! Invariant: a failure of one connection ends that connection alone, and a slow connection delays no other
+//! one. Cancelling the flow ends all connections. Called by [`crate::flow`], in the flow's thread.
 
 mod admission;
 mod forwarder;
@@ -28,7 +28,8 @@ use totals::Totals;
 /// Returns the listening socket of a flow whose source serves many connections; `None` if it serves one.
 ///
 /// # Errors
-/// That it cannot listen, or that several flows would write the same sink.
+/// [`Error::Io`] if the socket cannot listen; [`Error::Usage`] if the sink cannot be shared by several
+/// connections.
 pub(crate) fn listen(flow: &Description, control: &Control) -> Result<Option<ListeningSocket>, Error> {
     let serves = flow.source.kind.stream().filter(|stream| stream.listening() == Listening::Serves);
     let Some(stream) = serves else { return Ok(None) };
@@ -36,7 +37,11 @@ pub(crate) fn listen(flow: &Description, control: &Control) -> Result<Option<Lis
     stream.listen(&flow.source.to_string(), control).map(Some)
 }
 
-/// Serves until the flow is cancelled, which is its only end.
+/// Serves connections until the flow is cancelled, and returns their totals.
+///
+/// # Errors
+/// [`Failed`] with [`Error::Cancelled`] when the flow is cancelled, or with [`Error::Io`] if no connection
+/// can be accepted any more.
 pub(crate) fn serve(
     listener: &ListeningSocket,
     flow: &Description,

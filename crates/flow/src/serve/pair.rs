@@ -1,9 +1,9 @@
-//! Two connected sockets, between which bytes are passed on without waiting for either.
+//! Pair of connected sockets between which bytes are forwarded without blocking on either.
 //!
-//! Invariant: a direction reads no more before it has written what it holds, so that a peer that takes
-//! nothing holds its other side up and costs a pipe or a buffer; a direction that holds nothing has neither.
-//! An end is passed on as an end, and a reset as a reset of the other side. Called by [`super::forwarder`],
-//! by one thread at a time.
+//! Invariant: a direction reads nothing more until it has written what it has read. A peer that accepts no
+//! data thus stops the other peer and costs one pipe or buffer; a direction with nothing pending has neither.
+//! An orderly end is forwarded as an orderly end, a reset as a reset. Called by [`super::forwarder`], by one
+//! thread at a time.
 
 use crate::end::Connected;
 use crate::error::Error;
@@ -13,17 +13,17 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::pipe::{SpliceFlags, splice};
 use std::os::fd::AsFd;
 
-/// Bytes that a direction moves before others have their turn.
+/// Number of bytes that a direction may move in one turn.
 const TURN_BYTES: usize = 4 << 20;
-/// Size of the buffer of a thread, and the most that a direction without a pipe holds.
+/// Size of a thread's buffer, in bytes, which limits what a direction without a pipe has pending.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Pipes of a thread; a direction that finds none goes through the buffer.
+/// Greatest number of pipes of a thread; a direction that gets none uses the buffer.
 const PIPES_MAX: usize = 64;
 
-/// What the directions of a thread's pairs share.
+/// Pipes and buffer that the directions of a thread's pairs share.
 pub(super) struct TransferBuffers {
     pipes: Vec<Pipe>,
-    /// Pipes that are there, used or not.
+    /// Number of pipes that exist, in use or not.
     made: usize,
     splices: bool,
     block: usize,
@@ -31,7 +31,7 @@ pub(super) struct TransferBuffers {
 }
 
 impl TransferBuffers {
-    /// With pipes of `block` bytes, or with none.
+    /// Creates the buffers; with `splices`, pipes of `block` bytes are created when they are needed.
     pub(super) fn new(splices: bool, block: usize) -> TransferBuffers {
         TransferBuffers { pipes: Vec::new(), made: 0, splices, block, buffer: vec![0; BUFFER_BYTES] }
     }
@@ -49,71 +49,75 @@ impl TransferBuffers {
     }
 }
 
-/// What a direction has read and not written yet.
-enum Held {
+/// Bytes that a direction has read and not written yet.
+enum Pending {
     Nothing,
     Pipe(Pipe),
-    /// Bytes, of which the first have been written.
+    /// Bytes, and the number of them that have been written.
     Bytes(Vec<u8>, usize),
 }
 
-/// Bytes from one socket to another.
+/// State of one direction, from one socket to the other.
 struct Direction {
-    held: Held,
-    /// Bytes that have been read.
+    pending: Pending,
+    /// Number of bytes read from the source.
     taken: u64,
-    /// The source has said its end.
+    /// True if the source has ended in order.
     ended: bool,
-    /// The sink has been told.
+    /// True if the end has been forwarded to the sink.
     done: bool,
 }
 
-/// How far a turn has come.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// There is more to move, when others have had their turn.
+    /// More bytes can be moved at once, but the turn is used up.
     More,
-    /// One of the sockets is waited for.
+    /// A socket has no data or no room, and must become ready first.
     Waits,
     /// Both directions have ended in order.
     Over,
 }
 
-/// Two connected sockets.
+/// Two connected sockets and the state of both directions.
 pub(super) struct Pair {
     sockets: [Connected; 2],
     directions: [Direction; 2],
-    /// Whether its turn has been asked for.
+    /// True if the pair is in its worker's queue of ready pairs.
     pub(super) is_queued: bool,
-    /// Whether it waited for a peer to take something when its last turn ended.
+    /// True if bytes were pending for a peer when the last turn ended.
     pub(super) is_stalled: bool,
 }
 
 impl Pair {
-    /// From the first to the second, and back unless it is to be one way.
+    /// Creates a pair that forwards from `here` to `there` and, unless `one_way`, back.
+    ///
+    /// # Errors
+    /// The errno of ioctl(2), if a socket cannot be made non-blocking.
     pub(super) fn new(here: Connected, there: Connected, one_way: bool) -> Result<Pair, Errno> {
         for socket in [&here, &there] {
             rustix::io::ioctl_fionbio(socket, true)?;
         }
-        let direction = |done| Direction { held: Held::Nothing, taken: 0, ended: done, done };
+        let direction = |done| Direction { pending: Pending::Nothing, taken: 0, ended: done, done };
         let directions = [direction(false), direction(one_way)];
         Ok(Pair { sockets: [here, there], directions, is_queued: false, is_stalled: false })
     }
 
-    /// The sockets: where the connection came in, and where it goes.
+    /// Returns the sockets: the accepted connection first, then the forwarder's own.
     pub(super) fn sockets(&self) -> &[Connected; 2] {
         &self.sockets
     }
 
-    /// Bytes that went there, and back.
+    /// Returns the number of bytes moved there and back.
     pub(super) fn moved(&self) -> [u64; 2] {
         [self.directions[0].taken, self.directions[1].taken]
     }
 
-    /// Moves what can be moved without waiting.
+    /// Moves all bytes that can be moved without blocking, at most [`TURN_BYTES`] in each direction.
     ///
     /// # Errors
-    /// What failed, by the name of the socket in `names`.
+    /// [`Error::Io`] with the name of the socket in `names`, if a read, write or shutdown fails or a peer has
+    /// reset the connection.
     pub(super) fn turn(
         &mut self,
         buffers: &mut TransferBuffers,
@@ -132,20 +136,20 @@ impl Pair {
         Ok(progress)
     }
 
-    /// Whether a direction has read something that it has not written yet.
-    pub(super) fn holds_something(&self) -> bool {
-        self.directions.iter().any(|direction| !matches!(direction.held, Held::Nothing))
+    /// Returns true if a direction has read bytes that it has not written yet.
+    pub(super) fn has_pending(&self) -> bool {
+        self.directions.iter().any(|direction| !matches!(direction.pending, Pending::Nothing))
     }
 
-    /// The socket whose peer has given no sign of life for too long.
-    pub(super) fn dead(&self) -> Option<usize> {
+    /// Returns the index of a socket whose peer counts as dead.
+    pub(super) fn dead_peer(&self) -> Option<usize> {
         self.sockets.iter().position(|socket| socket.connection.is_dead(socket.as_fd()))
     }
 
-    /// Closes both, in order or by resets.
+    /// Closes both sockets, in order or by resets.
     pub(super) fn close(mut self, in_order: bool, buffers: &mut TransferBuffers) {
         for direction in &mut self.directions {
-            direction.let_go(buffers);
+            direction.return_pipe(buffers);
         }
         for socket in &self.sockets {
             socket.connection.set_linger(socket.as_fd(), in_order);
@@ -191,7 +195,7 @@ impl Direction {
         Ok(Progress::Over)
     }
 
-    /// Reads what is there, at most a pipe or a buffer full.
+    /// Reads the available bytes, at most as many as a pipe or the buffer holds.
     fn fill(&mut self, from: &Connected, buffers: &mut TransferBuffers) -> Result<usize, Errno> {
         if let Some(mut pipe) = buffers.pipe() {
             let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
@@ -199,7 +203,7 @@ impl Direction {
             match came {
                 Ok(bytes) if bytes > 0 => {
                     pipe.holds = bytes;
-                    self.held = Held::Pipe(pipe);
+                    self.pending = Pending::Pipe(pipe);
                     return came;
                 }
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => buffers.splices = false,
@@ -211,24 +215,24 @@ impl Direction {
         }
         let (_, bytes) = rustix::net::recv(from, &mut buffers.buffer[..], RecvFlags::DONTWAIT)?;
         if bytes > 0 {
-            self.held = Held::Bytes(buffers.buffer[..bytes].to_vec(), 0);
+            self.pending = Pending::Bytes(buffers.buffer[..bytes].to_vec(), 0);
         }
         Ok(bytes)
     }
 
-    /// Writes what is held; whether nothing is left of it.
+    /// Writes the pending bytes. Returns true if none are left.
     fn drain(&mut self, to: &Connected, buffers: &mut TransferBuffers) -> Result<bool, Errno> {
         loop {
-            let written = match &mut self.held {
-                Held::Nothing => return Ok(true),
-                Held::Pipe(pipe) => {
+            let written = match &mut self.pending {
+                Pending::Nothing => return Ok(true),
+                Pending::Pipe(pipe) => {
                     let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
                     splice(&pipe.reader, None, to, None, pipe.holds, flags).map(|bytes| {
                         pipe.holds -= bytes;
                         pipe.holds == 0
                     })
                 }
-                Held::Bytes(bytes, from) => {
+                Pending::Bytes(bytes, from) => {
                     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
                     rustix::net::send(to, &bytes[*from..], flags).map(|sent| {
                         *from += sent;
@@ -237,7 +241,7 @@ impl Direction {
                 }
             };
             match written {
-                Ok(true) => self.let_go(buffers),
+                Ok(true) => self.return_pipe(buffers),
                 Ok(false) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(error) => return Err(error),
@@ -245,9 +249,9 @@ impl Direction {
         }
     }
 
-    /// Gives a pipe back to the others; one that still holds something is closed.
-    fn let_go(&mut self, buffers: &mut TransferBuffers) {
-        if let Held::Pipe(pipe) = std::mem::replace(&mut self.held, Held::Nothing) {
+    /// Returns an empty pipe to the shared ones; a pipe that is not empty is closed.
+    fn return_pipe(&mut self, buffers: &mut TransferBuffers) {
+        if let Pending::Pipe(pipe) = std::mem::replace(&mut self.pending, Pending::Nothing) {
             match pipe.holds {
                 0 => buffers.pipes.push(pipe),
                 _ => buffers.made -= 1,

@@ -1,6 +1,6 @@
-//! Connections of which each has a flow and a thread of its own.
+//! Serves connections with a thread and a flow of its own for each.
 //!
-//! Invariant: a thread is waited for when it has ended, or when the whole has. Called by [`super::serve`].
+//! Invariant: every thread is joined, at the latest when serving ends. Called by [`super::serve`].
 
 use super::admission::Admission;
 use super::totals::Totals;
@@ -13,18 +13,22 @@ use crate::run;
 use std::sync::Arc;
 use std::thread::{self, Builder, ScopedJoinHandle};
 
-/// Connections at a time, where nothing else is said: each has a thread and its buffers.
+/// Default of the greatest number of connections at a time; each has a thread and its buffers.
 const CONNECTIONS_MAX: u64 = 256;
-/// Descriptors of a connection, at the most: two sockets twice, two pipes, a program's, and three that wake.
+/// Greatest number of descriptors of a connection: two sockets twice, two pipes, a program's, and three
+/// eventfds.
 const DESCRIPTORS: u64 = 16;
 
-/// A connection that goes on.
+/// A connection whose thread may still be running.
 struct Running<'scope> {
     control: Arc<Control>,
     thread: ScopedJoinHandle<'scope, Result<Report, Failed>>,
 }
 
-/// Serves until the flow is cancelled.
+/// Serves connections until the flow is cancelled.
+///
+/// # Errors
+/// [`Error::Cancelled`] when the flow is cancelled; [`Error::Io`] if accept(2) fails for good.
 pub(super) fn serve(
     admission: &mut Admission<'_>,
     flow: &Description,
@@ -61,7 +65,7 @@ pub(super) fn serve(
             });
             match begun {
                 Ok(one) => running.push(one),
-                // Its socket has been closed by a reset.
+                // The socket was dropped with the closure, which resets the connection.
                 Err(error) => totals.count(Some(error), 0.0, Vec::new()),
             }
         };

@@ -1,16 +1,16 @@
-//! What all connections of a flow that serves have come to.
+//! Totals of all connections that a flow has served.
 //!
-//! Bounded: as many pieces as there are pairs of ends and movers, and the first failures. Written by
+//! Bounded: one piece for each pair of ends and mover, and the first few failures. Updated by
 //! [`super::threads`] and [`super::forwarder`] when a connection ends.
 
 use crate::error::Error;
 use crate::report::{Failed, Piece, Report};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Failures that are told one by one.
+/// Greatest number of failures that the report describes one by one.
 const FAILURES_TOLD: usize = 8;
 
-/// What all connections have come to.
+/// Totals of all connections, updated by several threads.
 #[derive(Default)]
 pub(super) struct Totals(Mutex<State>);
 
@@ -28,7 +28,7 @@ impl Totals {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that had a flow of its own has ended.
+    /// Adds a connection that had a flow of its own.
     pub(super) fn add(&self, outcome: Result<Report, Failed>) {
         match outcome {
             Ok(report) => self.count(None, report.cpu_seconds, report.pieces),
@@ -36,7 +36,7 @@ impl Totals {
         }
     }
 
-    /// A connection has ended, in order or not.
+    /// Adds a connection that has ended; `error` is `None` if it ended in order.
     pub(super) fn count(&self, error: Option<Error>, cpu_seconds: f64, pieces: Vec<Piece>) {
         let mut state = self.state();
         state.connections += 1;
@@ -58,12 +58,12 @@ impl Totals {
         }
     }
 
-    /// Processor time of a thread that serves many connections.
+    /// Adds the processor time of a thread that serves many connections.
     pub(super) fn spent(&self, seconds: f64) {
         self.state().cpu_seconds += seconds;
     }
 
-    /// Puts everything into a report. `refused`: connections that had to be turned away.
+    /// Writes the totals into a report. `refused` is the number of connections that were refused.
     pub(super) fn tell(self, refused: u64, report: &mut Report) {
         let state = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         report.cpu_seconds += state.cpu_seconds;

@@ -1,8 +1,8 @@
-//! What a byte costs. Run with `--release -- --ignored --nocapture cost`, and the machine quiet.
+//! Measures the cost of a byte. Run with `--release -- --ignored --nocapture cost` on an idle machine.
 
 use super::*;
 
-/// Bytes of one measurement.
+/// Number of bytes of one measurement.
 const LENGTH: usize = 512 << 20;
 
 #[test]
@@ -50,13 +50,13 @@ fn cost_of_a_stream() {
     }
 }
 
-/// CPU seconds of this process.
+/// Returns the processor time of this process, in seconds.
 fn cpu_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The most that this process had in memory, in bytes.
+/// Returns the greatest resident size of this process so far, in bytes.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! Two ends over loopback, or with a bad network between them.
+//! Tests with two ends over loopback, or with a bad network between them.
 
 mod cost;
 mod relay;
@@ -10,12 +10,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// The patience of tests that wait for its end. All others have the usual one: on a loaded machine a thread
-/// may not run for seconds.
+/// Timeout in tests that wait for it. All other tests have the default, since a thread may not run for
+/// seconds on a loaded machine.
 const SHORT: Duration = Duration::from_secs(4);
 
-/// What an end that died is noticed within: the patience, the time until the last sign of life, and a loaded
-/// machine.
+/// Greatest time within which a dead peer must be noticed: the timeout, the time since the last packet, and
+/// delays of a loaded machine.
 const NOTICED: Duration = Duration::from_secs(12);
 
 const BAD: Manners = Manners { seed: 0x5eed_0001, lost: 10, doubled: 10, swapped: 20 };
@@ -28,7 +28,7 @@ fn listener() -> ReliableOptions {
         pin: None,
         insecure: false,
         identity: None,
-        patience: PEER_TIMEOUT,
+        timeout: PEER_TIMEOUT,
         congestion: Congestion::default(),
     }
 }
@@ -37,7 +37,7 @@ fn connector(address: SocketAddr, pin: Option<Fingerprint>) -> ReliableOptions {
     ReliableOptions { port: address.port(), listen: false, pin, insecure: pin.is_none(), ..listener() }
 }
 
-/// A listener on a thread of its own that does `work` with its control once it has been opened.
+/// Starts a listener on a thread of its own, which runs `work` once it is open.
 struct There<T> {
     address: SocketAddr,
     fingerprint: Fingerprint,
@@ -66,7 +66,7 @@ fn there<T: Send + 'static>(
 
 fn silent(_: Notice) {}
 
-/// Bytes that look like nothing, the same for the same seed.
+/// Returns pseudo-random bytes, the same ones for the same seed.
 fn bytes(length: usize) -> Vec<u8> {
     let mut chance = Chance(0x0123_4567_89ab_cdef);
     let mut all = Vec::with_capacity(length + 8);
@@ -77,7 +77,7 @@ fn bytes(length: usize) -> Vec<u8> {
     all
 }
 
-/// Sends everything in blocks of changing size.
+/// Sends everything in blocks of varying size.
 fn send(output: &mut dyn Output, data: &[u8], control: &Control) -> Result<(), Error> {
     let mut rest = data;
     let mut chance = Chance(7);
@@ -103,18 +103,18 @@ fn receive(input: &mut dyn Input, control: &Control) -> Result<Vec<u8>, Error> {
 fn receives(
     options: &ReliableOptions,
     control: &Control,
-    tell: &mut dyn FnMut(Notice),
+    notify: &mut dyn FnMut(Notice),
 ) -> Result<Vec<u8>, Error> {
-    receive(&mut *open_input(options, control, tell)?, control)
+    receive(&mut *open_input(options, control, notify)?, control)
 }
 
 fn sends(
     data: Vec<u8>,
 ) -> impl FnOnce(&ReliableOptions, &Control, &mut dyn FnMut(Notice)) -> Result<(), Error> + Send + 'static {
-    move |options, control, tell| send(&mut *open_output(options, control, tell)?, &data, control)
+    move |options, control, notify| send(&mut *open_output(options, control, notify)?, &data, control)
 }
 
-/// What an error says, that it is one.
+/// Returns the message of an error; panics if the result is none.
 fn text<T>(result: Result<T, Error>) -> String {
     match result {
         Ok(_) => panic!("it should have failed"),
@@ -193,7 +193,7 @@ fn somebody_else_at_the_address_is_named() {
     let control = Control::new().unwrap();
     let said = text(open_output(&connector(far.address, Some(other)), &control, &mut silent));
     assert!(said.contains(&other.to_string()) && said.contains(&far.fingerprint.to_string()), "{said}");
-    // The listener says so too, and is still there for the right one.
+    // The listener reports the failure too, and still waits for the right peer.
     let notice = far.notices.recv().unwrap();
     let named = |notice: &Notice| match notice {
         Notice::Refused { address, reason } => address.ip().is_loopback() && reason.contains("pin="),
@@ -264,8 +264,8 @@ fn two_sources_or_two_sinks_part_at_once() {
 #[test]
 fn a_second_peer_hears_that_it_is_late() {
     let (come, came) = channel();
-    let far = there(listener(), move |options, control, tell| {
-        let mut input = open_input(options, control, tell)?;
+    let far = there(listener(), move |options, control, notify| {
+        let mut input = open_input(options, control, notify)?;
         come.send(()).unwrap();
         receive(&mut *input, control)
     });
@@ -282,10 +282,10 @@ fn a_second_peer_hears_that_it_is_late() {
 
 #[test]
 fn a_sender_that_gives_up_is_no_end_of_the_stream() {
-    // Who gives up before the listener has seen the whole handshake was never its peer.
+    // A connector that gives up before the listener has seen the whole handshake was never its peer.
     let (come, came) = channel();
-    let far = there(listener(), move |options, control, tell| {
-        let mut input = open_input(options, control, tell)?;
+    let far = there(listener(), move |options, control, notify| {
+        let mut input = open_input(options, control, notify)?;
         come.send(()).unwrap();
         receive(&mut *input, control)
     });
@@ -301,8 +301,8 @@ fn a_sender_that_gives_up_is_no_end_of_the_stream() {
 
 #[test]
 fn a_receiver_that_gives_up_is_noticed() {
-    let far = there(listener(), |options, control, tell| {
-        let mut input = open_input(options, control, tell).unwrap();
+    let far = there(listener(), |options, control, notify| {
+        let mut input = open_input(options, control, notify).unwrap();
         input.next(&mut [0; 1000], control).unwrap().len()
     });
     let control = Control::new().unwrap();
@@ -312,25 +312,24 @@ fn a_receiver_that_gives_up_is_noticed() {
     assert!(far.thread.join().unwrap() > 0);
 }
 
-/// A cable that is cut leaves each side as alone as a peer that is killed does: nobody says anything any
-/// more.
+/// A cut cable looks like a killed peer to each side: nothing arrives any more.
 #[test]
 fn a_peer_that_dies_is_noticed_on_both_sides() {
     let (come, came) = channel();
-    let far = there(ReliableOptions { patience: SHORT, ..listener() }, move |options, control, tell| {
-        let mut input = open_input(options, control, tell)?;
+    let far = there(ReliableOptions { timeout: SHORT, ..listener() }, move |options, control, notify| {
+        let mut input = open_input(options, control, notify)?;
         come.send(()).unwrap();
         receive(&mut *input, control)
     });
     let relay = Relay::to(far.address, Manners { seed: 1, lost: 0, doubled: 0, swapped: 0 });
     let control = Control::new().unwrap();
-    let options = ReliableOptions { patience: SHORT, ..connector(relay.address, Some(far.fingerprint)) };
+    let options = ReliableOptions { timeout: SHORT, ..connector(relay.address, Some(far.fingerprint)) };
     let mut output = open_output(&options, &control, &mut silent).unwrap();
     output.put(&bytes(300_000), &control).unwrap();
     came.recv().unwrap();
     drop(relay);
     let cut = Instant::now();
-    // What has not been acknowledged cannot be confirmed.
+    // Data that was not acknowledged cannot be confirmed.
     let near = text(output.finish(&control));
     assert!(near.contains("nothing was heard from the peer"), "{near}");
     let there = text(far.thread.join().unwrap());
@@ -340,13 +339,13 @@ fn a_peer_that_dies_is_noticed_on_both_sides() {
 
 #[test]
 fn a_slow_source_or_sink_keeps_its_connection() {
-    let far = there(ReliableOptions { patience: SHORT, ..listener() }, |options, control, tell| {
-        let mut input = open_input(options, control, tell).unwrap();
+    let far = there(ReliableOptions { timeout: SHORT, ..listener() }, |options, control, notify| {
+        let mut input = open_input(options, control, notify).unwrap();
         thread::sleep(SHORT + SHORT / 4);
         receive(&mut *input, control)
     });
     let control = Control::new().unwrap();
-    let options = ReliableOptions { patience: SHORT, ..connector(far.address, Some(far.fingerprint)) };
+    let options = ReliableOptions { timeout: SHORT, ..connector(far.address, Some(far.fingerprint)) };
     let mut output = open_output(&options, &control, &mut silent).unwrap();
     output.put(&[1], &control).unwrap();
     thread::sleep(SHORT + SHORT / 2);
@@ -358,7 +357,7 @@ fn a_slow_source_or_sink_keeps_its_connection() {
 #[test]
 fn nobody_there_is_an_error_in_time() {
     let unused = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let options = ReliableOptions { patience: SHORT, ..connector(unused.local_addr().unwrap(), None) };
+    let options = ReliableOptions { timeout: SHORT, ..connector(unused.local_addr().unwrap(), None) };
     let started = Instant::now();
     let said = text(open_output(&options, &Control::new().unwrap(), &mut silent));
     assert!(said.contains("nobody answered for 4 s") && said.contains(&options.to_string()), "{said}");
@@ -402,10 +401,10 @@ fn who_waits_for_a_peer_can_be_cancelled() {
 
 #[test]
 fn a_flow_is_cancelled_in_the_middle_on_either_side() {
-    // The receiver waits for data, is cancelled, and its sender hears so.
+    // The receiver waits for data and is cancelled; its sender must learn of that.
     let (come, came) = channel();
-    let far = there(listener(), move |options, control, tell| {
-        let mut input = open_input(options, control, tell)?;
+    let far = there(listener(), move |options, control, notify| {
+        let mut input = open_input(options, control, notify)?;
         input.next(&mut [0], control)?;
         come.send(()).unwrap();
         receive(&mut *input, control)
@@ -420,10 +419,10 @@ fn a_flow_is_cancelled_in_the_middle_on_either_side() {
     let said = text(output.finish(&control));
     assert!(said.contains("the peer gave up"), "{said}");
 
-    // The sender waits for room, is cancelled, and its receiver hears so.
+    // The sender waits for room and is cancelled; its receiver must learn of that.
     let (go, gone) = channel();
-    let far = there(listener(), move |options, control, tell| {
-        let mut input = open_input(options, control, tell).unwrap();
+    let far = there(listener(), move |options, control, notify| {
+        let mut input = open_input(options, control, notify).unwrap();
         gone.recv().unwrap();
         receive(&mut *input, control)
     });

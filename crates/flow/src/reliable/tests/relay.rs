@@ -1,4 +1,5 @@
-//! A network between two sockets that loses, repeats and reorders datagrams, by a seed, and can be cut.
+//! Simulated network between two sockets that loses, duplicates and reorders datagrams by a seed, and can be
+//! cut.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -6,24 +7,24 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How badly it treats datagrams: of every thousand, so many.
+/// Fault rates of the network, in datagrams per thousand.
 #[derive(Clone, Copy)]
 pub(super) struct Manners {
     pub(super) seed: u64,
     pub(super) lost: u64,
     pub(super) doubled: u64,
-    /// Kept back until the next one has passed.
+    /// Datagrams that are held back until the next one has passed.
     pub(super) swapped: u64,
 }
 
-/// Datagrams go through it while it lives, and not any more once it is dropped.
+/// Network that forwards datagrams until it is dropped.
 pub(super) struct Relay {
     pub(super) address: SocketAddr,
     ends: Vec<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// How often a relay looks whether it is still wanted.
+/// Interval between checks whether the network still exists.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Relay {
@@ -37,7 +38,7 @@ impl Relay {
         }
         far.connect(target).unwrap();
         let mut relay = Relay { address, ends: Vec::new(), threads: Vec::new() };
-        // The near side's peer is whoever sent last: there is one.
+        // The near side has one peer: the last sender.
         let peer = Arc::new(std::sync::Mutex::new(None));
         let (one, two) = ((near.clone(), far.clone()), (far, near));
         let mut back = manners;
@@ -70,7 +71,7 @@ impl Relay {
                 let Ok((length, peer)) = from.recv_from(&mut room) else { continue };
                 let datagram = &room[..length];
                 let fate = chance.of_a_thousand();
-                // What the kernel drops is lost like the rest.
+                // A datagram that the kernel drops counts as lost by the network.
                 if fate < manners.lost {
                     continue;
                 }
@@ -99,7 +100,7 @@ impl Drop for Relay {
     }
 }
 
-/// A xorshift generator (Marsaglia, "Xorshift RNGs", 2003).
+/// Pseudo-random generator (Marsaglia, "Xorshift RNGs", 2003).
 pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
