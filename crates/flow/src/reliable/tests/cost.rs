@@ -11,8 +11,8 @@ fn cost_of_a_stream() {
     for (name, manners) in [("direct", None), ("relay", Some(0)), ("relay, 1 % lost", Some(10))] {
         for congestion in [Congestion::Cubic, Congestion::Bbr].repeat(3) {
             let far =
-                there(ReliableOptions { patience: PEER_TIMEOUT, ..listener() }, |options, control, tell| {
-                    let mut input = open_input(options, control, tell)?;
+                there(ReliableOptions { timeout: PEER_TIMEOUT, ..listener() }, |options, control, notify| {
+                    let mut input = open_input(options, control, notify)?;
                     let mut room = vec![0; 256 * 1024];
                     let (mut blocks, mut total) = (0, 0);
                     loop {
@@ -27,7 +27,7 @@ fn cost_of_a_stream() {
             let address = relay.as_ref().map_or(far.address, |relay| relay.address);
             let control = Control::new().unwrap();
             let options = ReliableOptions {
-                patience: PEER_TIMEOUT,
+                timeout: PEER_TIMEOUT,
                 congestion,
                 ..connector(address, Some(far.fingerprint))
             };
