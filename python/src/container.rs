@@ -1,7 +1,7 @@
 //! Containers that this program allocates and fills, and the buffer protocol of all containers.
 
 use crate::errors::{OrRaise, exception};
-use crate::hold::{Access, Hold};
+use crate::hold::{Access, ContainerSlot};
 use bywash_container::{Error, Shipment};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -24,12 +24,12 @@ pub(crate) const BRIEF_BYTES: usize = 64 << 10;
 /// shipped is freed with its last reference, by ``free()``, or at the end of a ``with`` block.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Container {
-    pub(crate) hold: Hold,
+    pub(crate) hold: ContainerSlot,
 }
 
 impl Container {
     pub(crate) fn new(container: bywash_container::Container) -> Container {
-        Container { hold: Hold::new(Shipment::Own(container), Access::Fill) }
+        Container { hold: ContainerSlot::new(Shipment::Own(container), Access::Fill) }
     }
 }
 
@@ -47,7 +47,7 @@ impl Container {
 
     /// Changes the number of bytes that will be shipped, up to ``capacity``.
     fn resize(&self, py: Python<'_>, nbytes: usize) -> PyResult<()> {
-        let changed = self.hold.fill("resized", |container| {
+        let changed = self.hold.with_container("resized", |container| {
             if container.resize(nbytes) { Ok(()) } else { Err(container.capacity()) }
         });
         changed.or_raise(py)?.map_err(|most| exception(py, &Error::TooLarge { asked: nbytes, most }))
@@ -116,7 +116,7 @@ impl Container {
 /// `object` must release the hold.
 pub(crate) unsafe fn fill_view(
     object: &Bound<'_, PyAny>,
-    hold: &Hold,
+    hold: &ContainerSlot,
     view: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
@@ -146,16 +146,16 @@ pub(crate) unsafe fn fill_view(
 /// Frees a container at the end of a `with` block. If an exception leaves the block, a failure to free is not
 /// raised: the exception matters more. The traceback keeps the block's variables and their views, and a
 /// viewed container is freed after its last view.
-pub(crate) fn free_at_exit(py: Python<'_>, hold: &Hold, class: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(crate) fn free_at_exit(py: Python<'_>, hold: &ContainerSlot, class: &Bound<'_, PyAny>) -> PyResult<()> {
     let freed = hold.free();
     if class.is_none() { freed.or_raise(py) } else { Ok(()) }
 }
 
 /// Source and target of a copy that is made while other threads run.
-struct Places(*const u8, *mut u8);
+struct CopyRange(*const u8, *mut u8);
 
 // SAFETY: these are plain addresses; the function that copies answers for the memory behind them.
-unsafe impl Send for Places {}
+unsafe impl Send for CopyRange {}
 
 /// Copies `bytes` bytes; the two ranges may overlap.
 ///
@@ -163,9 +163,9 @@ unsafe impl Send for Places {}
 /// `from` must be readable and `to` writable for `bytes` bytes, and both ranges must stay in place during the
 /// call.
 unsafe fn copy(py: Python<'_>, from: *const u8, to: *mut u8, bytes: usize) {
-    let places = Places(from, to);
+    let places = CopyRange(from, to);
     let work = move || {
-        let Places(from, to) = { places };
+        let CopyRange(from, to) = { places };
         // SAFETY: the caller keeps both ranges valid during the call.
         unsafe { ptr::copy(from, to, bytes) };
     };

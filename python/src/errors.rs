@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 
 /// Error for an operation on a container that Python refers to.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum ContainerError {
     /// The container no longer belongs to this program, or was freed.
-    Gone(Gone),
+    Gone(Unavailable),
     /// The container has views in use: the operation that was refused, and the number of views.
     Viewed(&'static str, usize),
     /// The container or path operation itself failed.
@@ -20,16 +20,16 @@ pub(crate) enum Refused {
 
 /// Reason that a container is not available any more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Gone {
+pub(crate) enum Unavailable {
     Shipping,
     Shipped,
     Freed,
     Lost,
 }
 
-impl From<Error> for Refused {
-    fn from(error: Error) -> Refused {
-        Refused::Path(error)
+impl From<Error> for ContainerError {
+    fn from(error: Error) -> ContainerError {
+        ContainerError::Path(error)
     }
 }
 
@@ -45,13 +45,13 @@ impl<T> OrRaise<T> for Result<T, Error> {
     }
 }
 
-impl<T> OrRaise<T> for Result<T, Refused> {
+impl<T> OrRaise<T> for Result<T, ContainerError> {
     #[inline]
     fn or_raise(self, py: Python<'_>) -> PyResult<T> {
         self.map_err(|refused| match refused {
-            Refused::Path(error) => exception(py, &error),
-            Refused::Gone(gone) => PyValueError::new_err(gone.text()),
-            Refused::Viewed(what, views) => PyBufferError::new_err(format!(
+            ContainerError::Path(error) => exception(py, &error),
+            ContainerError::Gone(gone) => PyValueError::new_err(gone.text()),
+            ContainerError::Viewed(what, views) => PyBufferError::new_err(format!(
                 "the container cannot be {what} while it is looked at through {views} view(s), such as a memoryview \
                  or a NumPy array; release or delete them first"
             )),
@@ -59,13 +59,15 @@ impl<T> OrRaise<T> for Result<T, Refused> {
     }
 }
 
-impl Gone {
+impl Unavailable {
     fn text(self) -> &'static str {
         match self {
-            Gone::Shipping => "the container is being shipped by another thread",
-            Gone::Shipped => "the container was shipped: it is the peer's now; allocate or receive another",
-            Gone::Freed => "the container was freed; allocate or receive another",
-            Gone::Lost => "the container was lost in a ship that failed; allocate another",
+            Unavailable::Shipping => "the container is being shipped by another thread",
+            Unavailable::Shipped => {
+                "the container was shipped: it is the peer's now; allocate or receive another"
+            }
+            Unavailable::Freed => "the container was freed; allocate or receive another",
+            Unavailable::Lost => "the container was lost in a ship that failed; allocate another",
         }
     }
 }

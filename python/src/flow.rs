@@ -3,7 +3,7 @@
 use crate::errors::flow_exception;
 use crate::options::{number, one_of};
 use crate::records;
-use crate::waiting::{Attempt, Limit, in_slices};
+use crate::waiting::{Attempt, Deadline, in_slices};
 use bywash_container::Error as ContainerError;
 use bywash_flow::{Endpoint, Error, Flow as Described, Running as Started, Stage, Watch};
 use bywash_link::ProcessGeneration;
@@ -153,7 +153,7 @@ impl Flow {
     /// or if a signal handler raises an exception (Ctrl-C).
     #[pyo3(signature = (timeout=None))]
     fn run<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let limit = Limit::of(timeout)?;
+        let limit = Deadline::of(timeout)?;
         let running = self.start(py)?;
         running.wait_until(py, limit).inspect_err(|_| running.stop(py))
     }
@@ -196,7 +196,7 @@ impl Running {
         if self.maker.is_here() { Ok(()) } else { Err(ContainerError::Forked) }
     }
 
-    fn wait_until<'py>(&self, py: Python<'py>, limit: Limit) -> PyResult<Bound<'py, PyAny>> {
+    fn wait_until<'py>(&self, py: Python<'py>, limit: Deadline) -> PyResult<Bound<'py, PyAny>> {
         in_slices(py, limit, |slice| {
             Attempt::Done(self.check().and_then(|()| match self.watch.wait(Some(slice)) {
                 Ok(true) => Ok(()),
@@ -271,7 +271,7 @@ impl Running {
     /// seconds; the flow goes on then, and after Ctrl-C.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        self.wait_until(py, Limit::of(timeout)?)
+        self.wait_until(py, Deadline::of(timeout)?)
     }
 
     /// Returns a descriptor for event loops, which is readable once the flow has ended. Wait for it to become
@@ -294,7 +294,7 @@ impl Running {
             let cancelled = flow_exception(py, &Error::Cancelled, None);
             error.get_type(py).is(cancelled.get_type(py))
         };
-        match self.wait_until(py, Limit::of(None)?) {
+        match self.wait_until(py, Deadline::of(None)?) {
             Err(error) if !is_cancelled(&error) => {
                 self.stop(py);
                 Err(error)

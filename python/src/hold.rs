@@ -10,7 +10,7 @@
 //! while the lock is held: an object that Python makes or drops can start the garbage collector, which may
 //! come back to this slot.
 
-use crate::errors::{Gone, Refused};
+use crate::errors::{ContainerError, Unavailable};
 use bywash_container::{Container, Error, Mapped, Received, Shipment};
 use bywash_link::ProcessGeneration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub(crate) enum Access {
 }
 
 /// Slot for a container, which is taken out when the container is shipped or freed.
-pub(crate) struct Hold {
+pub(crate) struct ContainerSlot {
     slot: Mutex<Slot>,
     access: Access,
     maker: ProcessGeneration,
@@ -49,7 +49,7 @@ struct Slot {
 enum State {
     /// The container, boxed so that views stay valid when the slot moves.
     Here(Box<Shipment>),
-    Gone(Gone),
+    Gone(Unavailable),
 }
 
 /// Address and size that all views of a container share.
@@ -66,7 +66,7 @@ struct View {
 unsafe impl Send for View {}
 
 /// Address and length of a view's bytes.
-pub(crate) struct Place {
+pub(crate) struct ViewAddress {
     pub(crate) at: *mut u8,
     pub(crate) length: usize,
     pub(crate) writable: bool,
@@ -76,10 +76,10 @@ const CHECKED: &str = "the path is a checked one, so that the peer could change 
                        tobytes() or copy_to(), or make the path with class_='trusted' or 'sealed'";
 const FORWARD: &str = "the path is a forward one, on which nothing is looked at; ship it on";
 
-impl Hold {
-    pub(crate) fn new(shipment: Shipment, access: Access) -> Hold {
+impl ContainerSlot {
+    pub(crate) fn new(shipment: Shipment, access: Access) -> ContainerSlot {
         let state = State::Here(Box::new(shipment));
-        Hold {
+        ContainerSlot {
             slot: Mutex::new(Slot { state, exports: 0, view: None }),
             access,
             maker: ProcessGeneration::current(),
@@ -91,12 +91,12 @@ impl Hold {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn check_process(&self) -> Result<(), Refused> {
+    fn check_process(&self) -> Result<(), ContainerError> {
         if self.maker.is_here() { Ok(()) } else { Err(Error::Forked.into()) }
     }
 
     /// Returns the number of bytes that the container holds.
-    pub(crate) fn length(&self) -> Result<usize, Refused> {
+    pub(crate) fn length(&self) -> Result<usize, ContainerError> {
         let slot = self.slot();
         match &slot.view {
             Some(view) => Ok(view.length),
@@ -104,9 +104,9 @@ impl Hold {
         }
     }
 
-    /// Returns the address of the bytes and counts a view. The bytes stay in place until [`Hold::release`]
-    /// was called once for each call of this function.
-    pub(crate) fn export(&self) -> Result<Place, Refused> {
+    /// Returns the address of the bytes and counts a view. The bytes stay in place until
+    /// [`ContainerSlot::release`] was called once for each call of this function.
+    pub(crate) fn export(&self) -> Result<ViewAddress, ContainerError> {
         self.check_process()?;
         let mut slot = self.slot();
         if slot.view.is_none() {
@@ -115,10 +115,10 @@ impl Hold {
         }
         slot.exports += 1;
         let Some(View { at, length, writable, .. }) = slot.view else { unreachable!("it was made above") };
-        Ok(Place { at, length, writable })
+        Ok(ViewAddress { at, length, writable })
     }
 
-    /// Ends a view that [`Hold::export`] began.
+    /// Ends a view that [`ContainerSlot::export`] began.
     pub(crate) fn release(&self) {
         let mut slot = self.slot();
         slot.exports -= 1;
@@ -128,11 +128,11 @@ impl Hold {
     }
 
     /// Calls `change` with a container that is being filled. `what` names the operation in errors.
-    pub(crate) fn fill<R>(
+    pub(crate) fn with_container<R>(
         &self,
         what: &'static str,
         change: impl FnOnce(&mut Container) -> R,
-    ) -> Result<R, Refused> {
+    ) -> Result<R, ContainerError> {
         self.check_process()?;
         let mut slot = self.slot();
         slot.check_unseen(what)?;
@@ -146,7 +146,7 @@ impl Hold {
     }
 
     /// Returns the size of the container's memory, in bytes.
-    pub(crate) fn capacity(&self) -> Result<usize, Refused> {
+    pub(crate) fn capacity(&self) -> Result<usize, ContainerError> {
         let slot = self.slot();
         match &slot.view {
             Some(view) => Ok(view.capacity),
@@ -159,7 +159,7 @@ impl Hold {
     ///
     /// # Safety
     /// `to` must be writable for `room` bytes during the call.
-    pub(crate) unsafe fn copy_to(&self, to: *mut u8, room: usize) -> Result<usize, Refused> {
+    pub(crate) unsafe fn copy_to(&self, to: *mut u8, room: usize) -> Result<usize, ContainerError> {
         self.check_process()?;
         let slot = self.slot();
         if let Some(view) = &slot.view {
@@ -190,29 +190,29 @@ impl Hold {
     }
 
     /// Takes the container out of the slot, to ship it.
-    pub(crate) fn take(&self) -> Result<Box<Shipment>, Refused> {
+    pub(crate) fn take(&self) -> Result<Box<Shipment>, ContainerError> {
         self.check_process()?;
-        self.slot().take("shipped", Gone::Shipping)
+        self.slot().take("shipped", Unavailable::Shipping)
     }
 
     /// Marks the container as shipped.
     pub(crate) fn shipped(&self) {
-        self.slot().state = State::Gone(Gone::Shipped);
+        self.slot().state = State::Gone(Unavailable::Shipped);
     }
 
     /// Puts back a container that was not shipped. `None` marks the container as lost.
     pub(crate) fn put_back(&self, shipment: Option<Box<Shipment>>) {
-        self.slot().state = shipment.map_or(State::Gone(Gone::Lost), State::Here);
+        self.slot().state = shipment.map_or(State::Gone(Unavailable::Lost), State::Here);
     }
 
     /// Frees the memory now. Does nothing if the container was shipped, freed or lost before.
-    pub(crate) fn free(&self) -> Result<(), Refused> {
+    pub(crate) fn free(&self) -> Result<(), ContainerError> {
         if !self.maker.is_here() {
             return Ok(());
         }
-        let taken = self.slot().take("freed", Gone::Freed);
+        let taken = self.slot().take("freed", Unavailable::Freed);
         match taken {
-            Ok(_) | Err(Refused::Gone(_)) => Ok(()),
+            Ok(_) | Err(ContainerError::Gone(_)) => Ok(()),
             Err(other) => Err(other),
         }
     }
@@ -223,9 +223,9 @@ impl Hold {
         match (&slot.view, &slot.state) {
             (Some(view), _) => format!("{} bytes, {} view(s)", view.length, slot.exports),
             (None, State::Here(shipment)) => format!("{} bytes", shipment.len()),
-            (None, State::Gone(Gone::Shipping | Gone::Shipped)) => "shipped".into(),
-            (None, State::Gone(Gone::Freed)) => "freed".into(),
-            (None, State::Gone(Gone::Lost)) => "lost".into(),
+            (None, State::Gone(Unavailable::Shipping | Unavailable::Shipped)) => "shipped".into(),
+            (None, State::Gone(Unavailable::Freed)) => "freed".into(),
+            (None, State::Gone(Unavailable::Lost)) => "lost".into(),
         }
     }
 }
@@ -237,42 +237,42 @@ fn capacity_of(shipment: &Shipment) -> usize {
     }
 }
 
-impl Drop for Hold {
+impl Drop for ContainerSlot {
     fn drop(&mut self) {
         if !self.maker.is_here() {
             // The container belongs to the parent process and must not be freed here; see
             // [`ProcessGeneration`].
             let slot = self.slot.get_mut().unwrap_or_else(PoisonError::into_inner);
             mem::forget(slot.view.take());
-            mem::forget(mem::replace(&mut slot.state, State::Gone(Gone::Lost)));
+            mem::forget(mem::replace(&mut slot.state, State::Gone(Unavailable::Lost)));
         }
     }
 }
 
 impl Slot {
     /// Returns the container, or the reason that it is not available.
-    fn shipment(&self) -> Result<&Shipment, Refused> {
+    fn shipment(&self) -> Result<&Shipment, ContainerError> {
         match &self.state {
             State::Here(shipment) => Ok(shipment),
-            State::Gone(gone) => Err(Refused::Gone(*gone)),
+            State::Gone(gone) => Err(ContainerError::Gone(*gone)),
         }
     }
 
-    fn cargo_mut(&mut self) -> Result<&mut Shipment, Refused> {
+    fn cargo_mut(&mut self) -> Result<&mut Shipment, ContainerError> {
         match &mut self.state {
             State::Here(shipment) => Ok(shipment),
-            State::Gone(gone) => Err(Refused::Gone(*gone)),
+            State::Gone(gone) => Err(ContainerError::Gone(*gone)),
         }
     }
 
-    fn check_unseen(&self, what: &'static str) -> Result<(), Refused> {
-        if self.exports == 0 { Ok(()) } else { Err(Refused::Viewed(what, self.exports)) }
+    fn check_unseen(&self, what: &'static str) -> Result<(), ContainerError> {
+        if self.exports == 0 { Ok(()) } else { Err(ContainerError::Viewed(what, self.exports)) }
     }
 
-    fn take(&mut self, what: &'static str, why: Gone) -> Result<Box<Shipment>, Refused> {
+    fn take(&mut self, what: &'static str, why: Unavailable) -> Result<Box<Shipment>, ContainerError> {
         self.check_unseen(what)?;
         if let State::Gone(gone) = self.state {
-            return Err(Refused::Gone(gone));
+            return Err(ContainerError::Gone(gone));
         }
         match mem::replace(&mut self.state, State::Gone(why)) {
             State::Here(shipment) => Ok(shipment),

@@ -1,9 +1,9 @@
 //! Listeners at a name in the file system, and pairs of sockets to make a path over.
 
 use crate::errors::{closed, exception};
-use crate::options::chosen;
+use crate::options::parse_options;
 use crate::path::Path;
-use crate::waiting::{Attempt, Limit, in_slices};
+use crate::waiting::{Attempt, Deadline, in_slices};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::c_int;
@@ -49,11 +49,11 @@ impl Listener {
         timeout: Option<f64>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Path> {
-        let limit = Limit::of(timeout)?;
-        let chosen = chosen(py, options)?;
+        let limit = Deadline::of(timeout)?;
+        let chosen = parse_options(py, options)?;
         let path = in_slices(py, limit, |slice| match self.open() {
             Ok(listener) => Attempt::Done(listener.accept_within(&chosen.options, slice)),
-            Err(gone) => Attempt::Over(gone),
+            Err(gone) => Attempt::Abandoned(gone),
         })?;
         Ok(Path::new(path, chosen.access, chosen.class))
     }

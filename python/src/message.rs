@@ -1,8 +1,8 @@
 //! Messages and containers that were received from a peer.
 
 use crate::container::{BRIEF_BYTES, contiguous, fill_view, free_at_exit};
-use crate::errors::{OrRaise, Refused};
-use crate::hold::{Access, Hold};
+use crate::errors::{ContainerError, OrRaise};
+use crate::hold::{Access, ContainerSlot};
 use crate::records::credentials;
 use bywash_container::{Credentials, Shipment};
 use pyo3::exceptions::PyBufferError;
@@ -24,7 +24,7 @@ use std::ffi::c_int;
 /// a view exists.
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Received {
-    pub(crate) hold: Hold,
+    pub(crate) hold: ContainerSlot,
     origin: Credentials,
 }
 
@@ -104,7 +104,7 @@ impl Message {
         let origin = message.origin();
         let made = |piece: bywash_container::Received| {
             let origin = piece.origin();
-            Py::new(py, Received { hold: Hold::new(Shipment::Received(piece), access), origin })
+            Py::new(py, Received { hold: ContainerSlot::new(Shipment::Received(piece), access), origin })
         };
         let pieces: Vec<Py<Received>> = message.into_pieces().map(made).collect::<PyResult<_>>()?;
         Ok(Message { pieces: PyTuple::new(py, pieces)?.unbind(), origin })
@@ -115,9 +115,13 @@ impl Message {
         self.pieces.bind(py).iter().map(|piece| Ok(piece.cast_into()?)).collect()
     }
 
-    fn with_holds<R>(&self, py: Python<'_>, work: impl FnOnce(&[&Hold]) -> PyResult<R>) -> PyResult<R> {
+    fn with_holds<R>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&[&ContainerSlot]) -> PyResult<R>,
+    ) -> PyResult<R> {
         let pieces = self.pieces(py)?;
-        let holds: Vec<&Hold> = pieces.iter().map(|piece| &piece.get().hold).collect();
+        let holds: Vec<&ContainerSlot> = pieces.iter().map(|piece| &piece.get().hold).collect();
         work(&holds)
     }
 }
@@ -201,17 +205,17 @@ impl Message {
     }
 }
 
-fn total(holds: &[&Hold]) -> Result<usize, Refused> {
+fn total(holds: &[&ContainerSlot]) -> Result<usize, ContainerError> {
     holds.iter().map(|hold| hold.length()).sum()
 }
 
 /// Address in a caller's buffer that is written while other threads may run.
-struct Target(*mut u8);
+struct SendPtr(*mut u8);
 
 // SAFETY: this is a plain address; `copy_out` answers for the memory behind it.
-unsafe impl Send for Target {}
+unsafe impl Send for SendPtr {}
 
-impl Target {
+impl SendPtr {
     fn address(&self) -> *mut u8 {
         self.0
     }
@@ -222,10 +226,10 @@ impl Target {
 ///
 /// # Safety
 /// `to` must be writable for `room` bytes and stay in place during the call.
-unsafe fn copy_out(py: Python<'_>, holds: &[&Hold], to: *mut u8, room: usize) -> PyResult<usize> {
-    let target = Target(to);
+unsafe fn copy_out(py: Python<'_>, holds: &[&ContainerSlot], to: *mut u8, room: usize) -> PyResult<usize> {
+    let target = SendPtr(to);
     let copy = move || {
-        holds.iter().try_fold(0, |done, hold| -> Result<usize, Refused> {
+        holds.iter().try_fold(0, |done, hold| -> Result<usize, ContainerError> {
             // SAFETY: the caller keeps `to` writable for `room` bytes, of which `done` are filled.
             unsafe { Ok(done + hold.copy_to(target.address().add(done), room - done)?) }
         })
@@ -233,7 +237,7 @@ unsafe fn copy_out(py: Python<'_>, holds: &[&Hold], to: *mut u8, room: usize) ->
     if room <= BRIEF_BYTES { copy() } else { py.detach(copy) }.or_raise(py)
 }
 
-fn bytes_of<'py>(py: Python<'py>, holds: &[&Hold]) -> PyResult<Bound<'py, PyBytes>> {
+fn bytes_of<'py>(py: Python<'py>, holds: &[&ContainerSlot]) -> PyResult<Bound<'py, PyBytes>> {
     let length = total(holds).or_raise(py)?;
     PyBytes::new_with(py, length, |bytes| {
         // SAFETY: the bytes are those of a new object to which nobody else refers yet.
@@ -245,7 +249,7 @@ fn bytes_of<'py>(py: Python<'py>, holds: &[&Hold]) -> PyResult<Bound<'py, PyByte
     })
 }
 
-fn copy_to_buffer(py: Python<'_>, holds: &[&Hold], buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+fn copy_to_buffer(py: Python<'_>, holds: &[&ContainerSlot], buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
     let target = contiguous(buffer)?;
     if target.readonly() {
         let text = "the buffer cannot be written; give a bytearray or a writable array";

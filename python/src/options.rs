@@ -10,14 +10,14 @@ use std::time::Duration;
 
 /// Options of a path's end, and the access that they give to the containers it receives.
 #[derive(Clone)]
-pub(crate) struct Chosen {
+pub(crate) struct PathOptions {
     pub(crate) options: Options,
     pub(crate) access: Access,
     pub(crate) class: &'static str,
 }
 
 const CLASSES: [&str; 4] = ["checked", "trusted", "sealed", "forward"];
-const WAYS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
+const WAITS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
 const PAGES: [(&str, HugePages); 3] =
     [("collapse", HugePages::Collapse), ("reserved", HugePages::Reserved), ("no", HugePages::No)];
 const KEYWORDS: &str = "class_, writable, arena_bytes, huge_pages, depth, containers_out_max, wait, \
@@ -27,7 +27,7 @@ const KEYWORDS: &str = "class_, writable, arena_bytes, huge_pages, depth, contai
 const GREETING_SECONDS_MAX: f64 = 1e9;
 
 /// Parses the keywords of `bywash.Path`.
-pub(crate) fn chosen(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
+pub(crate) fn parse_options(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<PathOptions> {
     let mut options = Options::new();
     let (mut class, mut writable) = (CLASSES[0], false);
     for (name, value) in keywords.into_iter().flatten() {
@@ -45,7 +45,7 @@ pub(crate) fn chosen(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> Py
             "huge_pages" => options.huge_pages(one_of(&name, &value, &PAGES)?),
             "depth" => options.depth(number(&name, &value)?),
             "containers_out_max" => options.containers_shipped_max(number(&name, &value)?),
-            "wait" => options.wait(one_of(&name, &value, &WAYS)?),
+            "wait" => options.wait(one_of(&name, &value, &WAITS)?),
             "peer_arena_bytes_max" => options.peer_arena_bytes_max(number(&name, &value)?),
             "handshake_timeout" => options.handshake_timeout(seconds(&name, &value)?),
             _ => {
@@ -69,7 +69,7 @@ pub(crate) fn chosen(py: Python<'_>, keywords: Option<&Bound<'_, PyDict>>) -> Py
         "forward" => (options.forward(), Access::Never),
         _ => (options, Access::Copy),
     };
-    Ok(Chosen { options, access, class })
+    Ok(PathOptions { options, access, class })
 }
 
 fn cannot_be(name: &str, value: &Bound<'_, PyAny>, allowed: &str) -> PyErr {

@@ -1,12 +1,12 @@
 //! Paths: connection to a peer, allocation, shipping and receiving.
 
 use crate::container::Container;
-use crate::errors::{OrRaise, Refused, closed, exception};
-use crate::hold::{Access, Hold};
+use crate::errors::{ContainerError, OrRaise, closed, exception};
+use crate::hold::{Access, ContainerSlot};
 use crate::message::{Message, Received};
-use crate::options::chosen;
+use crate::options::parse_options;
 use crate::records;
-use crate::waiting::{Attempt, Limit, beside, in_slices};
+use crate::waiting::{Attempt, Deadline, in_own_thread, in_slices};
 use bywash_container::{Error, Shipment};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -75,12 +75,12 @@ impl Path {
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
-        limit: Limit,
+        limit: Deadline,
         mut attempt: impl FnMut(&bywash_container::Path, Duration) -> Result<T, Error> + Send,
     ) -> PyResult<T> {
         in_slices(py, limit, |slice| match self.open() {
             Ok(path) => Attempt::Done(attempt(&path, slice)),
-            Err(gone) => Attempt::Over(gone),
+            Err(gone) => Attempt::Abandoned(gone),
         })
     }
 
@@ -88,7 +88,7 @@ impl Path {
         Message::new(py, message, self.access)
     }
 
-    fn receive_until(&self, py: Python<'_>, limit: Limit) -> PyResult<Message> {
+    fn receive_until(&self, py: Python<'_>, limit: Deadline) -> PyResult<Message> {
         let there = self.open()?.try_receive().or_raise(py)?;
         let message = match there {
             Some(message) => message,
@@ -97,7 +97,7 @@ impl Path {
         self.wrap(py, message)
     }
 
-    fn ship_one(&self, py: Python<'_>, hold: &Hold, limit: Limit) -> PyResult<()> {
+    fn ship_one(&self, py: Python<'_>, hold: &ContainerSlot, limit: Deadline) -> PyResult<()> {
         let mut shipment = Some(hold.take().or_raise(py)?);
         let shipped = self.wait(py, limit, |path, slice| {
             let Some(whole) = shipment.take() else { unreachable!("what is not shipped comes back") };
@@ -113,7 +113,7 @@ impl Path {
         shipped
     }
 
-    fn ship_several(&self, py: Python<'_>, holds: &[&Hold], limit: Limit) -> PyResult<()> {
+    fn ship_several(&self, py: Python<'_>, holds: &[&ContainerSlot], limit: Deadline) -> PyResult<()> {
         let mut shipment = take_all(holds).or_raise(py)?;
         let shipped = self.wait(py, limit, |path, slice| {
             let all = std::mem::take(&mut shipment);
@@ -131,7 +131,7 @@ impl Path {
 }
 
 /// Takes the containers out of all holds, or out of none if one of them refuses.
-fn take_all(holds: &[&Hold]) -> Result<Vec<Shipment>, Refused> {
+fn take_all(holds: &[&ContainerSlot]) -> Result<Vec<Shipment>, ContainerError> {
     let mut shipment = Vec::with_capacity(holds.len());
     for hold in holds {
         match hold.take() {
@@ -147,7 +147,7 @@ fn take_all(holds: &[&Hold]) -> Result<Vec<Shipment>, Refused> {
 
 /// Puts the containers of a failed ship back into their holds. If `shipment` is shorter than `holds`, sealed
 /// memory could not be mapped again; the missing containers are unknown, so all are marked as lost.
-fn put_all_back(holds: &[&Hold], shipment: Vec<Shipment>) {
+fn put_all_back(holds: &[&ContainerSlot], shipment: Vec<Shipment>) {
     let is_whole = holds.len() == shipment.len();
     let mut shipment = shipment.into_iter();
     holds.iter().for_each(|hold| hold.put_back(shipment.next().filter(|_| is_whole).map(Box::new)));
@@ -160,7 +160,7 @@ enum Piece<'py> {
 }
 
 impl Piece<'_> {
-    fn hold(&self) -> &Hold {
+    fn hold(&self) -> &ContainerSlot {
         match self {
             Piece::Container(container) => &container.get().hold,
             Piece::Received(received) => &received.get().hold,
@@ -214,9 +214,9 @@ impl Path {
     #[staticmethod]
     #[pyo3(signature = (name, **options), text_signature = "(name, *, class_='checked', **options)")]
     fn connect(py: Python<'_>, name: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Path> {
-        let chosen = chosen(py, options)?;
+        let chosen = parse_options(py, options)?;
         let options = chosen.options;
-        let path = beside(py, move || bywash_container::Path::connect(name, &options))?;
+        let path = in_own_thread(py, move || bywash_container::Path::connect(name, &options))?;
         Ok(Path::new(path, chosen.access, chosen.class))
     }
 
@@ -231,17 +231,17 @@ impl Path {
         socket: &Bound<'_, PyAny>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Path> {
-        let chosen = chosen(py, options)?;
+        let chosen = parse_options(py, options)?;
         let socket = take_descriptor(socket)?;
         let options = chosen.options;
-        let path = beside(py, move || bywash_container::Path::over(socket, &options))?;
+        let path = in_own_thread(py, move || bywash_container::Path::over(socket, &options))?;
         Ok(Path::new(path, chosen.access, chosen.class))
     }
 
     /// Allocates a container of ``nbytes`` bytes, and waits for room in the arena.
     #[pyo3(signature = (nbytes, timeout=None))]
     fn alloc(&self, py: Python<'_>, nbytes: usize, timeout: Option<f64>) -> PyResult<Container> {
-        let limit = Limit::of(timeout)?;
+        let limit = Deadline::of(timeout)?;
         let there = self.open()?.try_alloc(nbytes).or_raise(py)?;
         let made = match there {
             Some(container) => container,
@@ -260,12 +260,12 @@ impl Path {
     /// the call fails, nothing is shipped and all containers stay here.
     #[pyo3(signature = (*shipment, timeout=None))]
     fn ship(&self, py: Python<'_>, shipment: &Bound<'_, PyTuple>, timeout: Option<f64>) -> PyResult<()> {
-        let limit = Limit::of(timeout)?;
+        let limit = Deadline::of(timeout)?;
         let pieces = collect(shipment)?;
         match &pieces[..] {
             [one] => self.ship_one(py, one.hold(), limit),
             _ => {
-                let holds: Vec<&Hold> = pieces.iter().map(Piece::hold).collect();
+                let holds: Vec<&ContainerSlot> = pieces.iter().map(Piece::hold).collect();
                 self.ship_several(py, &holds, limit)
             }
         }
@@ -274,7 +274,7 @@ impl Path {
     /// Receives the next message, and waits for it.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
-        self.receive_until(py, Limit::of(timeout)?)
+        self.receive_until(py, Deadline::of(timeout)?)
     }
 
     /// Like ``receive``, but without waiting: returns None when no message is there.
@@ -334,7 +334,7 @@ impl Path {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        match self.receive_until(py, Limit::of(None)?) {
+        match self.receive_until(py, Deadline::of(None)?) {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.get_type(py).is(exception(py, &Error::Closed).get_type(py)) => Ok(None),
             Err(error) => Err(error),

@@ -16,13 +16,13 @@ pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Time at which a wait ends; `None` for a wait without a timeout.
 #[derive(Clone, Copy)]
-pub(crate) struct Limit(Option<Instant>);
+pub(crate) struct Deadline(Option<Instant>);
 
-impl Limit {
+impl Deadline {
     /// Converts a timeout in seconds from now; `None` means no timeout. Raises `ValueError` for a negative
     /// number or NaN.
-    pub(crate) fn of(seconds: Option<f64>) -> PyResult<Limit> {
-        let Some(seconds) = seconds else { return Ok(Limit(None)) };
+    pub(crate) fn of(seconds: Option<f64>) -> PyResult<Deadline> {
+        let Some(seconds) = seconds else { return Ok(Deadline(None)) };
         if seconds.is_nan() || seconds < 0.0 {
             let text =
                 format!("the timeout is {seconds}, and must be a number of seconds from 0 on, or None");
@@ -30,7 +30,7 @@ impl Limit {
         }
         // A time that the clock cannot represent counts as no timeout.
         let end = Duration::try_from_secs_f64(seconds).ok();
-        Ok(Limit(end.and_then(|left| Instant::now().checked_add(left))))
+        Ok(Deadline(end.and_then(|left| Instant::now().checked_add(left))))
     }
 
     /// Returns the time to wait next, at most [`SLICE`], and true if the timeout expires with it.
@@ -46,13 +46,13 @@ impl Limit {
 /// time that it may take; it runs without the interpreter and cannot call Python.
 pub(crate) fn in_slices<T: Send>(
     py: Python<'_>,
-    limit: Limit,
+    limit: Deadline,
     mut attempt: impl FnMut(Duration) -> Attempt<T> + Send,
 ) -> PyResult<T> {
     loop {
         let (slice, is_last) = limit.next();
         match py.detach(|| attempt(slice)) {
-            Attempt::Over(gone) => return Err(gone),
+            Attempt::Abandoned(gone) => return Err(gone),
             Attempt::Done(Err(Error::TimedOut | Error::AllocTimedOut { .. })) if !is_last => {
                 py.check_signals()?
             }
@@ -65,12 +65,12 @@ pub(crate) fn in_slices<T: Send>(
 pub(crate) enum Attempt<T> {
     Done(Result<T, Error>),
     /// The attempt was not made, because its path or queue was closed.
-    Over(PyErr),
+    Abandoned(PyErr),
 }
 
 /// Does work that waits and cannot be sliced, in a thread of its own. If a signal ends the wait, the thread
 /// goes on until the work ends by itself, and its result is dropped.
-pub(crate) fn beside<T: Send + 'static>(
+pub(crate) fn in_own_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {

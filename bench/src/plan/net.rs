@@ -1,6 +1,6 @@
 //! The nets that both sides simulate.
 
-use bywash_sim::engine::{Draw, Net, Op};
+use bywash_sim::engine::{Net, Op, ServiceTime};
 use serde::Serialize;
 
 /// What a net looks like; all times are means in seconds, of exponential distributions.
@@ -32,16 +32,17 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// As the engine has it. A request is from where a customer comes, or has thought, to the end of the last service.
+    /// As the engine has it. A request is from where a customer comes, or has thought, to the end of the last
+    /// service.
     pub fn net(&self) -> Net {
         let mut net = Net::new();
         match *self {
             Shape::Open { interval, servers, service } => {
                 let station = net.station("station", servers);
-                let time = Draw::exponential(service);
-                let passer_by = net.script(vec![Op::Begin, Op::Use { station, time }, Op::Finish]);
+                let time = ServiceTime::exponential(service);
+                let passer_by = net.script(vec![Op::BeginRequest, Op::Use { station, time }, Op::EndRequest]);
                 let arrivals = net.script(vec![
-                    Op::Delay(Draw::exponential(interval)),
+                    Op::Delay(ServiceTime::exponential(interval)),
                     Op::Send { script: passer_by },
                     Op::Jump { to: 0 },
                 ]);
@@ -50,14 +51,14 @@ impl Shape {
             Shape::Closed { jobs, think, stations, servers, service } => {
                 let mut ops = Vec::new();
                 if think > 0.0 {
-                    ops.push(Op::Delay(Draw::exponential(think)));
+                    ops.push(Op::Delay(ServiceTime::exponential(think)));
                 }
-                ops.push(Op::Begin);
+                ops.push(Op::BeginRequest);
                 for number in 0..stations {
                     let station = net.station(format!("station {number}"), servers);
-                    ops.push(Op::Use { station, time: Draw::exponential(service) });
+                    ops.push(Op::Use { station, time: ServiceTime::exponential(service) });
                 }
-                ops.extend([Op::Finish, Op::Jump { to: 0 }]);
+                ops.extend([Op::EndRequest, Op::Jump { to: 0 }]);
                 let regular = net.script(ops);
                 net.start(regular, jobs);
             }

@@ -70,7 +70,7 @@ pub fn parts() -> Vec<Part> {
 }
 
 fn measure(stage: &Stage<'_>, structure: Architecture) -> Result<Vec<Row>, Error> {
-    let description = Description::of(Machine::of_2003(), Workload::web(0.0));
+    let description = Description::new(Machine::carrera_2003(), Workload::web(0.0));
     let axis = |text: &str| text.parse::<Axis>().map_err(|error| Error::failed("a sweep", error.to_string()));
     let axes = [axis(MISS)?, axis(SPEED)?];
     let repeats = if stage.quick { 1 } else { REPEATS };
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_turn_has_all_points() {
-        let description = Description::of(Machine::of_2003(), Workload::web(0.0));
+        let description = Description::new(Machine::carrera_2003(), Workload::web(0.0));
         let axes = [MISS.parse().unwrap(), SPEED.parse().unwrap()];
         let turn = evaluate(&description, &axes, Architecture::Active, 1).unwrap();
         assert_eq!(turn.binding.iter().sum::<u64>(), POINTS as u64);

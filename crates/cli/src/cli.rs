@@ -66,20 +66,22 @@ pub enum Command {
     Run(RunArgs),
     /// Move data from here to there, the best way that this machine has
     ///
-    /// SRC and DST are files, devices, standard input and output, sockets, memory; STAGEs are done on the way. The
-    /// mover is chosen by what the two ends are and what the kernel can do; --explain tells which it would be and
-    /// why, and what was done is told in the end. Files appear under their name when they are whole.
+    /// SRC and DST are files, devices, standard input and output, sockets, memory; STAGEs are done on the
+    /// way. The mover is chosen by what the two ends are and what the kernel can do; --explain tells which it
+    /// would be and why, and what was done is told in the end. Files appear under their name when they are
+    /// whole.
     Flow(FlowArgs),
     /// Say what a server could do, and what another structure of its I/O would change
     ///
-    /// A model of servers whose operating system does the I/O (conventional), whose programs do it (user-level), whose
-    /// devices run the file system and TCP (active), and whose devices pass data on to each other (direct).
+    /// A model of servers whose operating system does the I/O (conventional), whose programs do it
+    /// (user-level), whose devices run the file system and TCP (active), and whose devices pass data on to
+    /// each other (direct).
     Plan(PlanArgs),
     /// Share fast devices between programs that do not trust each other
     ///
-    /// Each client has a channel of its own, on which it reads and writes without a system call; rights are decided when
-    /// it opens a volume or passes a descriptor, and checked for each request. What is memory can be mapped, exactly as far as
-    /// the right goes.
+    /// Each client has a channel of its own, on which it reads and writes without a system call; rights are
+    /// decided when it opens a volume or passes a descriptor, and checked for each request. What is memory
+    /// can be mapped, exactly as far as the right goes.
     #[command(after_help = serve::SERVE_NOTES)]
     Serve(serve::ServeArgs),
     /// Make, list, change and remove the volumes of a device server
@@ -124,25 +126,26 @@ pub enum PlanCommand {
     Check(CheckArgs),
     /// Measure this machine and write a description of it
     ///
-    /// Calls, copies, messages between threads, the page cache, the device under --dir and TCP over loopback; under 20
-    /// seconds. The description is TOML with a comment on each number that says what was measured. Run it on a quiet
-    /// machine.
+    /// Calls, copies, messages between threads, the page cache, the device under --dir and TCP over loopback;
+    /// under 20 seconds. The description is TOML with a comment on each number that says what was measured.
+    /// Run it on a quiet machine.
     Calibrate(CalibrateArgs),
     /// Predict simple runs on this machine, make them, and say how far off the prediction was
     ///
-    /// Copying a file, reading blocks of one through the page cache and past it, serving files over loopback. The
-    /// predictions follow from FILE alone, or from a calibration that is made first; nothing is fitted to the runs.
+    /// Copying a file, reading blocks of one through the page cache and past it, serving files over loopback.
+    /// The predictions follow from FILE alone, or from a calibration that is made first; nothing is fitted to
+    /// the runs.
     Validate(ValidateArgs),
     /// Read what strace or blkparse recorded, and write it as a trace
     ///
-    /// A trace is CSV, a line a call: time, process, call (read, write, sync, receive, send), file, offset, length. Standard
-    /// error tells what the recording was, and what of it the trace does not have and why.
+    /// A trace is CSV, a line a call: time, process, call (read, write, sync, receive, send), file, offset,
+    /// length. Standard error tells what the recording was, and what of it the trace does not have and why.
     #[command(after_help = TRACE_NOTES)]
     Trace(TraceArgs),
     /// Serve the planner as a page: sliders, curves, machines side by side, simulations
     ///
-    /// The page computes in the browser; this machine's other programs can reach it, other machines cannot. It ends
-    /// with Ctrl-C.
+    /// The page computes in the browser; this machine's other programs can reach it, other machines cannot.
+    /// It ends with Ctrl-C.
     #[command(after_help = WEB_NOTES)]
     Web(WebArgs),
 }
@@ -246,7 +249,8 @@ pub struct RunsArgs {
     #[arg(long, value_name = "TIME|REQUESTS", default_value = "100000", value_parser = until)]
     pub until: Stop,
 
-    /// Instead of the description's requests, the calls of a trace, as of bywash plan trace, strace or blkparse
+    /// Instead of the description's requests, the calls of a trace, as of bywash plan trace, strace or
+    /// blkparse
     #[arg(long, value_name = "TRACE", value_hint = ValueHint::FilePath, conflicts_with_all = ["until", "replications"])]
     pub replay: Option<PathBuf>,
 
@@ -356,7 +360,8 @@ pub struct ValidateArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 
-    /// A folder on the device that the description is of; 512 MiB are written there, without a name, and are gone afterwards
+    /// A folder on the device that the description is of; 512 MiB are written there, without a name, and are
+    /// gone afterwards
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
@@ -461,8 +466,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub threshold: Option<u64>,
 
-    /// Keep no more than SIZE of files mapped, and so resident, in each process, as 64M or 2G; default: a quarter
-    /// of what the control group or else the machine allows
+    /// Keep no more than SIZE of files mapped, and so resident, in each process, as 64M or 2G; default: a
+    /// quarter of what the control group or else the machine allows
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub resident: Option<u64>,
 

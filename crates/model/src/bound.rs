@@ -19,11 +19,11 @@ pub struct Bound {
 
 /// Computes the bound of `machine` under `work` and `architecture`.
 pub fn bound(machine: &Machine, work: &Workload, architecture: Architecture) -> Bound {
-    of(&Demand::of(machine, work, architecture))
+    from_demand(&Demand::new(machine, work, architecture))
 }
 
 /// Computes the bound from a demand. The first of several equally busy resources binds.
-pub fn of(demand: &Demand) -> Bound {
+pub fn from_demand(demand: &Demand) -> Bound {
     let mut busy = [0.0; 6];
     for (busy, (seconds, units)) in busy.iter_mut().zip(demand.seconds.iter().zip(&demand.units)) {
         *busy = if *seconds > 0.0 { seconds / units } else { 0.0 };
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_paper_s_default_point() {
-        let at = |architecture| bound(&Machine::of_2003(), &Workload::web(0.1), architecture);
+        let at = |architecture| bound(&Machine::carrera_2003(), &Workload::web(0.1), architecture);
         let (now, then) = (at(Architecture::Conventional), at(Architecture::Active));
         assert!((now.throughput / MIB - 165.4).abs() < 0.05, "{now:?}");
         assert!((then.throughput / MIB - 268.0).abs() < 0.05, "{then:?}");
@@ -65,16 +65,18 @@ mod tests {
             Request::Streams { block: Size(65536.0), writes: Share(0.3) },
             Request::Dynamic { page: Size(8192.0), compute: crate::units::Cycles(1e5), data: Size(4096.0) },
         ] {
-            let work = Workload::of(request);
-            let busy = Architecture::ALL.map(|one| Demand::of(&Machine::of_2003(), &work, one).seconds[0]);
+            let work = Workload::new(request);
+            let busy =
+                Architecture::ALL.map(|one| Demand::new(&Machine::carrera_2003(), &work, one).seconds[0]);
             assert!(busy.windows(2).all(|two| two[0] >= two[1]), "{request:?}: {busy:?}");
         }
     }
 
     #[test]
     fn streams_in_and_out_share_no_wire() {
-        let work = |writes| Workload::of(Request::Streams { block: Size(65536.0), writes: Share(writes) });
-        let wire = |writes| Demand::of(&Machine::of_2003(), &work(writes), Architecture::Direct).seconds[2];
+        let work = |writes| Workload::new(Request::Streams { block: Size(65536.0), writes: Share(writes) });
+        let wire =
+            |writes| Demand::new(&Machine::carrera_2003(), &work(writes), Architecture::Direct).seconds[2];
         assert!(wire(0.5) < wire(0.0) && wire(0.0) == wire(1.0));
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 /// One line of the acceptance table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+pub struct AcceptanceLine {
     /// Number of the figure that the text is about.
     pub figure: u32,
     /// Quantity or property that the text is about.
@@ -58,7 +58,7 @@ fn binding(at: (Machine, Workload), architecture: crate::Architecture) -> Resour
 }
 
 /// Computes the whole table, in the order of the figures.
-pub fn table() -> Vec<Line> {
+pub fn table() -> Vec<AcceptanceLine> {
     let mut lines = miss_rate();
     lines.extend(file_system_cost());
     lines.extend(interface_rate());
@@ -68,16 +68,22 @@ pub fn table() -> Vec<Line> {
     lines
 }
 
-fn line(figure: u32, point: &'static str, says: &'static str, computed: String, agrees: bool) -> Line {
-    Line { figure, point, says, computed, verdict: Verdict::on(agrees), note: "" }
+fn line(
+    figure: u32,
+    point: &'static str,
+    says: &'static str,
+    computed: String,
+    agrees: bool,
+) -> AcceptanceLine {
+    AcceptanceLine { figure, point, says, computed, verdict: Verdict::on(agrees), note: "" }
 }
 
 /// Returns a line without a published number: `says` is at most an adjective.
-fn reference(figure: u32, point: &'static str, says: &'static str, computed: String) -> Line {
-    Line { figure, point, says, computed, verdict: Verdict::Reference, note: "" }
+fn reference(figure: u32, point: &'static str, says: &'static str, computed: String) -> AcceptanceLine {
+    AcceptanceLine { figure, point, says, computed, verdict: Verdict::Reference, note: "" }
 }
 
-fn miss_rate() -> Vec<Line> {
+fn miss_rate() -> Vec<AcceptanceLine> {
     let ratio = |percent| mib(at_miss(percent, 4.0), Active) / mib(at_miss(percent, 4.0), Conventional);
     let knee = |disks, one| crossing(0.0, 30.0, |x| binding(at_miss(x, disks), one) == Resource::Disks);
     let [c1, a1, c4, a4] =
@@ -112,7 +118,7 @@ fn miss_rate() -> Vec<Line> {
     ]
 }
 
-fn file_system_cost() -> Vec<Line> {
+fn file_system_cost() -> Vec<AcceptanceLine> {
     let gain = |x| {
         100.0
             * (mib(at_file_system_cost(x, 0.1), Active) / mib(at_file_system_cost(x, 0.1), Conventional)
@@ -137,7 +143,7 @@ fn file_system_cost() -> Vec<Line> {
     ]
 }
 
-fn interface_rate() -> Vec<Line> {
+fn interface_rate() -> Vec<AcceptanceLine> {
     let at = |interfaces, one| mib(at_interface_rate(116.0, interfaces), one);
     let conventional = at(4.0, Conventional);
     let falls = |n| {
@@ -184,7 +190,7 @@ fn interface_rate() -> Vec<Line> {
     ]
 }
 
-fn tcp_cost() -> Vec<Line> {
+fn tcp_cost() -> Vec<AcceptanceLine> {
     let limit =
         crossing(0.1, 10.0, |x| binding(at_tcp_cost(x, 1.0), Active) == Resource::InterfaceProcessors);
     let two =
@@ -214,7 +220,7 @@ fn tcp_cost() -> Vec<Line> {
     ]
 }
 
-fn hosts() -> Vec<Line> {
+fn hosts() -> Vec<AcceptanceLine> {
     let fill =
         |one| (1..=12u32).find(|h| binding(at_hosts(f64::from(*h), 1.0), one) == Resource::Interconnect);
     let at = |h, one| mib(at_hosts(h, 1.0), one);
@@ -241,7 +247,7 @@ fn hosts() -> Vec<Line> {
     ]
 }
 
-fn host_work() -> Vec<Line> {
+fn host_work() -> Vec<AcceptanceLine> {
     let until = |h, one| crossing(0.01, 200.0, |x| binding(at_host_work(x, h), one) == Resource::Processors);
     let [a1, a2, a4] = [1.0, 2.0, 4.0].map(|h| until(h, Active));
     let [c1, c2, c4] = [1.0, 2.0, 4.0].map(|h| until(h, Conventional));

@@ -58,12 +58,12 @@ pub struct Closed {
     pub utilisation: [f64; 6],
     /// Mean number of requests at each resource, waiting or in service, in the order of
     /// [`Resource::ALL`](crate::Resource::ALL).
-    pub waiting: [f64; 6],
+    pub queue_length: [f64; 6],
 }
 
 /// Station of several servers with one common queue: the processors.
 #[derive(Clone, Copy, Debug)]
-pub struct Pool {
+pub struct MultiServer {
     /// Service time of a request over all its visits, in seconds.
     pub demand: f64,
     /// Number of servers.
@@ -90,11 +90,11 @@ impl Station {
 
 /// Computes the means for `work` on `machine` under `architecture`, with one request in flight per thread.
 pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) -> Closed {
-    let demand = Demand::of(machine, work, architecture);
+    let demand = Demand::new(machine, work, architecture);
     let bytes = work.request_bytes();
     let seconds = demand.seconds.map(|seconds| seconds * bytes);
     // `seconds` is in the order of `Resource::ALL`, which begins with the processors.
-    let pool = Pool { demand: seconds[0], servers: whole(demand.units[0]) };
+    let pool = MultiServer { demand: seconds[0], servers: at_least_one(demand.units[0]) };
     let mut stations: Vec<Station> = seconds[1..]
         .iter()
         .zip(&demand.units[1..])
@@ -104,12 +104,12 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
     // Index in `Resource::ALL` of each station's resource. The channels and the link of flash drives share
     // one.
     let mut places: Vec<usize> = (1..seconds.len()).collect();
-    if let Some([channels, link]) = drive(machine, work, &stations[DISKS - 1]) {
+    if let Some([channels, link]) = flash_stations(machine, work, &stations[DISKS - 1]) {
         stations[DISKS - 1] = channels;
         stations.push(link);
         places.push(DISKS);
     }
-    let means = means(pool, &stations, whole(work.load.threads), work.load.think.0 + in_flight);
+    let means = means(pool, &stations, at_least_one(work.load.threads), work.load.think.0 + in_flight);
     let mut utilisation = [0.0; 6];
     let mut waiting = [0.0; 6];
     (utilisation[0], waiting[0]) = (means.rate * pool.demand / f64::from(pool.servers), means.in_pool);
@@ -123,7 +123,7 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
         requests: means.rate,
         response: means.response + in_flight,
         utilisation,
-        waiting,
+        queue_length: waiting,
     }
 }
 
@@ -131,20 +131,20 @@ pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) ->
 const DISKS: usize = 4;
 
 /// Rounds a count to an integer of at least 1, for units that cannot be divided.
-fn whole(count: f64) -> u32 {
+fn at_least_one(count: f64) -> u32 {
     count.round().max(1.0) as u32
 }
 
 /// Returns the channels and the link of flash drives, which replace the station `disks`. Returns `None` for
 /// rotating disks, for disks without a flash description, and if no request uses the disks.
-fn drive(machine: &Machine, work: &Workload, disks: &Station) -> Option<[Station; 2]> {
+fn flash_stations(machine: &Machine, work: &Workload, disks: &Station) -> Option<[Station; 2]> {
     let of = &machine.disks;
     let flash = of.flash.filter(|_| of.rotating.is_none() && disks.demand > 0.0)?;
     let (at_once, in_order) = work.disk_access();
     let readers = if in_order { work.load.threads / of.count } else { 0.0 };
     // Bytes of a request that pass a disk, and the number of accesses that move these bytes.
     let moved = disks.demand * of.rate_of(at_once, readers);
-    let accesses = moved / of.at_once(at_once, readers);
+    let accesses = moved / of.access_bytes(at_once, readers);
     let channels = Station { demand: accesses * flash.mean(), servers: flash.channels.max(1.0), ..*disks };
     Some([channels, Station { demand: moved / of.rate.0, ..*disks }])
 }
@@ -163,10 +163,10 @@ pub struct Means {
 }
 
 /// Computes the means of `threads` threads that visit `pool` and `stations` and think for `think` seconds.
-pub fn means(pool: Pool, stations: &[Station], threads: u32, think: f64) -> Means {
+pub fn means(pool: MultiServer, stations: &[Station], threads: u32, think: f64) -> Means {
     let mut rates = Vec::with_capacity(threads as usize + 1);
     rates.push(0.0);
-    Rest::new(stations, think).each(threads, |rest| rates.push(rest.rate));
+    WithoutPool::new(stations, think).each(threads, |rest| rates.push(rest.rate));
     let chances = pool.chances(&rates);
     let expected = |of: &dyn Fn(usize) -> f64| -> f64 {
         chances.iter().enumerate().map(|(here, chance)| chance * of(here)).sum()
@@ -181,7 +181,7 @@ pub fn means(pool: Pool, stations: &[Station], threads: u32, think: f64) -> Mean
     let in_pool = expected(&|here| here as f64);
     let mut at = vec![0.0; stations.len()];
     let mut there = 0;
-    Rest::new(stations, think).each(threads, |rest| {
+    WithoutPool::new(stations, think).each(threads, |rest| {
         there += 1;
         let chance = chances[threads as usize - there];
         for (at, (length, station)) in at.iter_mut().zip(rest.lengths.iter().zip(stations)) {
@@ -191,7 +191,7 @@ pub fn means(pool: Pool, stations: &[Station], threads: u32, think: f64) -> Mean
     Means { rate, response: everybody / rate - think, in_pool, at }
 }
 
-impl Pool {
+impl MultiServer {
     /// Returns the probability of 0, 1, ... threads at the pool. `rates[n]` is the rate at which the rest of
     /// the network serves n threads.
     fn chances(self, rates: &[f64]) -> Vec<f64> {
@@ -214,8 +214,8 @@ impl Pool {
     }
 }
 
-/// The network without the pool, solved for the number of threads that [`Rest::each`] has reached.
-struct Rest<'a> {
+/// The network without the pool, solved for the number of threads that [`WithoutPool::each`] has reached.
+struct WithoutPool<'a> {
     stations: &'a [Station],
     think: f64,
     /// Mean number of requests in one queue of each station.
@@ -224,13 +224,13 @@ struct Rest<'a> {
     rate: f64,
 }
 
-impl<'a> Rest<'a> {
-    fn new(stations: &'a [Station], think: f64) -> Rest<'a> {
-        Rest { stations, think, lengths: vec![0.0; stations.len()], rate: 0.0 }
+impl<'a> WithoutPool<'a> {
+    fn new(stations: &'a [Station], think: f64) -> WithoutPool<'a> {
+        WithoutPool { stations, think, lengths: vec![0.0; stations.len()], rate: 0.0 }
     }
 
     /// Solves the network for 1, 2, ... `threads` threads and calls `show` after each solution.
-    fn each(mut self, threads: u32, mut show: impl FnMut(&Rest<'_>)) {
+    fn each(mut self, threads: u32, mut show: impl FnMut(&WithoutPool<'_>)) {
         for population in 1..=threads {
             let stay = |(station, length): (&Station, &f64)| station.stay(*length);
             let response: f64 = self.stations.iter().zip(&self.lengths).map(stay).sum();
@@ -255,7 +255,7 @@ mod tests {
     use crate::units::{Cycles, Rate, Share, Size, Time};
     use crate::work::Request;
 
-    const NOTHING: Pool = Pool { demand: 0.0, servers: 1 };
+    const NOTHING: MultiServer = MultiServer { demand: 0.0, servers: 1 };
 
     fn one(demand: f64, queues: f64) -> Station {
         Station { demand, queues, servers: 1.0 }
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_single_thread_never_waits() {
-        let pool = Pool { demand: 0.3, servers: 4 };
+        let pool = MultiServer { demand: 0.3, servers: 4 };
         let means = means(pool, &[one(0.2, 1.0), one(0.5, 8.0)], 1, 1.0);
         assert!((means.response - 1.0).abs() < 1e-12 && (means.rate - 0.5).abs() < 1e-12);
     }
@@ -278,7 +278,7 @@ mod tests {
             // A station of five queues equals five stations, and a pool of one server equals a station of one
             // server.
             near(means(NOTHING, &[one(0.25 * 5.0, 5.0)], threads, 0.0).rate);
-            near(means(Pool { demand: 0.25, servers: 1 }, &[one(0.25, 1.0); 4], threads, 0.0).rate);
+            near(means(MultiServer { demand: 0.25, servers: 1 }, &[one(0.25, 1.0); 4], threads, 0.0).rate);
         }
     }
 
@@ -294,13 +294,13 @@ mod tests {
         }
         let all: f64 = weights.iter().sum();
         let here: f64 = weights.iter().enumerate().map(|(n, weight)| n as f64 * weight).sum::<f64>() / all;
-        let means = means(Pool { demand: service, servers }, &[], threads, think);
+        let means = means(MultiServer { demand: service, servers }, &[], threads, think);
         assert!((means.in_pool - here).abs() < 1e-9, "{} {here}", means.in_pool);
     }
 
     #[test]
     fn a_pool_alone_is_busy() {
-        let means = means(Pool { demand: 0.5, servers: 4 }, &[], 3, 0.0);
+        let means = means(MultiServer { demand: 0.5, servers: 4 }, &[], 3, 0.0);
         assert!((means.rate - 6.0).abs() < 1e-12 && (means.response - 0.5).abs() < 1e-12);
         assert_eq!(means.in_pool, 3.0);
     }
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn many_servers_never_do_more_than_they_can() {
         for servers in [2, 8, 32, 128] {
-            let pool = Pool { demand: 0.01 * f64::from(servers), servers };
+            let pool = MultiServer { demand: 0.01 * f64::from(servers), servers };
             for disks in [0.008, 0.0099, 0.01, 0.0101, 0.02] {
                 let mut before = 0.0;
                 for threads in [1, 4, 16, 64, 256, 1024] {
@@ -336,7 +336,7 @@ mod tests {
     /// wait for each other.
     #[test]
     fn a_drive_of_flash_answers_one_thread_no_faster_than_it_can() {
-        let mut machine = Machine::of_2003();
+        let mut machine = Machine::carrera_2003();
         let (latency, channels) = (1e-4, 8.0);
         machine.disks.count = 1.0;
         machine.disks.rate = Rate(1e9);
@@ -349,7 +349,7 @@ mod tests {
             depth: 1024.0,
         });
         let (block, writes) = (Size(4096.0), Share(0.0));
-        let mut work = Workload::of(Request::Blocks { block, writes, in_order: false });
+        let mut work = Workload::new(Request::Blocks { block, writes, in_order: false });
         let reads = |work: &Workload| closed(&machine, work, Architecture::Active);
         work.load.threads = 1.0;
         let one = reads(&work);
@@ -358,7 +358,7 @@ mod tests {
         work.load.threads = channels;
         assert!(reads(&work).requests > 0.7 * channels * one.requests);
         let page = Request::Dynamic { page: Size(4096.0), compute: Cycles(1e3), data: Size(0.0) };
-        assert!(reads(&Workload::of(page)).utilisation[4] == 0.0, "who reads nothing waits for no disk");
+        assert!(reads(&Workload::new(page)).utilisation[4] == 0.0, "who reads nothing waits for no disk");
         work.load.threads = 1000.0;
         let most = bound(&machine, &work, Architecture::Active).throughput;
         assert!((reads(&work).throughput / most - 1.0).abs() < 0.01);
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn what_is_in_flight_delays_one_thread_and_not_the_most() {
-        let (mut machine, mut work) = (Machine::of_2003(), Workload::web(0.0));
+        let (mut machine, mut work) = (Machine::carrera_2003(), Workload::web(0.0));
         work.load.threads = 1.0;
         let before = closed(&machine, &work, Architecture::Conventional).response;
         machine.interconnect.latency = Time(1e-3);
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn many_threads_come_near_the_bound_and_few_do_not() {
-        let machine = Machine::of_2003();
+        let machine = Machine::carrera_2003();
         for architecture in Architecture::ALL {
             let mut work = Workload::web(0.05);
             let most = bound(&machine, &work, architecture).throughput;
@@ -388,7 +388,7 @@ mod tests {
             assert!(many.throughput <= most * (1.0 + 1e-9) && many.throughput > 0.97 * most);
             work.load.threads = 2.0;
             assert!(closed(&machine, &work, architecture).throughput < 0.8 * most);
-            let held: f64 = many.waiting.iter().sum();
+            let held: f64 = many.queue_length.iter().sum();
             assert!((held - 1000.0).abs() < 1e-6, "everybody is somewhere");
         }
     }

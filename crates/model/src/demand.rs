@@ -16,10 +16,10 @@
 //!
 //! The table omits the processors' costs per I/O operation. `call`, `interrupt` and `switch` for I/O through
 //! the kernel, `doorbell` and `poll` for I/O that bypasses the kernel, are divided by the bytes of a request
-//! and added to the row of the processors ([`Workload::handling`]); the paper's costs per byte already
-//! include them. r is the payload rate at the host's end of the interconnect, packet overhead subtracted
-//! ([`crate::machine::Interconnect::host_payload_rate`]). r_d follows from seeks or from flash where the
-//! description gives those ([`crate::machine::Disks::rate_of`]).
+//! and added to the row of the processors ([`Workload::io_overhead_per_byte`]); the paper's costs per byte
+//! already include them. r is the payload rate at the host's end of the interconnect, packet overhead
+//! subtracted ([`crate::machine::Interconnect::host_payload_rate`]). r_d follows from seeks or from flash
+//! where the description gives those ([`crate::machine::Disks::rate_of`]).
 //!
 //! Source: Carrera et al., Section 3, equations for t_c and t_a and their form for the Web server, with the
 //! misprints corrected (a stray term in the third line of t_c, a misplaced max in t_a). The column for
@@ -122,7 +122,7 @@ pub struct Demand {
 }
 
 /// Shares of a served byte that pass the disks and the network, and the program's cycles for that byte.
-struct Passage {
+struct ByteShares {
     /// Bytes read from or written to a disk, per byte served.
     disk: f64,
     /// Bytes received from the network, per byte served. `outward` counts the bytes sent.
@@ -132,22 +132,22 @@ struct Passage {
     compute: f64,
 }
 
-impl Passage {
-    fn of(work: &Workload) -> Passage {
+impl ByteShares {
+    fn of(work: &Workload) -> ByteShares {
         let bytes = work.request_bytes();
-        let sent = Passage { disk: 0.0, inward: 0.0, outward: 1.0, compute: 0.0 };
+        let sent = ByteShares { disk: 0.0, inward: 0.0, outward: 1.0, compute: 0.0 };
         match work.request {
-            Request::Web { miss, .. } => Passage { disk: miss.0, ..sent },
-            Request::Video { .. } => Passage { disk: 1.0, ..sent },
+            Request::Web { miss, .. } => ByteShares { disk: miss.0, ..sent },
+            Request::Video { .. } => ByteShares { disk: 1.0, ..sent },
             Request::Streams { writes, .. } => {
-                Passage { disk: 1.0, inward: writes.0, outward: 1.0 - writes.0, compute: 0.0 }
+                ByteShares { disk: 1.0, inward: writes.0, outward: 1.0 - writes.0, compute: 0.0 }
             }
-            Request::Blocks { .. } => Passage { disk: 1.0, outward: 0.0, ..sent },
+            Request::Blocks { .. } => ByteShares { disk: 1.0, outward: 0.0, ..sent },
             Request::Database { miss, log, compute, .. } => {
-                Passage { disk: miss.0 + log.0 / bytes, outward: 0.0, compute: compute.0 / bytes, ..sent }
+                ByteShares { disk: miss.0 + log.0 / bytes, outward: 0.0, compute: compute.0 / bytes, ..sent }
             }
             Request::Dynamic { compute, data, .. } => {
-                Passage { disk: data.0 / bytes, compute: compute.0 / bytes, ..sent }
+                ByteShares { disk: data.0 / bytes, compute: compute.0 / bytes, ..sent }
             }
         }
     }
@@ -159,11 +159,11 @@ impl Passage {
 
 impl Demand {
     /// Computes the demand of `work` on `machine` under `architecture`.
-    pub fn of(machine: &Machine, work: &Workload, architecture: Architecture) -> Demand {
-        let passage = Passage::of(work);
+    pub fn new(machine: &Machine, work: &Workload, architecture: Architecture) -> Demand {
+        let passage = ByteShares::of(work);
         let costs = &work.costs;
         let network = passage.network();
-        let on_host = costs.server.0 + passage.compute + work.handling(architecture);
+        let on_host = costs.server.0 + passage.compute + work.io_overhead_per_byte(architecture);
         let protocols = costs.tcp.0 * network + costs.file_system.0 * passage.disk;
         let cycles = if architecture.is_active() { on_host } else { on_host + protocols };
         // Only stored data can move from disk to interface directly. Data that a program generates passes

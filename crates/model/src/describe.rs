@@ -61,7 +61,7 @@ pub enum Error {
     Unreadable(String),
     /// A value parses, but is outside its range.
     #[error("{key} is {value}, and must be {must}")]
-    Impossible {
+    OutOfRange {
         /// Key of the value.
         key: &'static str,
         /// The value.
@@ -76,7 +76,7 @@ pub enum Error {
 
 impl Description {
     /// Returns the description of `machine` and `work`, with the conventional architecture.
-    pub fn of(machine: Machine, work: Workload) -> Description {
+    pub fn new(machine: Machine, work: Workload) -> Description {
         let Workload { request, costs, load, mechanisms } = work;
         Description { architecture: Architecture::Conventional, machine, request, load, costs, mechanisms }
     }
@@ -106,7 +106,7 @@ impl Description {
     /// Returns the description if all its values are in their ranges.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if a count, speed, rate or request size is not positive, if there are too many
+    /// [`Error::OutOfRange`] if a count, speed, rate or request size is not positive, if there are too many
     /// threads, or if a share exceeds 100 %.
     pub fn checked(self) -> Result<Description, Error> {
         checked(self)
@@ -270,7 +270,7 @@ impl Key {
     ///
     /// # Errors
     /// [`Error::NoSuchKey`] if no key has this name.
-    pub fn named(name: &str) -> Result<Key, Error> {
+    pub fn by_name(name: &str) -> Result<Key, Error> {
         Key::all().find(|known| known.name == name).ok_or_else(|| no_such_key(name))
     }
 
@@ -287,7 +287,7 @@ impl Key {
     /// # Errors
     /// [`Error::NoSuchKey`] if the description lacks this number, because its requests are of another kind or
     /// it omits memory, rotating disks or flash.
-    pub fn of(self, description: &mut Description) -> Result<&mut f64, Error> {
+    pub fn number_in(self, description: &mut Description) -> Result<&mut f64, Error> {
         (self.at)(description).ok_or_else(|| no_such_key(self.name))
     }
 }
@@ -315,11 +315,11 @@ fn checked(description: Description) -> Result<Description, Error> {
         ("the bytes of a request", description.workload().request_bytes()),
     ];
     if let Some((key, value)) = positive.into_iter().find(|(_, value)| *value <= 0.0 || !value.is_finite()) {
-        return Err(Error::Impossible { key, value: value.to_string(), must: "more than 0" });
+        return Err(Error::OutOfRange { key, value: value.to_string(), must: "more than 0" });
     }
     if load.threads > THREADS_MAX {
         let (key, value) = ("load.threads", load.threads.to_string());
-        return Err(Error::Impossible { key, value, must: "at most 10000000" });
+        return Err(Error::OutOfRange { key, value, must: "at most 10000000" });
     }
     let share = match request {
         Request::Web { miss, .. } => Some(("request.web.miss", miss.0)),
@@ -330,7 +330,7 @@ fn checked(description: Description) -> Result<Description, Error> {
     };
     match share.filter(|(_, share)| !(0.0..=1.0).contains(share)) {
         Some((key, value)) => {
-            Err(Error::Impossible { key, value: format!("{} %", value * 100.0), must: "at most 100 %" })
+            Err(Error::OutOfRange { key, value: format!("{} %", value * 100.0), must: "at most 100 %" })
         }
         None => Ok(description),
     }
@@ -355,7 +355,10 @@ miss = "10 %"
     #[test]
     fn the_paper_s_machine_is_read_and_written() {
         let description = Description::from_toml(TEXT).unwrap();
-        assert_eq!((description.machine, description.workload()), (Machine::of_2003(), Workload::web(0.1)));
+        assert_eq!(
+            (description.machine, description.workload()),
+            (Machine::carrera_2003(), Workload::web(0.1))
+        );
         let again = serde_json::to_string(&description).unwrap();
         assert_eq!(Description::from_json(&again).unwrap(), description);
         assert_eq!(Description::from_toml(&toml::to_string(&description).unwrap()).unwrap(), description);
@@ -367,9 +370,9 @@ miss = "10 %"
             ("request.web.miss", 1.1, "request.web.miss is 110"),
             ("machine.disks.count", 0.0, "machine.disks.count is 0, and must be more than 0"),
         ] {
-            let mut description = Description::of(Machine::of_2003(), Workload::web(0.1));
+            let mut description = Description::new(Machine::carrera_2003(), Workload::web(0.1));
             assert_eq!(description.checked().unwrap(), description);
-            *Key::named(name).unwrap().of(&mut description).unwrap() = value;
+            *Key::by_name(name).unwrap().number_in(&mut description).unwrap() = value;
             let refused = description.checked().unwrap_err().to_string();
             assert!(refused.contains(wanted), "{refused}");
         }
@@ -401,12 +404,12 @@ miss = "10 %"
     #[test]
     fn every_key_can_be_varied_where_it_is() {
         let mut description = Description::from_toml(TEXT).unwrap();
-        let miss = Key::named("request.web.miss").unwrap();
-        *miss.of(&mut description).unwrap() = miss.value("20 %").unwrap();
+        let miss = Key::by_name("request.web.miss").unwrap();
+        *miss.number_in(&mut description).unwrap() = miss.value("20 %").unwrap();
         assert_eq!(description.workload(), Workload::web(0.2));
         assert!(miss.value("20").unwrap_err().to_string().contains("request.web.miss"));
-        let compute = Key::named("request.dynamic.compute").unwrap();
-        assert!(compute.of(&mut description).is_err(), "of another kind of request");
-        assert!(Key::named("machine.wheels").err().unwrap().to_string().contains("machine.disks.count"));
+        let compute = Key::by_name("request.dynamic.compute").unwrap();
+        assert!(compute.number_in(&mut description).is_err(), "of another kind of request");
+        assert!(Key::by_name("machine.wheels").err().unwrap().to_string().contains("machine.disks.count"));
     }
 }

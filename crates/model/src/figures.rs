@@ -39,9 +39,9 @@ pub struct Curve {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     /// Position: x in the figure's unit, and throughput in MiB/s.
-    pub at: (f64, f64),
+    pub position: (f64, f64),
     /// Statement of the text about the point.
-    pub says: &'static str,
+    pub statement: &'static str,
 }
 
 const MIB: f64 = 1048576.0;
@@ -49,7 +49,7 @@ const MIB: f64 = 1048576.0;
 const STEPS: usize = 200;
 
 /// Machine and workload at one x.
-type At = (Machine, Workload);
+type Point = (Machine, Workload);
 
 /// Numbers of the figures that [`figure`] computes.
 pub const NUMBERS: std::ops::RangeInclusive<u32> = 2..=7;
@@ -68,7 +68,7 @@ pub fn figure(number: u32) -> Option<Figure> {
 }
 
 /// Returns the throughput bound of `at` in MiB/s.
-pub(crate) fn mib(at: At, architecture: Architecture) -> f64 {
+pub(crate) fn mib(at: Point, architecture: Architecture) -> f64 {
     bound(&at.0, &at.1, architecture).throughput / MIB
 }
 
@@ -76,7 +76,7 @@ fn curve(
     name: impl Into<String>,
     range: (f64, f64),
     architecture: Architecture,
-    at: impl Fn(f64) -> At,
+    at: impl Fn(f64) -> Point,
 ) -> Curve {
     let (from, to) = range;
     let points = (0..=STEPS).map(|step| from + (to - from) * step as f64 / STEPS as f64);
@@ -85,7 +85,7 @@ fn curve(
 
 /// Returns the conventional and the active curve for a count of 1, 2 and 4. `letter` names the count in the
 /// legend.
-fn one_two_four(range: (f64, f64), letter: &str, at: fn(f64, f64) -> At) -> Vec<Curve> {
+fn one_two_four(range: (f64, f64), letter: &str, at: fn(f64, f64) -> Point) -> Vec<Curve> {
     let all = [1.0, 2.0, 4.0].into_iter().flat_map(|count| [(count, Conventional), (count, Active)]);
     all.map(|(count, one)| {
         curve(format!("{}, {letter} = {count}", one.name()), range, one, move |x| at(x, count))
@@ -94,8 +94,8 @@ fn one_two_four(range: (f64, f64), letter: &str, at: fn(f64, f64) -> At) -> Vec<
 }
 
 /// Returns Figure 2's machine and workload at a miss rate of `percent` %, with `disks` disks.
-pub(crate) fn at_miss(percent: f64, disks: f64) -> At {
-    let mut machine = Machine::of_2003();
+pub(crate) fn at_miss(percent: f64, disks: f64) -> Point {
+    let mut machine = Machine::carrera_2003();
     machine.disks.count = disks;
     (machine, Workload::web(percent / 100.0))
 }
@@ -114,15 +114,18 @@ fn miss_rate() -> Figure {
         x: "miss rate in %",
         curves: curves.collect(),
         marks: vec![
-            Mark { at: (0.0, mib(at_miss(0.0, 4.0), Active)), says: "1.8 times the conventional server" },
-            Mark { at: (4.0, mib(at_miss(4.0, 1.0), Conventional)), says: "one disk binds" },
+            Mark {
+                position: (0.0, mib(at_miss(0.0, 4.0), Active)),
+                statement: "1.8 times the conventional server",
+            },
+            Mark { position: (4.0, mib(at_miss(4.0, 1.0), Conventional)), statement: "one disk binds" },
         ],
     }
 }
 
 /// Returns Figure 3's machine and workload at a file-system cost of `x` cycles/B, with TCP on the host under
 /// every architecture.
-pub(crate) fn at_file_system_cost(x: f64, miss: f64) -> At {
+pub(crate) fn at_file_system_cost(x: f64, miss: f64) -> Point {
     let mut work = Workload::web(miss);
     // The program's own cost includes TCP and the rest of the system, so that no architecture moves them to a
     // device.
@@ -133,7 +136,7 @@ pub(crate) fn at_file_system_cost(x: f64, miss: f64) -> At {
         system: CyclesPerByte(0.0),
         ..Costs::default()
     };
-    (Machine::of_2003(), work)
+    (Machine::carrera_2003(), work)
 }
 
 fn file_system_cost() -> Figure {
@@ -145,15 +148,15 @@ fn file_system_cost() -> Figure {
         x: "file system cost in cycles/B",
         curves: both.map(|one| curve(one.name(), range, one, |x| at_file_system_cost(x, 0.10))).to_vec(),
         marks: vec![Mark {
-            at: (5.0, mib(at_file_system_cost(5.0, 0.10), Active)),
-            says: "small gains up to here",
+            position: (5.0, mib(at_file_system_cost(5.0, 0.10), Active)),
+            statement: "small gains up to here",
         }],
     }
 }
 
 /// Returns Figure 4's machine and workload with `interfaces` network interfaces of `x` MiB/s each.
-pub(crate) fn at_interface_rate(x: f64, interfaces: f64) -> At {
-    let mut machine = Machine::of_2003();
+pub(crate) fn at_interface_rate(x: f64, interfaces: f64) -> Point {
+    let mut machine = Machine::carrera_2003();
     machine.interfaces.count = interfaces;
     machine.interfaces.rate = Rate(x * MIB);
     (machine, Workload::web(0.10))
@@ -166,14 +169,17 @@ fn interface_rate() -> Figure {
         x: "rate of an interface in MiB/s",
         curves: one_two_four((1.0, 200.0), "n", at_interface_rate),
         marks: vec![
-            Mark { at: (116.0, mib(at_interface_rate(116.0, 4.0), Active)), says: "268: the disks bind" },
             Mark {
-                at: (116.0, mib(at_interface_rate(116.0, 4.0), Conventional)),
-                says: "168: the host binds",
+                position: (116.0, mib(at_interface_rate(116.0, 4.0), Active)),
+                statement: "268: the disks bind",
             },
             Mark {
-                at: (75.3, mib(at_interface_rate(75.3, 1.0), Active)),
-                says: "its processor binds from here",
+                position: (116.0, mib(at_interface_rate(116.0, 4.0), Conventional)),
+                statement: "168: the host binds",
+            },
+            Mark {
+                position: (75.3, mib(at_interface_rate(75.3, 1.0), Active)),
+                statement: "its processor binds from here",
             },
         ],
     }
@@ -181,8 +187,8 @@ fn interface_rate() -> Figure {
 
 /// Returns Figure 5's machine and workload at a TCP cost of `x` cycles/B, with `interfaces` network
 /// interfaces.
-pub(crate) fn at_tcp_cost(x: f64, interfaces: f64) -> At {
-    let mut machine = Machine::of_2003();
+pub(crate) fn at_tcp_cost(x: f64, interfaces: f64) -> Point {
+    let mut machine = Machine::carrera_2003();
     machine.interfaces.count = interfaces;
     let mut work = Workload::web(0.10);
     work.costs.tcp = CyclesPerByte(x);
@@ -196,16 +202,16 @@ fn tcp_cost() -> Figure {
         x: "TCP cost in cycles/B",
         curves: one_two_four((0.1, 10.0), "n", at_tcp_cost),
         marks: vec![Mark {
-            at: (2.466, mib(at_tcp_cost(2.466, 1.0), Active)),
-            says: "limit of one interface",
+            position: (2.466, mib(at_tcp_cost(2.466, 1.0), Active)),
+            statement: "limit of one interface",
         }],
     }
 }
 
 /// Returns Figure 6's machine and workload with `hosts` hosts of four interfaces and four disks each, and an
 /// interconnect of `gib` GiB/s.
-pub(crate) fn at_hosts(hosts: f64, gib: f64) -> At {
-    let mut machine = Machine::of_2003();
+pub(crate) fn at_hosts(hosts: f64, gib: f64) -> Point {
+    let mut machine = Machine::carrera_2003();
     machine.processors.count = hosts;
     machine.interfaces.count = 4.0 * hosts;
     machine.disks.count = 4.0 * hosts;
@@ -232,16 +238,22 @@ fn hosts() -> Figure {
         x: "hosts, with four interfaces and four disks each",
         curves,
         marks: vec![
-            Mark { at: (4.0, mib(at_hosts(4.0, 1.0), Active)), says: "4 active hosts fill 1 GiB/s" },
-            Mark { at: (6.0, mib(at_hosts(6.0, 1.0), Conventional)), says: "6 conventional ones do" },
+            Mark {
+                position: (4.0, mib(at_hosts(4.0, 1.0), Active)),
+                statement: "4 active hosts fill 1 GiB/s",
+            },
+            Mark {
+                position: (6.0, mib(at_hosts(6.0, 1.0), Conventional)),
+                statement: "6 conventional ones do",
+            },
         ],
     }
 }
 
 /// Returns Figure 7's machine and workload with `x` cycles/B on the host that no device can take over, and
 /// `hosts` hosts.
-pub(crate) fn at_host_work(x: f64, hosts: f64) -> At {
-    let mut machine = Machine::of_2003();
+pub(crate) fn at_host_work(x: f64, hosts: f64) -> Point {
+    let mut machine = Machine::carrera_2003();
     machine.processors.count = hosts;
     let mut work = Workload::web(0.10);
     work.costs.server = CyclesPerByte(x);
@@ -255,8 +267,8 @@ fn host_work() -> Figure {
         x: "host work in cycles/B",
         curves: one_two_four((0.1, 100.0), "h", at_host_work),
         marks: vec![Mark {
-            at: (5.3, mib(at_host_work(5.3, 1.0), Active)),
-            says: "the disks bind up to here",
+            position: (5.3, mib(at_host_work(5.3, 1.0), Active)),
+            statement: "the disks bind up to here",
         }],
     }
 }

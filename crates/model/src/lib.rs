@@ -4,7 +4,7 @@
 //! ```
 //! use bywash_model::{Architecture, Machine, Resource, Workload, bound};
 //!
-//! let (machine, work) = (Machine::of_2003(), Workload::web(0.10));
+//! let (machine, work) = (Machine::carrera_2003(), Workload::web(0.10));
 //! let now = bound(&machine, &work, Architecture::Conventional);
 //! let then = bound(&machine, &work, Architecture::Active);
 //! assert_eq!(now.binding, Resource::Processors);

@@ -80,7 +80,7 @@ fn one() -> f64 {
 /// Topology of an interconnect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shape {
+pub enum Topology {
     /// Each part has its own link in each direction: a transfer waits only for transfers over the same links.
     #[default]
     Switch,
@@ -96,7 +96,7 @@ pub struct Interconnect {
     pub rate: Rate,
     /// Topology: bus or switch.
     #[serde(default)]
-    pub shape: Shape,
+    pub shape: Topology,
     /// Latency of the first byte of a transfer, in seconds.
     #[serde(default)]
     pub latency: Time,
@@ -177,13 +177,13 @@ pub struct Rotating {
     pub turn: Time,
     /// Order in which queued commands are served.
     #[serde(default)]
-    pub order: Order,
+    pub order: DiskScheduling,
 }
 
 /// Order in which a disk serves queued commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum DiskScheduling {
     /// First come, first served.
     #[default]
     Arrival,
@@ -224,7 +224,7 @@ const MIB: f64 = 1048576.0;
 
 impl Machine {
     /// Returns the machine of the paper's Tables II and III: one processor, four interfaces, four disks.
-    pub fn of_2003() -> Machine {
+    pub fn carrera_2003() -> Machine {
         let processor = Frequency(300e6);
         Machine {
             processors: Processors { count: 1.0, speed: Frequency(1.5e9) },
@@ -248,7 +248,7 @@ impl Interconnect {
     /// Returns a switch of the given rate without latency, packets, overhead or arbitration.
     pub fn ideal(rate: Rate) -> Interconnect {
         let (latency, packet, overhead) = (Time(0.0), Size(0.0), Size(0.0));
-        let (shape, arbitration, host, pending) = (Shape::Switch, Time(0.0), Rate(0.0), 1.0);
+        let (shape, arbitration, host, pending) = (Topology::Switch, Time(0.0), Rate(0.0), 1.0);
         Interconnect { rate, shape, latency, packet, overhead, arbitration, host, pending }
     }
 
@@ -276,7 +276,7 @@ impl Disks {
     /// Returns the throughput of one disk, in bytes per second, for accesses of `bytes` bytes by `readers`
     /// sequential readers. `readers` is 0 for random accesses.
     pub fn rate_of(&self, bytes: f64, readers: f64) -> f64 {
-        let at_once = self.at_once(bytes, readers);
+        let at_once = self.access_bytes(bytes, readers);
         match (self.rotating, self.flash) {
             (Some(rotating), _) => at_once / (rotating.positioning() + at_once / self.rate.0),
             (None, Some(flash)) => (flash.channels * at_once / flash.mean().max(1e-12)).min(self.rate.0),
@@ -286,7 +286,7 @@ impl Disks {
 
     /// Returns the bytes that one disk access moves if each of `readers` sequential readers requests `bytes`
     /// at a time.
-    pub fn at_once(&self, bytes: f64, readers: f64) -> f64 {
+    pub fn access_bytes(&self, bytes: f64, readers: f64) -> f64 {
         bytes.max(self.read_ahead(readers))
     }
 

@@ -1,7 +1,7 @@
 //! Sweeps: evaluates one description for every combination of values of some of its numbers.
 //!
-//! A point costs one evaluation of [`crate::bound::of`] and one row of the table: nothing is allocated and no
-//! name is looked up per point. The command and the web page call it.
+//! A point costs one evaluation of [`crate::bound::from_demand`] and one row of the table: nothing is
+//! allocated and no name is looked up per point. The command and the web page call it.
 
 use crate::bound::bound;
 use crate::demand::{Architecture, Resource};
@@ -28,7 +28,7 @@ impl FromStr for Axis {
     fn from_str(text: &str) -> Result<Axis, Error> {
         let wrong = |why: &str| Error::Unreadable(format!("'{text}': {why}; write KEY=FROM:TO:STEP"));
         let (name, range) = text.split_once('=').ok_or_else(|| wrong("there is no '='"))?;
-        let key = Key::named(name.trim())?;
+        let key = Key::by_name(name.trim())?;
         let parts: Vec<&str> = range.split(':').collect();
         let [from, to, step] = parts[..] else { return Err(wrong("there are not three values")) };
         let (from, to, step) = (key.value(from)?, key.value(to)?, key.value(step)?);
@@ -68,7 +68,7 @@ pub fn sweep(description: &Description, axes: &[Axis], architecture: Architectur
     };
     let mut here = *description;
     for axis in axes {
-        axis.key.of(&mut here)?;
+        axis.key.number_in(&mut here)?;
     }
     let mut table = Table { throughput: Vec::with_capacity(points), binding: Vec::with_capacity(points) };
     each(&mut here, axes, &mut |point| {
@@ -85,7 +85,7 @@ fn each(here: &mut Description, axes: &[Axis], point: &mut impl FnMut(&Descripti
         return Ok(());
     };
     for value in &axis.values {
-        *axis.key.of(here)? = *value;
+        *axis.key.number_in(here)? = *value;
         each(here, rest, point)?;
     }
     Ok(())
@@ -98,7 +98,7 @@ mod tests {
     use crate::work::Workload;
 
     fn web() -> Description {
-        Description::of(Machine::of_2003(), Workload::web(0.1))
+        Description::new(Machine::carrera_2003(), Workload::web(0.1))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// Error for a text that is not a quantity of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not {what}: write a number and one of {units}, as in '{example}'")]
-pub struct NotAQuantity {
+pub struct ParseQuantityError {
     text: String,
     what: &'static str,
     units: String,
@@ -43,10 +43,10 @@ macro_rules! quantity {
         }
 
         impl FromStr for $name {
-            type Err = NotAQuantity;
+            type Err = ParseQuantityError;
 
-            fn from_str(text: &str) -> Result<$name, NotAQuantity> {
-                let refused = || NotAQuantity {
+            fn from_str(text: &str) -> Result<$name, ParseQuantityError> {
+                let refused = || ParseQuantityError {
                     text: text.into(),
                     what: $what,
                     units: $name::UNITS.iter().map(|unit| unit.0).collect::<Vec<_>>().join(", "),

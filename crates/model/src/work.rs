@@ -171,12 +171,12 @@ impl Workload {
     /// Returns the workload of the paper's Web server: files of 16 KiB, of which the share `miss` is read
     /// from a disk.
     pub fn web(miss: f64) -> Workload {
-        Workload::of(Request::Web { file: Size(16384.0), miss: Share(miss) })
+        Workload::new(Request::Web { file: Size(16384.0), miss: Share(miss) })
     }
 
     /// Returns a workload of `request` with the paper's costs, the default load and all user-level
     /// mechanisms.
-    pub fn of(request: Request) -> Workload {
+    pub fn new(request: Request) -> Workload {
         let (costs, load, mechanisms) = (Costs::default(), Load::default(), Mechanisms::ALL);
         Workload { request, costs, load, mechanisms }
     }
@@ -228,7 +228,7 @@ impl Workload {
 
     /// Returns the host's cycles per byte that belong neither to the program nor to a protocol: submitting
     /// I/O, copying data through the kernel, and learning of completions.
-    pub fn handling(&self, architecture: Architecture) -> f64 {
+    pub fn io_overhead_per_byte(&self, architecture: Architecture) -> f64 {
         let (costs, at_user_level) = (&self.costs, self.mechanisms_of(architecture));
         let asking = if at_user_level.initiation { costs.doorbell.0 } else { costs.call.0 };
         let told = if at_user_level.notification { costs.poll.0 } else { costs.interrupt.0 + costs.switch.0 };

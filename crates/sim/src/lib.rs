@@ -1,14 +1,18 @@
 //! Discrete-event simulator of servers, and the engine under it.
 //!
 //! ```
-//! use bywash_sim::engine::{Draw, Net, Op, Run};
+//! use bywash_sim::engine::{ServiceTime, Net, Op, Run};
 //!
 //! // Requests come at random, one in 2 us on the average, and take 1 us: M/M/1 at half load.
 //! let mut net = Net::new();
 //! let server = net.station("server", 1);
-//! let request = net.script(vec![Op::Begin, Op::Use { station: server, time: Draw::exponential(1e-6) }, Op::Finish]);
+//! let request = net.script(vec![
+//!     Op::BeginRequest,
+//!     Op::Use { station: server, time: ServiceTime::exponential(1e-6) },
+//!     Op::EndRequest,
+//! ]);
 //! let clients = net.script(vec![
-//!     Op::Delay(Draw::exponential(2e-6)),
+//!     Op::Delay(ServiceTime::exponential(2e-6)),
 //!     Op::Send { script: request },
 //!     Op::Jump { to: 0 },
 //! ]);

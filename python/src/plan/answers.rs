@@ -54,7 +54,7 @@ fn answer<'py>(
             requests: closed.requests,
             response: closed.response,
             utilisation: by_resource(py, &closed.utilisation)?,
-            waiting: by_resource(py, &closed.waiting)?,
+            waiting: by_resource(py, &closed.queue_length)?,
         })?,
     })
 }
@@ -95,7 +95,7 @@ fn curve<'py>(py: Python<'py>, known: &Curve) -> PyResult<Bound<'py, PyAny>> {
 }
 
 fn mark<'py>(py: Python<'py>, known: &Mark) -> PyResult<Bound<'py, PyAny>> {
-    record!(py, MODULE, "Mark", { x: known.at.0, y: known.at.1, says: known.says })
+    record!(py, MODULE, "Mark", { x: known.position.0, y: known.position.1, says: known.statement })
 }
 
 /// Compares statements of the paper's text with computed values. Returns one ``Line`` for each statement.

@@ -58,10 +58,10 @@ impl Description {
         let mut known = self.known;
         let mut all = self.numbers.clone();
         for (key, number) in numbers {
-            let at = key.of(&mut known)?;
+            let at = key.number_in(&mut known)?;
             if !number.is_finite() || number < 0.0 {
                 let (key, value) = (key.name, number.to_string());
-                return Err(Error::Impossible { key, value, must: "a number from 0 on" });
+                return Err(Error::OutOfRange { key, value, must: "a number from 0 on" });
             }
             *at = number;
             all.insert(key.name, number);
@@ -99,7 +99,7 @@ impl Description {
         let form = form.map_or(Ok(Form::Toml), |form| one_of("form", form, &FORMS))?;
         let numbers = numbers.unwrap_or_default().into_iter();
         let numbers: Vec<(Key, f64)> = numbers
-            .map(|(name, number)| Ok((Key::named(&name)?, number)))
+            .map(|(name, number)| Ok((Key::by_name(&name)?, number)))
             .collect::<Result<_, _>>()
             .map_err(refused)?;
         Description::read(text, form).and_then(|read| read.set(numbers)).map_err(refused)
@@ -163,14 +163,14 @@ impl Description {
     /// ``bywash.plan.KEYS`` lists the names.
     fn with_(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<Description> {
         let refused = |error: Error| errors::description(py, &error, None);
-        let key = Key::named(key).map_err(refused)?;
+        let key = Key::by_name(key).map_err(refused)?;
         self.set([(key, self::value(key, value)?)]).map_err(refused)
     }
 
     /// Returns the names of the numbers in this description that can be varied.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let mut known = self.known;
-        let there = Key::all().filter(|key| key.of(&mut known).is_ok()).map(|key| key.name);
+        let there = Key::all().filter(|key| key.number_in(&mut known).is_ok()).map(|key| key.name);
         PyTuple::new(py, there.collect::<Vec<_>>())
     }
 
@@ -182,7 +182,7 @@ impl Description {
 
     fn __getitem__(&self, key: &str) -> PyResult<f64> {
         let mut known = self.known;
-        let number = Key::named(key).and_then(|key| key.of(&mut known).copied());
+        let number = Key::by_name(key).and_then(|key| key.number_in(&mut known).copied());
         number.map_err(|error| PyKeyError::new_err(error.to_string()))
     }
 

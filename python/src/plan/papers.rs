@@ -3,7 +3,7 @@
 use super::trials::interval;
 use crate::errors;
 use crate::records::{record, tuple};
-use crate::waiting::beside;
+use crate::waiting::in_own_thread;
 use bywash_sim::paper::servers::{self, Figures};
 use bywash_sim::paper::{Target, streams};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ const MODULE: &str = "bywash.plan.records";
 #[pyo3(signature = (number, /))]
 pub(crate) fn bars<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     let wanted: Option<u32> = number.extract().ok();
-    let Some(bars) = beside(py, move || Ok(wanted.and_then(servers::figure)))? else {
+    let Some(bars) = in_own_thread(py, move || Ok(wanted.and_then(servers::figure)))? else {
         let text = format!("the figure is {}, and must be 8 or 9; the others are curves", number.repr()?);
         return Err(errors::option(py, text));
     };
@@ -40,7 +40,7 @@ pub(crate) fn bars<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult
 /// processors. Takes some seconds.
 #[pyfunction]
 pub(crate) fn targets(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
-    let targets: Vec<Target> = beside(py, || {
+    let targets: Vec<Target> = in_own_thread(py, || {
         Ok([Figures::simulated().targets(), servers::gap_targets(), streams::targets()].concat())
     })?;
     tuple(py, &targets, |target| {

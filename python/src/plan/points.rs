@@ -21,7 +21,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 #[pyo3(signature = (key, given, /))]
 pub(crate) fn values_of(py: Python<'_>, key: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
     let refused = |error: Error| errors::description(py, &error, None);
-    let named = Key::named(key).map_err(refused)?;
+    let named = Key::by_name(key).map_err(refused)?;
     if let Ok(text) = given.cast::<PyString>() {
         let text = text.to_str()?;
         if text.contains(':') {
@@ -87,7 +87,7 @@ impl Points {
         stop: usize,
         details: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
-        checked_stretch(start, stop, self.rows)?;
+        check_range(start, stop, self.rows)?;
         let columns = py.detach(|| self.columns(start, stop, details));
         let columns = columns.map_err(|error| errors::description(py, &error, None))?;
         let all = PyDict::new(py);
@@ -120,7 +120,7 @@ pub(super) fn checked_rows(py: Python<'_>, counts: impl IntoIterator<Item = usiz
     })
 }
 
-pub(super) fn checked_stretch(start: usize, stop: usize, rows: usize) -> PyResult<()> {
+pub(super) fn check_range(start: usize, stop: usize, rows: usize) -> PyResult<()> {
     if start > stop || stop > rows {
         return Err(PyIndexError::new_err(format!("there are no rows {start} to {stop}, but {rows} in all")));
     }
@@ -129,10 +129,10 @@ pub(super) fn checked_stretch(start: usize, stop: usize, rows: usize) -> PyResul
 
 /// A number with its values in a sweep. Fails if the description cannot have one of the values.
 fn axis(base: &Described, name: &str, values: Vec<f64>) -> Result<Axis, Error> {
-    let key = Key::named(name)?;
+    let key = Key::by_name(name)?;
     for value in &values {
         let mut here = *base;
-        *key.of(&mut here)? = *value;
+        *key.number_in(&mut here)? = *value;
         // The validity of a description depends on no two numbers at a time, so combinations need no check.
         here.checked()?;
     }
@@ -183,7 +183,7 @@ impl Points {
         let mut here = self.base;
         for axis in &self.axes {
             if let Some(largest) = axis.values.iter().copied().max_by(f64::total_cmp) {
-                *axis.key.of(&mut here)? = largest;
+                *axis.key.number_in(&mut here)? = largest;
             }
         }
         Ok(here)
@@ -194,7 +194,7 @@ impl Points {
         let (mut rest, at) = (self.point(row), row % self.architectures.len());
         let mut here = self.base;
         for axis in self.axes.iter().rev() {
-            *axis.key.of(&mut here)? = axis.values[rest % axis.values.len()];
+            *axis.key.number_in(&mut here)? = axis.values[rest % axis.values.len()];
             rest /= axis.values.len();
         }
         Ok((here, self.architectures[at]))

@@ -5,7 +5,7 @@
 //! use the same random numbers.
 
 use super::description::Description;
-use super::points::{Points, checked_rows, checked_stretch};
+use super::points::{Points, check_range, checked_rows};
 use crate::errors;
 use crate::options::number;
 use crate::records::{record, tuple};
@@ -13,7 +13,7 @@ use crate::waiting::SLICE;
 use bywash_model::{Architecture, Description as Described};
 use bywash_sim::engine::Interval;
 use bywash_sim::many::seed_of;
-use bywash_sim::server::{Error, ResourceUse, within_limits};
+use bywash_sim::server::{Error, ResourceUtilisation, within_limits};
 use bywash_sim::{Options, Report, Stop, simulate as run};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -55,7 +55,7 @@ pub(crate) fn simulate<'py>(
     let architecture = architecture.map_or(Ok(known.architecture), super::architecture)?;
     let seed = seed.map_or(Ok(Options::default().seed), |seed| number("seed", seed))?;
     let options = Options { seed, stop: stop(py, requests, seconds)? };
-    let (outcome, raised) = watched(py, known, architecture, &options, &mut |py, share| {
+    let (outcome, raised) = run_interruptible(py, known, architecture, &options, &mut |py, share| {
         if let Some(progress) = &progress {
             progress.call1(py, (share,))?;
         }
@@ -69,7 +69,7 @@ pub(crate) fn simulate<'py>(
 /// Runs a simulation without the interpreter. Every [`SLICE`] it takes the interpreter, handles signals, and
 /// calls `hear`, which returns true if the run shall go on. Returns the report so far, and the exception that
 /// ended the run, if any.
-fn watched(
+fn run_interruptible(
     py: Python<'_>,
     description: &Described,
     architecture: Architecture,
@@ -151,7 +151,7 @@ impl Trials {
         stop: usize,
         is_over: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
-        checked_stretch(start, stop, self.rows)?;
+        check_range(start, stop, self.rows)?;
         let is_over = is_over.clone().unbind();
         let reports = PyList::empty(py);
         for row in start..stop {
@@ -160,9 +160,10 @@ impl Trials {
             }
             let (description, architecture, options) =
                 self.row(row).map_err(|error| errors::description(py, &error, None))?;
-            let (outcome, raised) = watched(py, &description, architecture, &options, &mut |py, _| {
-                Ok(!is_over.call0(py)?.is_truthy(py)?)
-            });
+            let (outcome, raised) =
+                run_interruptible(py, &description, architecture, &options, &mut |py, _| {
+                    Ok(!is_over.call0(py)?.is_truthy(py)?)
+                });
             let outcome = outcome.map_err(|error| refused(py, &error))?;
             if let Some(raised) = raised {
                 return Err(raised);
@@ -227,7 +228,7 @@ pub(super) fn interval(py: Python<'_>, known: Interval) -> PyResult<Bound<'_, Py
     record!(py, MODULE, "Interval", { mean: known.mean, half_width: known.half_width })
 }
 
-fn resource<'py>(py: Python<'py>, known: &ResourceUse) -> PyResult<Bound<'py, PyAny>> {
+fn resource<'py>(py: Python<'py>, known: &ResourceUtilisation) -> PyResult<Bound<'py, PyAny>> {
     record!(py, MODULE, "ResourceUse", {
         name: &known.name,
         units: known.count,

@@ -2,7 +2,7 @@
 
 use crate::container::{BRIEF_BYTES, contiguous};
 use crate::errors::{OrRaise, exception};
-use crate::serve::{bytes_of, room_of, writable};
+use crate::serve::{bytes_mut_of, bytes_of, writable};
 use bywash_client::{Buffer as Inner, RequestMemory};
 use bywash_container::Error;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -145,8 +145,8 @@ impl Buffer {
     fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, offset: usize) -> PyResult<usize> {
         let buffer = writable(buffer)?;
         // SAFETY: the room is valid while `buffer` is held; a thread that uses it meanwhile mixes up the
-        // bytes, see `room_of`.
-        let to = unsafe { room_of(&buffer) };
+        // bytes, see `bytes_mut_of`.
+        let to = unsafe { bytes_mut_of(&buffer) };
         self.copied(py, to.len(), |inner| inner.read(offset, to))
     }
 

@@ -3,10 +3,10 @@
 use crate::container::contiguous;
 use crate::errors::closed;
 use crate::options::one_of;
-use crate::serve::options::{Chosen, chosen};
+use crate::serve::options::{ClientOptions, parse_options};
 use crate::serve::queue::Queue;
 use crate::serve::volume::{Volume, check_apart};
-use crate::serve::{ACCESSES, beside, bytes_of, call, copy_of_descriptor, room_of, writable};
+use crate::serve::{ACCESSES, bytes_mut_of, bytes_of, call, copy_of_descriptor, in_own_thread, writable};
 use bywash_client::{Client as Connected, Error, NewVolume, Permissions, ReadPiece, WritePiece};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -48,7 +48,7 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Client {
     client: Mutex<Option<Connected>>,
     socket: PathBuf,
-    chosen: Chosen,
+    chosen: ClientOptions,
 }
 
 impl Client {
@@ -64,7 +64,7 @@ impl Client {
         ask: impl FnOnce(&Connected) -> Result<T, Error> + Send + 'static,
     ) -> PyResult<T> {
         let client = self.open()?;
-        beside(py, move || ask(&client))
+        in_own_thread(py, move || ask(&client))
     }
 
     fn report<'py, T: serde::Serialize + Send + 'static>(
@@ -85,9 +85,9 @@ impl Client {
     #[staticmethod]
     #[pyo3(signature = (socket, **options), text_signature = "(socket, *, choice='automatic', **options)")]
     fn connect(py: Python<'_>, socket: PathBuf, options: Option<&Bound<'_, PyDict>>) -> PyResult<Client> {
-        let chosen = chosen(options)?;
+        let chosen = parse_options(options)?;
         let (place, options) = (socket.clone(), chosen.options.clone());
-        let client = beside(py, move || Connected::connect(place, options))?;
+        let client = in_own_thread(py, move || Connected::connect(place, options))?;
         Ok(Client { client: Mutex::new(Some(client)), socket, chosen })
     }
 
@@ -149,7 +149,7 @@ impl Client {
             .map(|(volume, offset, buffer)| {
                 // SAFETY: each room is valid while `opened` holds its buffer, and `check_apart` has found
                 // that none overlap.
-                ReadPiece { volume, offset: *offset, to: unsafe { room_of(buffer) } }
+                ReadPiece { volume, offset: *offset, to: unsafe { bytes_mut_of(buffer) } }
             })
             .collect();
         call(py, || client.read_many(&mut pieces))

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Entries of a queue's requests in flight. Code under the lock neither waits nor runs Python.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct InFlight {
     places: Mutex<Places>,
     is_closed: AtomicBool,
 }
@@ -46,7 +46,7 @@ pub(super) enum Memory {
     Comes,
 }
 
-impl Kept {
+impl InFlight {
     fn lock(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +93,7 @@ impl Kept {
     }
 
     /// Converts a completion of the library to one of Python, and removes the entry of its request.
-    pub(super) fn finish(&self, py: Python<'_>, done: Done) -> PyResult<Completion> {
+    pub(super) fn to_completion(&self, py: Python<'_>, done: Done) -> PyResult<Completion> {
         let Done { user_data, outcome, memory: room } = done;
         let (user_data, memory) = match self.remove(user_data) {
             Some(entry) => (entry.user_data, entry.memory),

@@ -74,11 +74,11 @@ fn call<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T, Error> + Send)
 }
 
 /// Calls the library in a thread of its own: see [`waiting::beside`].
-fn beside<T: Send + 'static>(
+fn in_own_thread<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> PyResult<T> {
-    waiting::beside(py, move || Ok(work()))?.map_err(|error| storage_exception(py, &error))
+    waiting::in_own_thread(py, move || Ok(work()))?.map_err(|error| storage_exception(py, &error))
 }
 
 /// Returns a caller's buffer, and an error unless it is contiguous and writable.
@@ -111,7 +111,7 @@ unsafe fn bytes_of(buffer: &PyUntypedBuffer) -> &[u8] {
 /// # Safety
 /// Same as [`bytes_of`]; and no other reference to these bytes may exist.
 #[expect(clippy::mut_from_ref, reason = "the memory is Python's, and not the value's")]
-unsafe fn room_of(buffer: &PyUntypedBuffer) -> &mut [u8] {
+unsafe fn bytes_mut_of(buffer: &PyUntypedBuffer) -> &mut [u8] {
     match buffer.len_bytes() {
         0 => &mut [],
         // SAFETY: `writable` has checked that the buffer is contiguous and writable; the caller excludes

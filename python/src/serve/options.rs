@@ -10,14 +10,14 @@ use std::time::Duration;
 
 const CHOICES: [(&str, PathChoice); 3] =
     [("automatic", PathChoice::Automatic), ("mapped", PathChoice::Mapped), ("channel", PathChoice::Channel)];
-const WAYS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
+const WAITS: [(&str, Wait); 3] = [("adaptive", Wait::Adaptive), ("spin", Wait::Spin), ("sleep", Wait::Sleep)];
 const KEYWORDS: &str = "name, limit, depth, arena_bytes, wait, reconnect, choice, trusted";
 /// Default timeout of a request; the same as that of `Options::new`.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Options of a client, and the values among them that a queue needs.
 #[derive(Clone)]
-pub(super) struct Chosen {
+pub(super) struct ClientOptions {
     pub(super) options: Options,
     /// Greatest time that the server may take to complete a request.
     pub(super) limit: Duration,
@@ -26,7 +26,7 @@ pub(super) struct Chosen {
 }
 
 /// Parses the keywords of `bywash.serve.Client`.
-pub(super) fn chosen(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
+pub(super) fn parse_options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<ClientOptions> {
     let mut options = Options::new().limit(LIMIT).interrupted_by(is_interrupted);
     let (mut limit, mut reconnects) = (LIMIT, false);
     for (name, value) in keywords.into_iter().flatten() {
@@ -39,7 +39,7 @@ pub(super) fn chosen(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
             }
             "depth" => options.depth(number(&name, &value)?),
             "arena_bytes" => options.arena_bytes(number(&name, &value)?),
-            "wait" => options.wait(one_of(&name, &value, &WAYS)?),
+            "wait" => options.wait(one_of(&name, &value, &WAITS)?),
             "reconnect" if value.is_none() => options,
             "reconnect" => {
                 reconnects = true;
@@ -58,5 +58,5 @@ pub(super) fn chosen(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Chosen> {
             }
         };
     }
-    Ok(Chosen { options, limit, reconnects })
+    Ok(ClientOptions { options, limit, reconnects })
 }

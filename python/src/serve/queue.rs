@@ -5,9 +5,9 @@ use crate::errors::{closed, exception, of_text, storage_exception};
 use crate::options::one_of;
 use crate::serve::buffer::Buffer;
 use crate::serve::completion::Completion;
-use crate::serve::kept::{Entry, Kept, Memory};
+use crate::serve::kept::{Entry, InFlight, Memory};
 use crate::serve::{ACCESSES, bytes_of, copy_of_descriptor, writable};
-use crate::waiting::{Attempt, Limit, beside, in_slices};
+use crate::waiting::{Attempt, Deadline, in_own_thread, in_slices};
 use bywash_client::{
     Access, Completion as Done, Error, Queue as Inner, QueueDispatcher, Range, RequestMemory, SubmitError,
 };
@@ -40,7 +40,7 @@ pub(crate) struct VolumeId(bywash_client::VolumeId);
 #[pyclass(frozen, module = "bywash.serve")]
 pub(crate) struct Queue {
     state: Arc<Mutex<State>>,
-    kept: Arc<Kept>,
+    kept: Arc<InFlight>,
     limit: Duration,
     depth: usize,
     /// True if a call that normally does not wait may have to, because the client connects again.
@@ -56,7 +56,7 @@ enum State {
 }
 
 /// Reason that a call of a queue failed.
-enum Trouble {
+enum QueueError {
     Library(Error),
     Dispatched,
     NotDispatched,
@@ -66,57 +66,57 @@ enum Trouble {
     Closed,
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Library(error)
+impl From<Error> for QueueError {
+    fn from(error: Error) -> QueueError {
+        QueueError::Library(error)
     }
 }
 
-impl Trouble {
+impl QueueError {
     fn raise(self, py: Python<'_>) -> PyErr {
         let busy = |text: &str| of_text(py, "BusyError", text.into());
         match self {
-            Trouble::Library(error) => storage_exception(py, &error),
-            Trouble::Dispatched => busy("callbacks reap the queue; call dispatch_stop() first"),
-            Trouble::NotDispatched => busy("the queue has no callback; call dispatch() first"),
-            Trouble::Stopping => busy("another thread waits for the end of the queue's callbacks"),
-            Trouble::FromWithin => busy(
+            QueueError::Library(error) => storage_exception(py, &error),
+            QueueError::Dispatched => busy("callbacks reap the queue; call dispatch_stop() first"),
+            QueueError::NotDispatched => busy("the queue has no callback; call dispatch() first"),
+            QueueError::Stopping => busy("another thread waits for the end of the queue's callbacks"),
+            QueueError::FromWithin => busy(
                 "a callback cannot wait for its own end; stop it from another thread, or close the queue",
             ),
-            Trouble::Forked => exception(py, &ContainerError::Forked),
-            Trouble::Closed => closed("queue"),
+            QueueError::Forked => exception(py, &ContainerError::Forked),
+            QueueError::Closed => closed("queue"),
         }
     }
 }
 
 /// Address that a read writes to.
-struct Place(NonNull<u8>);
+struct SendPtr(NonNull<u8>);
 
-// SAFETY: this is a plain address; the queue's `Kept` holds the memory behind it until the request was
+// SAFETY: this is a plain address; the queue's `InFlight` holds the memory behind it until the request was
 // reaped.
-unsafe impl Send for Place {}
+unsafe impl Send for SendPtr {}
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Calls `work` with the library's queue, in every state that has one.
-fn with<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> R) -> Result<R, Trouble> {
+fn with<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> R) -> Result<R, QueueError> {
     match state {
         State::Here(queue) => Ok(work(queue)),
         State::Dispatched(dispatcher) => Ok(dispatcher.with(work)),
-        State::Stopping => Err(Trouble::Stopping),
-        State::Closed => Err(Trouble::Closed),
+        State::Stopping => Err(QueueError::Stopping),
+        State::Closed => Err(QueueError::Closed),
     }
 }
 
 /// Like [`with`], for calls that reap: fails while callbacks reap the queue.
-fn reaping<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> Result<R, Error>) -> Result<R, Trouble> {
+fn reaping<R>(state: &mut State, work: impl FnOnce(&mut Inner) -> Result<R, Error>) -> Result<R, QueueError> {
     match state {
         State::Here(queue) => Ok(work(queue)?),
-        State::Dispatched(_) => Err(Trouble::Dispatched),
-        State::Stopping => Err(Trouble::Stopping),
-        State::Closed => Err(Trouble::Closed),
+        State::Dispatched(_) => Err(QueueError::Dispatched),
+        State::Stopping => Err(QueueError::Stopping),
+        State::Closed => Err(QueueError::Closed),
     }
 }
 
@@ -125,7 +125,7 @@ impl Queue {
         Queue {
             depth: queue.depth(),
             state: Arc::new(Mutex::new(State::Here(Box::new(queue)))),
-            kept: Arc::new(Kept::default()),
+            kept: Arc::new(InFlight::default()),
             limit,
             may_wait,
         }
@@ -137,7 +137,7 @@ impl Queue {
         &self,
         py: Python<'_>,
         is_brief: bool,
-        work: impl FnOnce(&mut State) -> Result<R, Trouble> + Send,
+        work: impl FnOnce(&mut State) -> Result<R, QueueError> + Send,
     ) -> PyResult<R> {
         let free = match self.state.try_lock() {
             // A dispatched queue does not qualify: the call may have to wait for its thread.
@@ -218,20 +218,20 @@ impl Queue {
         }
     }
 
-    fn limit_of(&self, timeout: Option<f64>) -> PyResult<Limit> {
-        Limit::of(Some(timeout.unwrap_or(self.limit.as_secs_f64())))
+    fn limit_of(&self, timeout: Option<f64>) -> PyResult<Deadline> {
+        Deadline::of(Some(timeout.unwrap_or(self.limit.as_secs_f64())))
     }
 
     /// Waits for the queue in slices; `wait` gets the greatest time that it may take.
     fn in_slices<R: Send>(
         &self,
         py: Python<'_>,
-        limit: Limit,
+        limit: Deadline,
         wait: impl Fn(&mut Inner, Duration) -> Result<R, Error> + Send + Sync,
     ) -> PyResult<R> {
         let waited = in_slices(py, limit, |slice| {
             Attempt::Done(match reaping(&mut lock(&self.state), |queue| wait(queue, slice)) {
-                Err(Trouble::Library(Error::TimedOut { .. })) => Err(ContainerError::TimedOut),
+                Err(QueueError::Library(Error::TimedOut { .. })) => Err(ContainerError::TimedOut),
                 waited => Ok(waited),
             })
         })?;
@@ -264,8 +264,8 @@ impl Queue {
         open: impl FnOnce(&mut Inner) -> Result<bywash_client::VolumeId, Error> + Send + 'static,
     ) -> PyResult<VolumeId> {
         let state = self.state.clone();
-        let opened = beside(py, move || Ok(with(&mut lock(&state), open)))?;
-        let opened = opened.and_then(|opened| opened.map_err(Trouble::Library));
+        let opened = in_own_thread(py, move || Ok(with(&mut lock(&state), open)))?;
+        let opened = opened.and_then(|opened| opened.map_err(QueueError::Library));
         opened.map(VolumeId).map_err(|trouble| trouble.raise(py))
     }
 
@@ -354,12 +354,12 @@ impl Queue {
         self.check_length(py, volume, offset, nbytes)?;
         let bytes = PyBytes::new_with(py, nbytes, |_| Ok(()))?;
         let to = NonNull::new(bytes.as_bytes().as_ptr().cast_mut());
-        let to = Place(to.ok_or_else(|| PyMemoryError::new_err("there is no memory for the bytes"))?);
+        let to = SendPtr(to.ok_or_else(|| PyMemoryError::new_err("there is no memory for the bytes"))?);
         let entry = Entry { user_data, memory: Memory::Bytes(bytes.unbind()) };
         self.submit(py, nbytes, entry, move |queue, number| {
             let to = { to }.0;
-            // SAFETY: `to` points to `nbytes` bytes of a new object to which no Python code refers; `Kept`
-            // holds it until the request has been reaped or the queue is gone.
+            // SAFETY: `to` points to `nbytes` bytes of a new object to which no Python code refers;
+            // `InFlight` holds it until the request has been reaped or the queue is gone.
             unsafe { queue.read_to(volume, offset, to, nbytes, number) }
         })
     }
@@ -384,11 +384,11 @@ impl Queue {
         }
         let held = writable(buffer)?;
         let nbytes = held.len_bytes();
-        let to = Place(NonNull::new(held.buf_ptr().cast()).unwrap_or(NonNull::dangling()));
+        let to = SendPtr(NonNull::new(held.buf_ptr().cast()).unwrap_or(NonNull::dangling()));
         let entry = Entry { user_data, memory: Memory::Lent(buffer.clone().unbind(), held) };
         self.submit(py, nbytes, entry, move |queue, number| {
             let to = { to }.0;
-            // SAFETY: `Kept` holds the buffer until the request has been reaped or the queue is gone; the
+            // SAFETY: `InFlight` holds the buffer until the request has been reaped or the queue is gone; the
             // buffer has `nbytes` bytes and is writable. A thread that uses it meanwhile mixes up the bytes,
             // as with any call that reads into a buffer.
             unsafe { queue.read_to(volume, offset, to, nbytes, number) }
@@ -538,13 +538,13 @@ impl Queue {
     #[pyo3(signature = (timeout=None))]
     fn reap(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Completion> {
         let done = self.reap_until(py, timeout)?;
-        self.kept.finish(py, done)
+        self.kept.to_completion(py, done)
     }
 
     /// Like ``reap``, but without waiting: returns None when no request is complete.
     fn try_reap(&self, py: Python<'_>) -> PyResult<Option<Completion>> {
         let done = self.on_state(py, true, |state| reaping(state, Inner::try_reap))?;
-        done.map(|done| self.kept.finish(py, done)).transpose()
+        done.map(|done| self.kept.to_completion(py, done)).transpose()
     }
 
     /// Like ``reap``, but returns a list of 1 to ``most`` completions: the first one, and those that are
@@ -567,7 +567,7 @@ impl Queue {
             let _ = reaping(state, |queue| queue.reap_each(most - 1, |done| rest.push(done)));
             Ok(rest)
         })?;
-        std::iter::once(first).chain(rest).map(|done| self.kept.finish(py, done)).collect()
+        std::iter::once(first).chain(rest).map(|done| self.kept.to_completion(py, done)).collect()
     }
 
     /// Waits until ``least`` requests can be reaped, or all requests in flight if these are fewer. A thread
@@ -606,9 +606,9 @@ impl Queue {
             Python::try_attach(|py| {
                 let called = match done {
                     // The queue was closed, from within a callback, so the callback is not called again.
-                    Ok(done) if kept.is_closed() => return drop(kept.finish(py, done)),
+                    Ok(done) if kept.is_closed() => return drop(kept.to_completion(py, done)),
                     Err(_) if kept.is_closed() => return,
-                    Ok(done) => kept.finish(py, done).and_then(|done| callback.call1(py, (done,))),
+                    Ok(done) => kept.to_completion(py, done).and_then(|done| callback.call1(py, (done,))),
                     Err(error) => match &on_end {
                         Some(on_end) => on_end.call1(py, (storage_exception(py, &error).into_value(py),)),
                         None => return,
@@ -626,9 +626,9 @@ impl Queue {
             }
             other => {
                 let trouble = match &other {
-                    State::Closed => Trouble::Closed,
-                    State::Stopping => Trouble::Stopping,
-                    _ => Trouble::Dispatched,
+                    State::Closed => QueueError::Closed,
+                    State::Stopping => QueueError::Stopping,
+                    _ => QueueError::Dispatched,
                 };
                 *state = other;
                 Err(trouble)
@@ -642,14 +642,14 @@ impl Queue {
             self.on_state(py, false, |state| match std::mem::replace(state, State::Stopping) {
                 State::Dispatched(dispatcher) if dispatcher.is_own_callback() => {
                     *state = State::Dispatched(dispatcher);
-                    Err(Trouble::FromWithin)
+                    Err(QueueError::FromWithin)
                 }
                 State::Dispatched(dispatcher) => Ok(dispatcher),
                 other => {
                     let trouble = match &other {
-                        State::Closed => Trouble::Closed,
-                        State::Stopping => Trouble::Stopping,
-                        _ => Trouble::NotDispatched,
+                        State::Closed => QueueError::Closed,
+                        State::Stopping => QueueError::Stopping,
+                        _ => QueueError::NotDispatched,
                     };
                     *state = other;
                     Err(trouble)
@@ -659,7 +659,7 @@ impl Queue {
         let stopped = py.detach(|| dispatcher.stop());
         let (next, outcome) = match stopped {
             Ok(queue) => (State::Here(Box::new(queue)), Ok(())),
-            Err(dispatcher) => (State::Dispatched(dispatcher), Err(Trouble::Forked)),
+            Err(dispatcher) => (State::Dispatched(dispatcher), Err(QueueError::Forked)),
         };
         let left = py.detach(|| {
             let mut state = lock(&self.state);

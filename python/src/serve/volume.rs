@@ -2,7 +2,7 @@
 
 use crate::container::contiguous;
 use crate::errors::{closed, storage_exception};
-use crate::serve::{bytes_of, call, room_of, writable};
+use crate::serve::{bytes_mut_of, bytes_of, call, writable};
 use bywash_client::{Error, Volume as Opened};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
@@ -115,7 +115,7 @@ impl Volume {
         let (volume, buffer) = (self.open()?, writable(buffer)?);
         // SAFETY: the room is valid while `buffer` is held; a thread that uses it meanwhile mixes up the
         // bytes.
-        let to = unsafe { room_of(&buffer) };
+        let to = unsafe { bytes_mut_of(&buffer) };
         call(py, || volume.read_at(to, offset))?;
         Ok(buffer.len_bytes())
     }

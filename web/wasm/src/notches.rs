@@ -5,7 +5,7 @@
 
 /// Rule for the values of a slider.
 #[derive(Clone, Copy, Debug)]
-pub enum Notches {
+pub enum Positions {
     /// All integers from 1 to 16, then larger steps up to 64.
     Counts,
     /// 1, 2, 3, 4, 6, 8, 12 and so on, up to 1024.
@@ -16,7 +16,7 @@ pub enum Notches {
     Doublings(&'static [(u32, u32, &'static str)]),
     /// Seventeen values per factor of ten for several units: least value, greatest value, unit.
     Factors(&'static [(f64, f64, &'static str)]),
-    /// 0 in the given unit, then the values of [`Notches::Factors`].
+    /// 0 in the given unit, then the values of [`Positions::Factors`].
     NothingOrFactors(&'static str, &'static [(f64, f64, &'static str)]),
 }
 
@@ -26,18 +26,18 @@ const IN_TEN: [f64; 17] =
 /// Counts above 16, with gaps.
 const LARGE_COUNTS: [u32; 8] = [20, 24, 28, 32, 40, 48, 56, 64];
 
-impl Notches {
+impl Positions {
     /// Returns the values of all positions, with their units.
     pub fn texts(self) -> Vec<String> {
         match self {
-            Notches::Counts => (1..=16).chain(LARGE_COUNTS).map(|count| count.to_string()).collect(),
-            Notches::Threads => threads().map(|count| count.to_string()).collect(),
-            Notches::Steps(step, count, unit) => {
+            Positions::Counts => (1..=16).chain(LARGE_COUNTS).map(|count| count.to_string()).collect(),
+            Positions::Threads => threads().map(|count| count.to_string()).collect(),
+            Positions::Steps(step, count, unit) => {
                 (0..=count).map(|at| written(step * f64::from(at), unit)).collect()
             }
-            Notches::Doublings(ranges) => ranges.iter().flat_map(doublings).collect(),
-            Notches::Factors(ranges) => ranges.iter().flat_map(factors).collect(),
-            Notches::NothingOrFactors(unit, ranges) => {
+            Positions::Doublings(ranges) => ranges.iter().flat_map(doublings).collect(),
+            Positions::Factors(ranges) => ranges.iter().flat_map(factors).collect(),
+            Positions::NothingOrFactors(unit, ranges) => {
                 std::iter::once(written(0.0, unit)).chain(ranges.iter().flat_map(factors)).collect()
             }
         }
@@ -73,15 +73,15 @@ mod tests {
 
     #[test]
     fn values_are_written_as_people_do() {
-        let rates = Notches::Factors(&[(10.0, 900.0, "MiB/s"), (1.0, 2.0, "GiB/s")]).texts();
+        let rates = Positions::Factors(&[(10.0, 900.0, "MiB/s"), (1.0, 2.0, "GiB/s")]).texts();
         assert_eq!((rates.first().unwrap(), rates.last().unwrap()), (&"10 MiB/s".into(), &"2 GiB/s".into()));
         assert!(rates.contains(&"120 MiB/s".to_owned()) && rates.contains(&"1.2 GiB/s".to_owned()));
-        assert_eq!(Notches::Steps(0.5, 3, "%").texts(), ["0 %", "0.5 %", "1 %", "1.5 %"]);
+        assert_eq!(Positions::Steps(0.5, 3, "%").texts(), ["0 %", "0.5 %", "1 %", "1.5 %"]);
         assert_eq!(
-            Notches::Doublings(&[(256, 512, "KiB"), (1, 2, "MiB")]).texts()[1..3],
+            Positions::Doublings(&[(256, 512, "KiB"), (1, 2, "MiB")]).texts()[1..3],
             ["512 KiB", "1 MiB"]
         );
-        assert_eq!(Notches::Threads.texts()[..7], ["1", "2", "3", "4", "6", "8", "12"]);
-        assert_eq!(Notches::Threads.texts().last().unwrap(), "1024");
+        assert_eq!(Positions::Threads.texts()[..7], ["1", "2", "3", "4", "6", "8", "12"]);
+        assert_eq!(Positions::Threads.texts().last().unwrap(), "1024");
     }
 }

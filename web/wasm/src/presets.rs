@@ -3,7 +3,7 @@
 //! The machines are the simulator's presets. The requests have usual sizes; only those of the Web server are
 //! the paper's.
 
-use crate::reading::{self, Refused};
+use crate::reading::{self, Error};
 use bywash_model::Workload;
 use bywash_model::units::{Cycles, Share, Size};
 use bywash_model::work::Request;
@@ -44,8 +44,8 @@ impl Presets {
     /// Returns all presets.
     ///
     /// # Errors
-    /// [`Refused`] if a preset's text cannot be parsed; tests exclude this.
-    pub fn all() -> Result<Presets, Refused> {
+    /// [`Error`] if a preset's text cannot be parsed; tests exclude this.
+    pub fn all() -> Result<Presets, Error> {
         let server = |preset: &Preset| {
             let Preset { name, about, text } = *preset;
             reading::read(text).map(|description| Server { name, title: about, description })

@@ -4,8 +4,8 @@
 //! a question is checked by the same rules as one in a file.
 
 use crate::presets::Presets;
-use crate::reading::{Refused, checked, json, read};
-use crate::sliders::{Placed, SLIDERS, Slider};
+use crate::reading::{Error, checked, json, read};
+use crate::sliders::{SLIDERS, Slider, SliderState};
 use bywash_model::closed::{Closed, closed};
 use bywash_model::describe::Key;
 use bywash_model::sweep::{Axis, sweep};
@@ -27,7 +27,7 @@ enum Question {
     /// Evaluates a description under every architecture, and returns its sliders.
     Evaluate { description: Value },
     /// Evaluates a description at the positions of a slider.
-    Curve { description: Value, key: String, show: Show },
+    Curve { description: Value, key: String, show: CurveKind },
     /// Simulates a description under one architecture.
     Simulate { description: Value, architecture: Architecture, requests: u64, seed: u64 },
 }
@@ -35,7 +35,7 @@ enum Question {
 /// Quantity that a curve shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Show {
+enum CurveKind {
     /// Throughput bound, in bytes per second.
     Bound,
     /// Throughput with the description's number of threads, in bytes per second.
@@ -47,8 +47,8 @@ enum Show {
 /// Result of evaluating a description.
 #[derive(Serialize)]
 struct Evaluated {
-    architectures: Vec<Comes>,
-    sliders: Vec<Placed>,
+    architectures: Vec<ArchitectureResult>,
+    sliders: Vec<SliderState>,
     /// Names of the resources, in the order of the utilisations.
     resources: [&'static str; 6],
     /// Number of units of each resource.
@@ -57,7 +57,7 @@ struct Evaluated {
 
 /// Result under one architecture.
 #[derive(Serialize)]
-struct Comes {
+struct ArchitectureResult {
     architecture: Architecture,
     bound: Bound,
     /// Name of the resource that limits the throughput.
@@ -83,7 +83,7 @@ struct Curve {
 /// Answers a question. A simulation calls `watch` from time to time with the share that is done, 0 to 1, and
 /// stops if `watch` returns false.
 pub fn answer(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
-    let asked = serde_json::from_str(question).map_err(Refused::Question);
+    let asked = serde_json::from_str(question).map_err(Error::Question);
     let told = match asked.and_then(|asked| done(asked, watch)) {
         Ok(done) => serde_json::json!({ "done": done }),
         Err(refused) => serde_json::json!({ "refused": refused.to_string() }),
@@ -91,13 +91,13 @@ pub fn answer(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
     told.to_string()
 }
 
-fn done(question: Question, watch: &mut dyn FnMut(f64) -> bool) -> Result<Value, Refused> {
+fn done(question: Question, watch: &mut dyn FnMut(f64) -> bool) -> Result<Value, Error> {
     match question {
         Question::Presets => json(&Presets::all()?),
         Question::Read { text } => read(&text),
         Question::Write { description } => {
             let text = toml::to_string(&checked(&description)?);
-            text.map(Value::from).map_err(|error| Refused::Write(error.to_string()))
+            text.map(Value::from).map_err(|error| Error::Write(error.to_string()))
         }
         Question::Evaluate { description } => json(&evaluate(&affordable(&description)?)),
         Question::Curve { description, key, show } => json(&curves(&affordable(&description)?, &key, show)?),
@@ -119,10 +119,10 @@ fn steps(description: &Description) -> f64 {
     description.load.threads * Resource::ALL.len() as f64
 }
 
-fn affordable(description: &Value) -> Result<Description, Refused> {
+fn affordable(description: &Value) -> Result<Description, Error> {
     let description = checked(description)?;
     if steps(&description) > STEPS_MAX {
-        return Err(Refused::TooMany(description.load.threads));
+        return Err(Error::TooMany(description.load.threads));
     }
     Ok(description)
 }
@@ -132,42 +132,42 @@ fn evaluate(description: &Description) -> Evaluated {
     let comes = |architecture| {
         let bound = bound(machine, &work, architecture);
         let binding = bound.binding.name();
-        Comes { architecture, bound, binding, closed: closed(machine, &work, architecture) }
+        ArchitectureResult { architecture, bound, binding, closed: closed(machine, &work, architecture) }
     };
     Evaluated {
         architectures: Architecture::ALL.map(comes).into(),
         sliders: SLIDERS.iter().filter_map(|slider| slider.placed(description)).collect(),
         resources: Resource::ALL.map(Resource::name),
-        units: bywash_model::Demand::of(machine, &work, Architecture::Direct).units,
+        units: bywash_model::Demand::new(machine, &work, Architecture::Direct).units,
     }
 }
 
-fn curves(description: &Description, name: &str, show: Show) -> Result<Curves, Refused> {
-    let slider = Slider::named(name).ok_or_else(|| Refused::NoSlider(name.into()))?;
-    let key = Key::named(name)?;
+fn curves(description: &Description, name: &str, show: CurveKind) -> Result<Curves, Error> {
+    let slider = Slider::named(name).ok_or_else(|| Error::NoSlider(name.into()))?;
+    let key = Key::by_name(name)?;
     let values = slider.values();
-    let stride = if show == Show::Bound { 1 } else { stride(description, key, &values)? };
+    let stride = if show == CurveKind::Bound { 1 } else { stride(description, key, &values)? };
     let last = values.len().saturating_sub(1);
     let places: Vec<usize> = (0..last).step_by(stride).chain([last]).collect();
     let axis = Axis { key, values: places.iter().map(|place| values[*place]).collect() };
     let curves = Architecture::ALL.map(|architecture| {
         let table = sweep(description, std::slice::from_ref(&axis), architecture)?;
         let y = match show {
-            Show::Bound => table.throughput,
+            CurveKind::Bound => table.throughput,
             _ => with_threads(description, &axis, architecture, show)?,
         };
         let binding = table.binding.iter().map(|resource| resource.name()).collect();
         Ok(Curve { architecture, y, binding })
     });
-    Ok(Curves { places, curves: curves.into_iter().collect::<Result<_, Refused>>()? })
+    Ok(Curves { places, curves: curves.into_iter().collect::<Result<_, Error>>()? })
 }
 
 /// Returns the distance between computed positions, 1 to 10.
-fn stride(description: &Description, key: Key, values: &[f64]) -> Result<usize, Refused> {
+fn stride(description: &Description, key: Key, values: &[f64]) -> Result<usize, Error> {
     let mut most = 0.0f64;
     let mut here = *description;
     for value in values {
-        *key.of(&mut here)? = *value;
+        *key.number_in(&mut here)? = *value;
         most += steps(&here);
     }
     let all = most * Architecture::ALL.len() as f64;
@@ -178,13 +178,13 @@ fn with_threads(
     description: &Description,
     axis: &Axis,
     architecture: Architecture,
-    show: Show,
-) -> Result<Vec<f64>, Refused> {
+    show: CurveKind,
+) -> Result<Vec<f64>, Error> {
     let mut here = *description;
     let point = |value: &f64| {
-        *axis.key.of(&mut here)? = *value;
+        *axis.key.number_in(&mut here)? = *value;
         let closed = closed(&here.machine, &here.workload(), architecture);
-        Ok(if show == Show::Response { closed.response } else { closed.throughput })
+        Ok(if show == CurveKind::Response { closed.response } else { closed.throughput })
     };
     axis.values.iter().map(point).collect()
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// Reason for refusing a question.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum Error {
     /// The text is not a valid question.
     #[error("this is not a question: {0}")]
     Question(serde_json::Error),
@@ -32,10 +32,10 @@ pub enum Refused {
 /// omits. A text that begins with `{` is JSON, any other text is TOML.
 ///
 /// # Errors
-/// [`Refused::Description`] with the line if the file is invalid; [`Refused::Write`] if the result has no
+/// [`Error::Description`] with the line if the file is invalid; [`Error::Write`] if the result has no
 /// JSON form.
-pub fn read(text: &str) -> Result<Value, Refused> {
-    let unreadable = |message: String| Refused::Description(describe::Error::Unreadable(message));
+pub fn read(text: &str) -> Result<Value, Error> {
+    let unreadable = |message: String| Error::Description(describe::Error::Unreadable(message));
     let (description, written): (_, Value) = if text.trim_start().starts_with('{') {
         let description = Description::from_json(text)?;
         (description, serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?)
@@ -51,17 +51,17 @@ pub fn read(text: &str) -> Result<Value, Refused> {
 /// Parses and checks a description from a question by the same rules as one from a file.
 ///
 /// # Errors
-/// [`Refused::Description`] if the description is invalid.
-pub fn checked(description: &Value) -> Result<Description, Refused> {
+/// [`Error::Description`] if the description is invalid.
+pub fn checked(description: &Value) -> Result<Description, Error> {
     Ok(Description::from_json(&description.to_string())?)
 }
 
 /// Converts a value to JSON.
 ///
 /// # Errors
-/// [`Refused::Write`] if the value has no JSON form.
-pub fn json(told: &impl Serialize) -> Result<Value, Refused> {
-    serde_json::to_value(told).map_err(|error| Refused::Write(error.to_string()))
+/// [`Error::Write`] if the value has no JSON form.
+pub fn json(told: &impl Serialize) -> Result<Value, Error> {
+    serde_json::to_value(told).map_err(|error| Error::Write(error.to_string()))
 }
 
 /// Replaces values of `whole` by the values of `written` with the same names.

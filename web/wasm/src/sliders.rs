@@ -3,7 +3,7 @@
 //! A number that a description lacks (a seek time, if its disks are flash) has no slider. A value between two
 //! notches, or beyond the last one, is kept until the slider moves.
 
-use crate::notches::Notches::{self, Counts, Doublings, Factors, NothingOrFactors, Steps, Threads};
+use crate::notches::Positions::{self, Counts, Doublings, Factors, NothingOrFactors, Steps, Threads};
 use bywash_model::Description;
 use bywash_model::describe::Key;
 use serde::Serialize;
@@ -18,14 +18,14 @@ pub struct Slider {
     /// Label of the slider.
     pub label: &'static str,
     /// Positions of the slider.
-    pub notches: Notches,
+    pub notches: Positions,
     /// True if the page shows the slider only when the user requests more.
     pub is_rare: bool,
 }
 
 /// Slider with the value of one description, for the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Placed {
+pub struct SliderState {
     /// Key of the number in a description.
     pub key: &'static str,
     /// Part of the description under which the page shows the slider.
@@ -42,11 +42,11 @@ pub struct Placed {
     pub value: f64,
 }
 
-const fn often(key: &'static str, group: &'static str, label: &'static str, notches: Notches) -> Slider {
+const fn basic(key: &'static str, group: &'static str, label: &'static str, notches: Positions) -> Slider {
     Slider { key, group, label, notches, is_rare: false }
 }
 
-const fn rarely(key: &'static str, group: &'static str, label: &'static str, notches: Notches) -> Slider {
+const fn advanced(key: &'static str, group: &'static str, label: &'static str, notches: Positions) -> Slider {
     Slider { key, group, label, notches, is_rare: true }
 }
 
@@ -58,67 +58,68 @@ const INTERFACES: &str = "Network interfaces";
 const DISKS: &str = "Disks";
 const COSTS: &str = "Costs";
 
-const HALF: Notches = Steps(0.5, 100, "%");
-const WHOLE: Notches = Steps(1.0, 100, "%");
-const HERTZ: Notches = Factors(&[(50.0, 900.0, "MHz"), (1.0, 6.0, "GHz")]);
-const RATES: Notches = Factors(&[(10.0, 1000.0, "MiB/s"), (1.0, 100.0, "GiB/s")]);
-const DISK_RATES: Notches = Factors(&[(1.0, 1000.0, "MiB/s"), (1.0, 20.0, "GiB/s")]);
-const SIZES: Notches = Doublings(&[(512, 512, "B"), (1, 512, "KiB"), (1, 64, "MiB")]);
-const TIMES: Notches = NothingOrFactors("s", &[(10.0, 900.0, "ns"), (1.0, 900.0, "us"), (1.0, 100.0, "ms")]);
-const CYCLES: Notches = Steps(200.0, 100, "cycles");
-const COMPUTE: Notches = NothingOrFactors("cycles", &[(1e3, 1e7, "cycles")]);
+const HALF: Positions = Steps(0.5, 100, "%");
+const WHOLE: Positions = Steps(1.0, 100, "%");
+const HERTZ: Positions = Factors(&[(50.0, 900.0, "MHz"), (1.0, 6.0, "GHz")]);
+const RATES: Positions = Factors(&[(10.0, 1000.0, "MiB/s"), (1.0, 100.0, "GiB/s")]);
+const DISK_RATES: Positions = Factors(&[(1.0, 1000.0, "MiB/s"), (1.0, 20.0, "GiB/s")]);
+const SIZES: Positions = Doublings(&[(512, 512, "B"), (1, 512, "KiB"), (1, 64, "MiB")]);
+const TIMES: Positions =
+    NothingOrFactors("s", &[(10.0, 900.0, "ns"), (1.0, 900.0, "us"), (1.0, 100.0, "ms")]);
+const CYCLES: Positions = Steps(200.0, 100, "cycles");
+const COMPUTE: Positions = NothingOrFactors("cycles", &[(1e3, 1e7, "cycles")]);
 /// Sizes that may be 0, as those of a database's log or of a page's data.
-const OR_NONE: Notches = Doublings(&[(0, 0, "B"), (512, 512, "B"), (1, 512, "KiB"), (1, 64, "MiB")]);
+const OR_NONE: Positions = Doublings(&[(0, 0, "B"), (512, 512, "B"), (1, 512, "KiB"), (1, 64, "MiB")]);
 
 /// All sliders, in the order in which the page shows them.
 pub const SLIDERS: &[Slider] = &[
-    often("request.web.miss", REQUESTS, "Not in memory", HALF),
-    often("request.web.file", REQUESTS, "Size of a file", SIZES),
-    often("request.video.file", REQUESTS, "Size of a request", SIZES),
-    often("request.streams.writes", REQUESTS, "Coming in", WHOLE),
-    often("request.streams.block", REQUESTS, "Size of a block", SIZES),
-    often("request.blocks.writes", REQUESTS, "Writes", WHOLE),
-    often("request.blocks.block", REQUESTS, "Size of a block", SIZES),
-    often("request.database.miss", REQUESTS, "Pages not in the pool", HALF),
-    often("request.database.pages", REQUESTS, "Pages of a transaction", Counts),
-    often("request.database.page", REQUESTS, "Size of a page", SIZES),
-    often("request.database.log", REQUESTS, "Log of a transaction", OR_NONE),
-    often("request.database.compute", REQUESTS, "Computing for one", COMPUTE),
-    often("request.dynamic.page", REQUESTS, "Size of a page", SIZES),
-    often("request.dynamic.data", REQUESTS, "Data from disks for one", OR_NONE),
-    often("request.dynamic.compute", REQUESTS, "Computing for one", COMPUTE),
-    often("load.threads", REQUESTS, "Threads", Threads),
-    rarely("load.think", REQUESTS, "Thinking between requests", TIMES),
-    often("machine.processors.count", PROCESSORS, "How many", Counts),
-    often("machine.processors.speed", PROCESSORS, "Speed of each", HERTZ),
-    often("machine.interconnect.rate", INTERCONNECT, "Rate", RATES),
-    rarely("machine.interconnect.latency", INTERCONNECT, "Latency", TIMES),
-    rarely("machine.interconnect.packet", INTERCONNECT, "Bytes of a packet", OR_NONE),
-    rarely("machine.interconnect.overhead", INTERCONNECT, "Bytes beside them", Steps(2.0, 64, "B")),
-    often("machine.memory.rate", MEMORY, "Rate", RATES),
-    rarely("machine.memory.banks", MEMORY, "Banks", Counts),
-    rarely("machine.memory.latency", MEMORY, "Latency", TIMES),
-    often("machine.interfaces.count", INTERFACES, "How many", Counts),
-    often("machine.interfaces.rate", INTERFACES, "Rate of each", RATES),
-    often("machine.interfaces.processor", INTERFACES, "Processor in each", HERTZ),
-    often("machine.disks.count", DISKS, "How many", Counts),
-    often("machine.disks.rate", DISKS, "Rate of each", DISK_RATES),
-    often("machine.disks.processor", DISKS, "Processor in each", HERTZ),
-    rarely("machine.disks.cache", DISKS, "Memory of the controller", OR_NONE),
-    rarely("machine.disks.segments", DISKS, "Readers it reads ahead for", Counts),
-    rarely("machine.disks.rotating.seek", DISKS, "Moving the arm", TIMES),
-    rarely("machine.disks.rotating.turn", DISKS, "One turn", TIMES),
-    rarely("machine.disks.flash.latency", DISKS, "Median of a read", TIMES),
-    rarely("machine.disks.flash.channels", DISKS, "Reads at a time", Counts),
-    often("costs.tcp", COSTS, "TCP", Steps(0.1, 100, "cycles/B")),
-    often("costs.file-system", COSTS, "File system", Steps(0.1, 200, "cycles/B")),
-    often("costs.system", COSTS, "Copies and crossings", Steps(0.05, 200, "cycles/B")),
-    often("costs.server", COSTS, "The program itself", Steps(0.05, 200, "cycles/B")),
-    rarely("costs.call", COSTS, "System call for I/O", CYCLES),
-    rarely("costs.interrupt", COSTS, "Interrupt", CYCLES),
-    rarely("costs.switch", COSTS, "Switch of threads", CYCLES),
-    rarely("costs.doorbell", COSTS, "Asking at user level", CYCLES),
-    rarely("costs.poll", COSTS, "Noticing at user level", CYCLES),
+    basic("request.web.miss", REQUESTS, "Not in memory", HALF),
+    basic("request.web.file", REQUESTS, "Size of a file", SIZES),
+    basic("request.video.file", REQUESTS, "Size of a request", SIZES),
+    basic("request.streams.writes", REQUESTS, "Coming in", WHOLE),
+    basic("request.streams.block", REQUESTS, "Size of a block", SIZES),
+    basic("request.blocks.writes", REQUESTS, "Writes", WHOLE),
+    basic("request.blocks.block", REQUESTS, "Size of a block", SIZES),
+    basic("request.database.miss", REQUESTS, "Pages not in the pool", HALF),
+    basic("request.database.pages", REQUESTS, "Pages of a transaction", Counts),
+    basic("request.database.page", REQUESTS, "Size of a page", SIZES),
+    basic("request.database.log", REQUESTS, "Log of a transaction", OR_NONE),
+    basic("request.database.compute", REQUESTS, "Computing for one", COMPUTE),
+    basic("request.dynamic.page", REQUESTS, "Size of a page", SIZES),
+    basic("request.dynamic.data", REQUESTS, "Data from disks for one", OR_NONE),
+    basic("request.dynamic.compute", REQUESTS, "Computing for one", COMPUTE),
+    basic("load.threads", REQUESTS, "Threads", Threads),
+    advanced("load.think", REQUESTS, "Thinking between requests", TIMES),
+    basic("machine.processors.count", PROCESSORS, "How many", Counts),
+    basic("machine.processors.speed", PROCESSORS, "Speed of each", HERTZ),
+    basic("machine.interconnect.rate", INTERCONNECT, "Rate", RATES),
+    advanced("machine.interconnect.latency", INTERCONNECT, "Latency", TIMES),
+    advanced("machine.interconnect.packet", INTERCONNECT, "Bytes of a packet", OR_NONE),
+    advanced("machine.interconnect.overhead", INTERCONNECT, "Bytes beside them", Steps(2.0, 64, "B")),
+    basic("machine.memory.rate", MEMORY, "Rate", RATES),
+    advanced("machine.memory.banks", MEMORY, "Banks", Counts),
+    advanced("machine.memory.latency", MEMORY, "Latency", TIMES),
+    basic("machine.interfaces.count", INTERFACES, "How many", Counts),
+    basic("machine.interfaces.rate", INTERFACES, "Rate of each", RATES),
+    basic("machine.interfaces.processor", INTERFACES, "Processor in each", HERTZ),
+    basic("machine.disks.count", DISKS, "How many", Counts),
+    basic("machine.disks.rate", DISKS, "Rate of each", DISK_RATES),
+    basic("machine.disks.processor", DISKS, "Processor in each", HERTZ),
+    advanced("machine.disks.cache", DISKS, "Memory of the controller", OR_NONE),
+    advanced("machine.disks.segments", DISKS, "Readers it reads ahead for", Counts),
+    advanced("machine.disks.rotating.seek", DISKS, "Moving the arm", TIMES),
+    advanced("machine.disks.rotating.turn", DISKS, "One turn", TIMES),
+    advanced("machine.disks.flash.latency", DISKS, "Median of a read", TIMES),
+    advanced("machine.disks.flash.channels", DISKS, "Reads at a time", Counts),
+    basic("costs.tcp", COSTS, "TCP", Steps(0.1, 100, "cycles/B")),
+    basic("costs.file-system", COSTS, "File system", Steps(0.1, 200, "cycles/B")),
+    basic("costs.system", COSTS, "Copies and crossings", Steps(0.05, 200, "cycles/B")),
+    basic("costs.server", COSTS, "The program itself", Steps(0.05, 200, "cycles/B")),
+    advanced("costs.call", COSTS, "System call for I/O", CYCLES),
+    advanced("costs.interrupt", COSTS, "Interrupt", CYCLES),
+    advanced("costs.switch", COSTS, "Switch of threads", CYCLES),
+    advanced("costs.doorbell", COSTS, "Asking at user level", CYCLES),
+    advanced("costs.poll", COSTS, "Noticing at user level", CYCLES),
 ];
 
 impl Slider {
@@ -129,15 +130,15 @@ impl Slider {
 
     /// Returns the values of the positions, in base units.
     pub fn values(&self) -> Vec<f64> {
-        let Ok(key) = Key::named(self.key) else { return Vec::new() };
+        let Ok(key) = Key::by_name(self.key) else { return Vec::new() };
         self.notches.texts().iter().filter_map(|text| key.value(text).ok()).collect()
     }
 
     /// Returns the slider with its value in `description`, or `None` if the description lacks the number.
-    pub fn placed(&self, description: &Description) -> Option<Placed> {
+    pub fn placed(&self, description: &Description) -> Option<SliderState> {
         let mut description = *description;
-        let value = *Key::named(self.key).ok()?.of(&mut description).ok()?;
-        Some(Placed {
+        let value = *Key::by_name(self.key).ok()?.number_in(&mut description).ok()?;
+        Some(SliderState {
             key: self.key,
             group: self.group,
             label: self.label,
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     fn each_is_a_number_of_a_description_and_all_its_values_can_be() {
         for slider in SLIDERS {
-            let key = Key::named(slider.key).unwrap();
+            let key = Key::by_name(slider.key).unwrap();
             let texts = slider.notches.texts();
             for text in &texts {
                 assert!(key.value(text).is_ok(), "{}: {text}", slider.key);

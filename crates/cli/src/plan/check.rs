@@ -4,7 +4,7 @@ use super::watch::Watch;
 use super::words::{json, print};
 use crate::cli::CheckArgs;
 use crate::error::Failure;
-use bywash_model::check::{self, Line};
+use bywash_model::check::{self, AcceptanceLine};
 use bywash_model::claim::Verdict;
 use bywash_sim::paper::servers::{self, Bar, Figures, Ratios, VARIANTS};
 use bywash_sim::paper::{Target, streams};
@@ -16,7 +16,7 @@ const MIB: f64 = 1048576.0;
 #[derive(Serialize)]
 struct Checked {
     /// Statements about the model.
-    computed: Vec<Line>,
+    computed: Vec<AcceptanceLine>,
     /// Statements about the papers' simulations.
     simulated: Vec<Target>,
     /// Bars of the simulated figures: throughput, and binding resource.

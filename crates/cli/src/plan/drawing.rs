@@ -125,14 +125,16 @@ fn draw(figure: &Figure, root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shi
         root.draw(&Text::new(&*curve.name, (left + 32, line), text)).map_err(said)?;
     }
     for mark in &figure.marks {
-        chart.draw_series([Circle::new(mark.at, 5, BLACK.stroke_width(2))]).map_err(said)?;
+        chart.draw_series([Circle::new(mark.position, 5, BLACK.stroke_width(2))]).map_err(said)?;
         // The text is on the side of the mark that has room.
-        let is_left = mark.at.0 < (first + last) / 2.0;
+        let is_left = mark.position.0 < (first + last) / 2.0;
         let anchor = if is_left { HPos::Left } else { HPos::Right };
         let style = TextStyle::from(("sans-serif", 13).into_font()).pos(Pos::new(anchor, VPos::Bottom));
-        let at =
-            (mark.at.0 + (last - first) * if is_left { 0.012 } else { -0.012 }, mark.at.1 + most * 0.015);
-        chart.draw_series([Text::new(mark.says.to_owned(), at, style)]).map_err(said)?;
+        let at = (
+            mark.position.0 + (last - first) * if is_left { 0.012 } else { -0.012 },
+            mark.position.1 + most * 0.015,
+        );
+        chart.draw_series([Text::new(mark.statement.to_owned(), at, style)]).map_err(said)?;
     }
     Ok(())
 }
@@ -156,7 +158,7 @@ mod tests {
                 .curves
                 .iter()
                 .map(|curve| &*curve.name)
-                .chain(figure.marks.iter().map(|mark| mark.says))
+                .chain(figure.marks.iter().map(|mark| mark.statement))
             {
                 assert!(text.contains(words), "{}: {words}", figure.number);
             }

@@ -31,9 +31,9 @@ pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
     for one in set {
         let (name, value) =
             one.split_once('=').ok_or_else(|| refused(format!("'{one}': write KEY=VALUE")))?;
-        let changed = Key::named(name.trim()).and_then(|key| {
+        let changed = Key::by_name(name.trim()).and_then(|key| {
             let value = key.value(value)?;
-            *key.of(&mut description)? = value;
+            *key.number_in(&mut description)? = value;
             Ok(())
         });
         changed.map_err(|why| refused(why.to_string()))?;

@@ -3,7 +3,7 @@
 use crate::cli::TraceArgs;
 use crate::error::Failure;
 use crate::standard::Unfailing;
-use bywash_sim::trace::{Imported, Left, Trace};
+use bywash_sim::trace::{Imported, Omission, Trace};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Write};
@@ -59,7 +59,7 @@ fn in_words(imported: &Imported) -> String {
         if !lefts.is_empty() {
             text += &format!("{heading}\n");
         }
-        for Left { what, count, line } in lefts {
+        for Omission { what, count, line } in lefts {
             let and_more = if *count > 1 { ", ..." } else { "" };
             text += &format!("  {what}: {count} (line {line}{and_more})\n");
         }

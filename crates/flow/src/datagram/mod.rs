@@ -1,13 +1,13 @@
 //! Datagram ends of a flow, and the relay between two: UDP and Ethernet.
 //!
-//! - [`open_input`], [`open_output`], [`open_relay`]: from what the user said ([`options`]) to something that runs, with a
-//!   [`Ledger`] to read what it did ([`accounting`])
-//! - [`plain`]: payloads as they are; [`sender`] and [`receiver`]: numbered packets ([`layout`]), put in order
-//!   ([`assembly`]) with an account of what is missing ([`missing`])
+//! - [`open_input`], [`open_output`], [`open_relay`]: from what the user said ([`options`]) to something that
+//!   runs, with a [`Ledger`] to read what it did ([`accounting`])
+//! - [`plain`]: payloads as they are; [`sender`] and [`receiver`]: numbered packets ([`layout`]), put in
+//!   order ([`assembly`]) with an account of what is missing ([`missing`])
 //! - [`probe`] and [`search`]: the highest rate at which nothing is lost
 //! - [`relay`], [`translate`]: from one port to another
-//! - [`udp`], [`ether`]: the two kinds of [`port`]; [`engine`]: by which calls; [`outbox`] and [`inbox`]: those calls,
-//!   for [`run`]s of datagrams
+//! - [`udp`], [`ether`]: the two kinds of [`port`]; [`engine`]: by which calls; [`outbox`] and [`inbox`]:
+//!   those calls, for [`run`]s of datagrams
 //!
 //! Invariant: a stream that has a hole is never given out as whole: where packets are numbered the end says
 //! what is missing, where they are not the user has been told that nothing says so. Called by the plan of a

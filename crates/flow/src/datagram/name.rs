@@ -1,7 +1,7 @@
 //! Where a datagram came from or goes to, as the kernel writes it.
 //!
-//! Invariant: `length` bytes of `storage` are an address that the kernel gave or that was made here. Called by the
-//! ports of this folder.
+//! Invariant: `length` bytes of `storage` are an address that the kernel gave or that was made here. Called
+//! by the ports of this folder.
 
 use crate::mac::Mac;
 use std::mem::size_of;

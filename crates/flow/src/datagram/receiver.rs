@@ -11,8 +11,9 @@
 //!       done                      ───►                     so that the receiver need not stay
 //! ```
 //!
-//! Invariant: what is handed on is the stream with every byte at its position; the end is only said when nothing is
-//! missing, else [`Error::Lost`]. A receiver believes packets of one transfer only. Called by the movers.
+//! Invariant: what is handed on is the stream with every byte at its position; the end is only said when
+//! nothing is missing, else [`Error::Lost`]. A receiver believes packets of one transfer only. Called by the
+//! movers.
 
 use super::accounting::Ledger;
 use super::assembly::{Assembly, Taken};

@@ -35,7 +35,7 @@ pub struct Sample {
     sums: Vec<f64>,
     size: u64,
     sum: f64,
-    here: u64,
+    in_batch: u64,
     count: u64,
     distribution: Distribution,
 }
@@ -45,11 +45,11 @@ impl Sample {
     pub fn add(&mut self, value: f64) {
         self.count += 1;
         self.sum += value;
-        self.here += 1;
+        self.in_batch += 1;
         self.distribution.add(value);
-        if self.here >= self.size.max(1) {
+        if self.in_batch >= self.size.max(1) {
             self.sums.push(self.sum);
-            (self.sum, self.here) = (0.0, 0);
+            (self.sum, self.in_batch) = (0.0, 0);
             // With twice the needed number of batches, pairs of batches are merged.
             if self.sums.len() >= 2 * BATCHES {
                 self.sums = self.sums.chunks(2).map(|two| two.iter().sum()).collect();

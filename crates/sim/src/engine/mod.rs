@@ -24,7 +24,7 @@ mod timeline;
 
 pub use arm::Arm;
 pub use measure::{Distribution, Interval, Sample};
-pub use net::{Draw, Net, Op, Record, Register, Registers, Script, Station};
-pub use run::{End, Outcome, Run, StationUse};
+pub use net::{Net, Op, Record, Register, Registers, Script, ServiceTime, Station};
+pub use run::{Outcome, Run, StationUse, StopCondition};
 pub use time::Time;
 pub use timeline::{Span, Timeline};

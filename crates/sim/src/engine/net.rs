@@ -10,7 +10,7 @@ use super::time::Time;
 
 /// Distribution of a duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Draw {
+pub enum ServiceTime {
     /// A constant.
     Fixed(Time),
     /// Exponential distribution with this mean, in seconds.
@@ -23,29 +23,29 @@ pub enum Draw {
     Block(Time, f64),
     /// A fixed time, plus a number of picoseconds for each byte of the job's request.
     Bytes(Time, f64),
-    /// Time that the station's arm takes to the job's position, plus the two parts of [`Draw::Bytes`].
+    /// Time that the station's arm takes to the job's position, plus the two parts of [`ServiceTime::Bytes`].
     Arm(Time, f64),
 }
 
-impl Draw {
+impl ServiceTime {
     /// Returns a constant, in seconds.
-    pub fn fixed(seconds: f64) -> Draw {
-        Draw::Fixed(Time::of_seconds(seconds))
+    pub fn fixed(seconds: f64) -> ServiceTime {
+        ServiceTime::Fixed(Time::from_seconds(seconds))
     }
 
     /// Returns an exponential distribution with this mean, in seconds.
-    pub fn exponential(mean: f64) -> Draw {
-        Draw::Exponential(mean)
+    pub fn exponential(mean: f64) -> ServiceTime {
+        ServiceTime::Exponential(mean)
     }
 
     /// Returns a duration proportional to the current block, in seconds per byte.
-    pub fn of_block(seconds: f64) -> Draw {
-        Draw::Block(Time(0), seconds * 1e12)
+    pub fn per_block_byte(seconds: f64) -> ServiceTime {
+        ServiceTime::Block(Time(0), seconds * 1e12)
     }
 
     /// Returns a duration proportional to the request, in seconds per byte.
-    pub fn of_bytes(seconds: f64) -> Draw {
-        Draw::Bytes(Time(0), seconds * 1e12)
+    pub fn per_byte(seconds: f64) -> ServiceTime {
+        ServiceTime::Bytes(Time(0), seconds * 1e12)
     }
 
     /// Draws a duration for a job with `registers`. The caller adds the movement of an arm, because the
@@ -54,12 +54,16 @@ impl Draw {
     pub(super) fn draw(self, random: &mut Random, registers: &Registers) -> Time {
         let of = |fixed: Time, rate: f64, bytes: u32| fixed + Time::of_picoseconds(rate * f64::from(bytes));
         match self {
-            Draw::Fixed(time) => time,
-            Draw::Exponential(mean) => Time::of_seconds(mean * random.exponential()),
-            Draw::Uniform(from, to) => Time::of_seconds(from + (to - from) * random.unit()),
-            Draw::LogNormal(median, deviation) => Time::of_seconds(median * random.log_normal(deviation)),
-            Draw::Block(fixed, rate) => of(fixed, rate, registers.left.min(registers.block)),
-            Draw::Bytes(fixed, rate) | Draw::Arm(fixed, rate) => of(fixed, rate, registers.bytes),
+            ServiceTime::Fixed(time) => time,
+            ServiceTime::Exponential(mean) => Time::from_seconds(mean * random.exponential()),
+            ServiceTime::Uniform(from, to) => Time::from_seconds(from + (to - from) * random.unit_interval()),
+            ServiceTime::LogNormal(median, deviation) => {
+                Time::from_seconds(median * random.log_normal(deviation))
+            }
+            ServiceTime::Block(fixed, rate) => of(fixed, rate, registers.remaining.min(registers.block)),
+            ServiceTime::Bytes(fixed, rate) | ServiceTime::Arm(fixed, rate) => {
+                of(fixed, rate, registers.bytes)
+            }
         }
     }
 }
@@ -75,7 +79,7 @@ const STATION_BITS: u32 = 24;
 
 impl Station {
     /// Returns a reference to the station of this row whose offset is in `register` of the job.
-    pub fn picked(self, register: Register) -> Station {
+    pub fn in_register(self, register: Register) -> Station {
         Station(self.0 | (register as u32 + 1) << STATION_BITS)
     }
 
@@ -114,11 +118,11 @@ pub struct Registers {
     /// Size of the request, in bytes.
     pub bytes: u32,
     /// Bytes of the request that are not moved yet.
-    pub left: u32,
+    pub remaining: u32,
     /// Size of a block, in bytes.
     pub block: u32,
     /// Bytes that a controller has read ahead for the job.
-    pub ahead: u32,
+    pub read_ahead: u32,
     /// Index of the job's next record in the net, and index behind the job's last record.
     pub records: (u32, u32),
 }
@@ -152,7 +156,7 @@ pub enum Op {
         /// Station of the server.
         station: Station,
         /// Service time.
-        time: Draw,
+        time: ServiceTime,
     },
     /// Like [`Op::Use`], but queues in front of all jobs that use a different operation, as an interrupt
     /// does.
@@ -160,7 +164,7 @@ pub enum Op {
         /// Station of the server.
         station: Station,
         /// Service time.
-        time: Draw,
+        time: ServiceTime,
     },
     /// Waits for a server of the station and keeps it until [`Op::Free`].
     Seize(Station),
@@ -172,12 +176,12 @@ pub enum Op {
         /// Station of the seized server.
         station: Station,
         /// Time that counts as work.
-        time: Draw,
+        time: ServiceTime,
     },
     /// Waits for a time without using a station.
-    Delay(Draw),
+    Delay(ServiceTime),
     /// Jumps to `to` with this probability.
-    Maybe {
+    JumpWithProbability {
         /// Probability of the jump, 0 to 1.
         chance: f64,
         /// Target of the jump: number of an operation in the script.
@@ -199,13 +203,13 @@ pub enum Op {
     },
     /// Counts a block as moved. Jumps to `to` if blocks remain; otherwise marks all bytes of the request as
     /// not moved.
-    More {
+    NextBlock {
         /// Target of the jump: number of an operation in the script.
         to: u32,
     },
     /// Jumps to `to` if the controller has read the whole request ahead, and takes the request's bytes from
     /// the read-ahead. Otherwise continues, and the controller reads `most` bytes, which include the request.
-    Ahead {
+    ReadAhead {
         /// Bytes that the controller reads at a time.
         most: u32,
         /// Target of the jump: number of an operation in the script.
@@ -235,19 +239,19 @@ pub enum Op {
     /// Waits until all forked jobs have ended.
     Join,
     /// Marks the beginning of a request, from which the response time counts.
-    Begin,
+    BeginRequest,
     /// Marks the end of a request, which is then measured.
-    Finish,
+    EndRequest,
 }
 
 impl Op {
     /// Returns the target of a jump, if the operation has one.
     pub(crate) fn target(&mut self) -> Option<&mut u32> {
         match self {
-            Op::Maybe { to, .. }
+            Op::JumpWithProbability { to, .. }
             | Op::Jump { to }
-            | Op::More { to }
-            | Op::Ahead { to, .. }
+            | Op::NextBlock { to }
+            | Op::ReadAhead { to, .. }
             | Op::Record { to } => Some(to),
             _ => None,
         }
@@ -298,7 +302,7 @@ impl Net {
         first
     }
 
-    /// Adds an arm to the station. [`Draw::Arm`] moves the arm to the position in [`Register::Other`].
+    /// Adds an arm to the station. [`ServiceTime::Arm`] moves the arm to the position in [`Register::Other`].
     pub fn arm(&mut self, station: Station, arm: Arm) {
         self.arms.push((station.0, arm));
     }

@@ -33,11 +33,11 @@ const NONE: u128 = u128::MAX;
 /// The four children of one node, in one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Line([u128; CHILDREN]);
+struct Node([u128; CHILDREN]);
 
-const EMPTY: Line = Line([NONE; CHILDREN]);
+const EMPTY: Node = Node([NONE; CHILDREN]);
 
-impl Line {
+impl Node {
     /// Returns the index, 0 to 3, of the least of the four events.
     #[inline]
     fn least(&self) -> usize {
@@ -51,7 +51,7 @@ impl Line {
 /// Queue of future events.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    lines: Vec<Line>,
+    lines: Vec<Node>,
     /// Index of the first slot behind the last event.
     end: usize,
     /// Number of events created so far: the number of the next event.

@@ -62,7 +62,7 @@ impl Random {
 
     /// Draws a number above 0 and at most 1, with 53 random bits. Its logarithm is finite.
     #[inline]
-    pub fn unit(&mut self) -> f64 {
+    pub fn unit_interval(&mut self) -> f64 {
         above_nothing(self.bits.next_u64())
     }
 
@@ -91,9 +91,9 @@ impl Random {
             if layer == 0 {
                 // The exponential distribution is memoryless: beyond the start of the tail it has the same
                 // shape.
-                return TAIL - libm::log(self.unit());
+                return TAIL - libm::log(self.unit_interval());
             }
-            let height = heights[layer] + (heights[layer + 1] - heights[layer]) * self.unit();
+            let height = heights[layer] + (heights[layer + 1] - heights[layer]) * self.unit_interval();
             if height < libm::exp(-value) {
                 return value;
             }
@@ -108,7 +108,8 @@ impl Random {
 
     /// Draws from the normal distribution with mean 0 and variance 1 (Box and Muller).
     pub fn normal(&mut self) -> f64 {
-        let (radius, angle) = ((2.0 * self.exponential()).sqrt(), std::f64::consts::TAU * self.unit());
+        let (radius, angle) =
+            ((2.0 * self.exponential()).sqrt(), std::f64::consts::TAU * self.unit_interval());
         radius * libm::cos(angle)
     }
 
@@ -144,7 +145,7 @@ mod tests {
                 "{mean} {variance}"
             );
         };
-        near(moments(Box::new(|| random.unit())), (0.5, 1.0 / 12.0));
+        near(moments(Box::new(|| random.unit_interval())), (0.5, 1.0 / 12.0));
         near(moments(Box::new(|| random.exponential())), (1.0, 1.0));
         near(moments(Box::new(|| random.normal())), (0.0, 1.0));
         near(

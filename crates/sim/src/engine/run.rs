@@ -11,7 +11,7 @@
 
 use super::arm::Arm;
 use super::measure::Sample;
-use super::net::{Draw, Net, Op, Register, Registers};
+use super::net::{Net, Op, Register, Registers, ServiceTime};
 use super::queue::{Queue, WHO_MAX};
 use super::random::Random;
 use super::time::Time;
@@ -42,20 +42,20 @@ struct Job {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct WaitingLine {
     head: u32,
     tail: u32,
 }
 
-const EMPTY: Line = Line { head: NOBODY, tail: NOBODY };
+const EMPTY: WaitingLine = WaitingLine { head: NOBODY, tail: NOBODY };
 
 #[derive(Clone, Debug)]
-struct Place {
+struct StationState {
     servers: u32,
     busy: u32,
     waiting: u32,
     /// Lines of waiting jobs: first those of `UseFirst`, then all others.
-    lines: [Line; 2],
+    lines: [WaitingLine; 2],
     /// Time integrals of `busy` and `waiting` up to `since`, in picoseconds times jobs.
     busy_time: u128,
     waiting_time: u128,
@@ -65,7 +65,7 @@ struct Place {
     arm: Option<Arm>,
 }
 
-impl Place {
+impl StationState {
     fn note(&mut self, now: Time) {
         let past = u128::from((now - self.since).0);
         self.busy_time += past * u128::from(self.busy);
@@ -81,7 +81,7 @@ impl Place {
 
 /// Condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum StopCondition {
     /// Ends after a number of finished requests.
     Requests {
         /// Requests of the warm-up, which is not measured.
@@ -108,7 +108,7 @@ pub struct Run<'a> {
     jobs: Vec<Job>,
     /// First of the list of ended jobs, whose entries are reused; `NOBODY` if the list is empty.
     ended: u32,
-    places: Vec<Place>,
+    places: Vec<StationState>,
     /// Released jobs that continue at this moment, in order.
     ready: std::collections::VecDeque<u32>,
     response: Sample,
@@ -178,7 +178,7 @@ impl<'a> Run<'a> {
     /// If the net begins with more jobs than the queue of events can number.
     pub fn new(net: &'a Net, seed: u64) -> Run<'a> {
         assert!((net.first.len() as u32) < WHO_MAX, "too many jobs");
-        let place = |(_, servers): &(String, u32)| Place {
+        let place = |(_, servers): &(String, u32)| StationState {
             servers: *servers,
             busy: 0,
             waiting: 0,
@@ -231,19 +231,19 @@ impl<'a> Run<'a> {
     /// Runs until `warm_up` requests have finished, discards the measurements, and runs until `requests` more
     /// have finished.
     pub fn until_finished(self, warm_up: u64, requests: u64) -> Outcome {
-        self.watched(End::Requests { warm_up, requests }, &mut |_| true)
+        self.run_until(StopCondition::Requests { warm_up, requests }, &mut |_| true)
     }
 
     /// Runs for `warm_up`, discards the measurements, and runs for `time`.
     pub fn until_time(self, warm_up: Time, time: Time) -> Outcome {
-        self.watched(End::Time { warm_up, time }, &mut |_| true)
+        self.run_until(StopCondition::Time { warm_up, time }, &mut |_| true)
     }
 
     /// Runs until `end`. Calls `watch` from time to time with the share that is done, 0 to 1, and stops if
     /// `watch` returns false.
-    pub fn watched(mut self, end: End, watch: &mut dyn FnMut(f64) -> bool) -> Outcome {
+    pub fn run_until(mut self, end: StopCondition, watch: &mut dyn FnMut(f64) -> bool) -> Outcome {
         match end {
-            End::Requests { warm_up, requests } => {
+            StopCondition::Requests { warm_up, requests } => {
                 let all = (warm_up + requests).max(1) as f64;
                 let mut share = |run: &Run, before: u64| watch((before + run.finished) as f64 / all);
                 let mut is_whole = self.go(Time::MAX, warm_up, &mut |run| share(run, 0));
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
                 }
                 self.outcome(is_whole)
             }
-            End::Time { warm_up, time } => {
+            StopCondition::Time { warm_up, time } => {
                 let end = warm_up + time;
                 let mut share = |run: &Run| watch(run.now.seconds() / end.seconds().max(f64::MIN_POSITIVE));
                 let mut is_whole = self.go(warm_up, u64::MAX, &mut share);
@@ -420,8 +420,8 @@ impl<'a> Run<'a> {
                     *next = Some(self.now + time);
                     return;
                 }
-                Op::Maybe { chance, to: there } => {
-                    if self.random.unit() <= chance {
+                Op::JumpWithProbability { chance, to: there } => {
+                    if self.random.unit_interval() <= chance {
                         to = there;
                     }
                 }
@@ -431,19 +431,19 @@ impl<'a> Run<'a> {
                 }
                 Op::Size { bytes, block } => {
                     let registers = &mut self.jobs[job as usize].registers;
-                    (registers.bytes, registers.left, registers.block) = (bytes, bytes, block);
+                    (registers.bytes, registers.remaining, registers.block) = (bytes, bytes, block);
                 }
-                Op::More { to: there } => {
+                Op::NextBlock { to: there } => {
                     let registers = &mut self.jobs[job as usize].registers;
-                    if registers.left > registers.block {
-                        registers.left -= registers.block;
+                    if registers.remaining > registers.block {
+                        registers.remaining -= registers.block;
                         to = there;
                     } else {
-                        registers.left = registers.bytes;
+                        registers.remaining = registers.bytes;
                     }
                 }
-                Op::Ahead { most, to: there } => {
-                    let Registers { bytes, ahead, .. } = &mut self.jobs[job as usize].registers;
+                Op::ReadAhead { most, to: there } => {
+                    let Registers { bytes, read_ahead: ahead, .. } = &mut self.jobs[job as usize].registers;
                     if *ahead >= *bytes {
                         *ahead -= *bytes;
                         to = there;
@@ -458,7 +458,7 @@ impl<'a> Run<'a> {
                     } else {
                         let record = self.net.records[registers.records.0 as usize];
                         registers.records.0 += 1;
-                        (registers.bytes, registers.left) = (record.bytes, record.bytes);
+                        (registers.bytes, registers.remaining) = (record.bytes, record.bytes);
                         registers.block = record.block;
                         registers.picks[Register::Disk as usize] = record.disk;
                         registers.picks[Register::Interface as usize] = record.interface;
@@ -482,8 +482,8 @@ impl<'a> Run<'a> {
                         return;
                     }
                 }
-                Op::Begin => self.jobs[job as usize].began = self.now,
-                Op::Finish => {
+                Op::BeginRequest => self.jobs[job as usize].began = self.now,
+                Op::EndRequest => {
                     self.finished += 1;
                     self.bytes += u64::from(self.jobs[job as usize].registers.bytes);
                     self.gaps.add((self.now - self.last_finish).seconds());
@@ -496,13 +496,14 @@ impl<'a> Run<'a> {
     }
 
     /// Starts the service of `job` if it has or gets a server, and otherwise leaves it waiting.
-    fn serve(&mut self, job: u32, station: u32, time: Draw, line: usize, next: &mut Option<Time>) {
+    fn serve(&mut self, job: u32, station: u32, time: ServiceTime, line: usize, next: &mut Option<Time>) {
         let has_it = std::mem::replace(&mut self.jobs[job as usize].served, true);
         if has_it || self.enter(job, station, line) {
             let registers = &self.jobs[job as usize].registers;
             let mut takes = time.draw(&mut self.random, registers);
-            if let (Draw::Arm(..), Some(arm)) = (time, &mut self.places[station as usize].arm) {
-                takes = takes + arm.reach(registers.picks[Register::Other as usize], self.random.unit());
+            if let (ServiceTime::Arm(..), Some(arm)) = (time, &mut self.places[station as usize].arm) {
+                takes =
+                    takes + arm.reach(registers.picks[Register::Other as usize], self.random.unit_interval());
             }
             self.places[station as usize].work_time += u128::from(takes.0);
             *next = Some(self.now + takes);
@@ -601,7 +602,7 @@ impl<'a> Run<'a> {
 }
 
 /// Removes the first job of a line that is not empty.
-fn take_first(line: &mut Line, jobs: &[Job]) -> u32 {
+fn take_first(line: &mut WaitingLine, jobs: &[Job]) -> u32 {
     let first = line.head;
     line.head = jobs[first as usize].next;
     if line.head == NOBODY {
@@ -611,7 +612,7 @@ fn take_first(line: &mut Line, jobs: &[Job]) -> u32 {
 }
 
 /// Removes the job that the arm serves next from a line that is not empty.
-fn take_by_arm(line: &mut Line, arm: &Arm, jobs: &mut [Job]) -> u32 {
+fn take_by_arm(line: &mut WaitingLine, arm: &Arm, jobs: &mut [Job]) -> u32 {
     let links = std::iter::successors(Some(line.head), |job| {
         Some(jobs[*job as usize].next).filter(|next| *next != NOBODY)
     });
@@ -638,12 +639,12 @@ mod tests {
     use super::*;
 
     /// Runs an open M/G/c station: Poisson arrivals at `rate` per second, `servers` servers.
-    fn open(rate: f64, servers: u32, time: Draw, seed: u64) -> Outcome {
+    fn open(rate: f64, servers: u32, time: ServiceTime, seed: u64) -> Outcome {
         let mut net = Net::new();
         let station = net.station("server", servers);
-        let request = net.script(vec![Op::Begin, Op::Use { station, time }, Op::Finish]);
+        let request = net.script(vec![Op::BeginRequest, Op::Use { station, time }, Op::EndRequest]);
         let source = net.script(vec![
-            Op::Delay(Draw::exponential(1.0 / rate)),
+            Op::Delay(ServiceTime::exponential(1.0 / rate)),
             Op::Send { script: request },
             Op::Jump { to: 0 },
         ]);
@@ -662,7 +663,7 @@ mod tests {
     #[test]
     fn one_server_without_memory() {
         for load in [0.3, 0.7, 0.9] {
-            let outcome = open(load, 1, Draw::exponential(1.0), 11);
+            let outcome = open(load, 1, ServiceTime::exponential(1.0), 11);
             holds(&outcome, 1.0 / (1.0 - load));
             assert!((outcome.stations[0].utilisation - load).abs() < 0.01);
         }
@@ -676,7 +677,7 @@ mod tests {
         let term = |n: u32| (1..=n).fold(1.0, |term, at| term * offered / f64::from(at));
         let waits = term(servers) / (1.0 - load);
         let waits = waits / ((0..servers).map(term).sum::<f64>() + waits);
-        let outcome = open(offered, servers, Draw::exponential(1.0), 12);
+        let outcome = open(offered, servers, ServiceTime::exponential(1.0), 12);
         holds(&outcome, 1.0 + waits / (f64::from(servers) * (1.0 - load)));
     }
 
@@ -685,9 +686,9 @@ mod tests {
         // Pollaczek-Khinchine formula: W = 1 + rho (1 + c^2) / (2 (1 - rho)) for a mean service time of 1.
         let load = 0.7;
         for (time, variance) in [
-            (Draw::fixed(1.0), 0.0),
-            (Draw::Uniform(0.0, 2.0), 1.0 / 3.0),
-            (Draw::LogNormal((-0.5f64).exp(), 1.0), std::f64::consts::E - 1.0),
+            (ServiceTime::fixed(1.0), 0.0),
+            (ServiceTime::Uniform(0.0, 2.0), 1.0 / 3.0),
+            (ServiceTime::LogNormal((-0.5f64).exp(), 1.0), std::f64::consts::E - 1.0),
         ] {
             holds(&open(load, 1, time, 13), 1.0 + load * (1.0 + variance) / (2.0 * (1.0 - load)));
         }
@@ -696,7 +697,7 @@ mod tests {
     #[test]
     fn a_seed_is_a_run() {
         let one = |seed| {
-            let outcome = open(0.5, 2, Draw::exponential(1.0), seed);
+            let outcome = open(0.5, 2, ServiceTime::exponential(1.0), seed);
             (outcome.seconds.to_bits(), outcome.response.mean_interval().mean.to_bits(), outcome.events)
         };
         assert_eq!(one(1), one(1));
@@ -707,21 +708,21 @@ mod tests {
     fn interrupts_go_first_and_forks_are_joined() {
         let mut net = Net::new();
         let cpu = net.station("cpu", 1);
-        let second = Draw::fixed(1.0);
+        let second = ServiceTime::fixed(1.0);
         let interrupt = net.script(vec![
-            Op::Delay(Draw::fixed(0.5)),
-            Op::Begin,
+            Op::Delay(ServiceTime::fixed(0.5)),
+            Op::BeginRequest,
             Op::UseFirst { station: cpu, time: second },
-            Op::Finish,
+            Op::EndRequest,
         ]);
         let other = net.script(vec![Op::Use { station: cpu, time: second }]);
         let main = net.script(vec![
-            Op::Begin,
+            Op::BeginRequest,
             Op::Fork { script: interrupt },
             Op::Fork { script: other },
             Op::Fork { script: other },
             Op::Join,
-            Op::Finish,
+            Op::EndRequest,
         ]);
         net.start(main, 1);
         let outcome = Run::new(&net, 1).until_finished(0, 2);
@@ -736,17 +737,17 @@ mod tests {
     fn what_is_seized_is_kept_until_it_is_freed() {
         let mut net = Net::new();
         let (bus, bank) = (net.station("bus", 1), net.station("bank", 2));
-        let second = Draw::fixed(1.0);
+        let second = ServiceTime::fixed(1.0);
         let transfer = net.script(vec![
-            Op::Begin,
+            Op::BeginRequest,
             Op::Seize(bus),
             Op::Use { station: bank, time: second },
             Op::Use { station: bank, time: second },
             Op::Free(bus),
-            Op::Finish,
+            Op::EndRequest,
         ]);
         net.start(transfer, 3);
-        let outcome = Run::new(&net, 1).until_time(Time(0), Time::of_seconds(10.0));
+        let outcome = Run::new(&net, 1).until_time(Time(0), Time::from_seconds(10.0));
         assert_eq!((outcome.finished, outcome.seconds), (3, 10.0));
         let bus = &outcome.stations[0];
         assert!((bus.utilisation - 0.6).abs() < 1e-9 && (bus.waiting - 0.6).abs() < 1e-9);
@@ -758,12 +759,12 @@ mod tests {
         // Two balanced stations and 8 jobs: X(n) = n / (n + 1) / D.
         let mut net = Net::new();
         let stations = [net.station("a", 1), net.station("b", 1)];
-        let time = Draw::exponential(1.0);
+        let time = ServiceTime::exponential(1.0);
         let round = net.script(vec![
-            Op::Begin,
+            Op::BeginRequest,
             Op::Use { station: stations[0], time },
             Op::Use { station: stations[1], time },
-            Op::Finish,
+            Op::EndRequest,
             Op::Jump { to: 0 },
         ]);
         net.start(round, 8);
@@ -775,7 +776,7 @@ mod tests {
     #[test]
     fn a_net_that_comes_to_rest_says_so() {
         let mut net = Net::new();
-        let once = net.script(vec![Op::Begin, Op::Delay(Draw::fixed(1.0)), Op::Finish]);
+        let once = net.script(vec![Op::BeginRequest, Op::Delay(ServiceTime::fixed(1.0)), Op::EndRequest]);
         net.start(once, 2);
         let outcome = Run::new(&net, 1).until_finished(0, 3);
         assert!(!outcome.is_whole && outcome.finished == 2);

@@ -16,7 +16,7 @@ impl Time {
 
     /// Converts seconds to the nearest picosecond. Negative values become 0.
     #[inline]
-    pub fn of_seconds(seconds: f64) -> Time {
+    pub fn from_seconds(seconds: f64) -> Time {
         Time::of_picoseconds(seconds * PER_SECOND)
     }
 
@@ -56,8 +56,8 @@ mod tests {
     #[test]
     fn seconds_there_and_back() {
         for seconds in [0.0, 250e-9, 0.002, 7.5e-9, 3600.0] {
-            assert!((Time::of_seconds(seconds).seconds() - seconds).abs() < 1e-12);
+            assert!((Time::from_seconds(seconds).seconds() - seconds).abs() < 1e-12);
         }
-        assert_eq!((Time::of_seconds(-1.0), Time(3) - Time(5)), (Time(0), Time(0)));
+        assert_eq!((Time::from_seconds(-1.0), Time(3) - Time(5)), (Time(0), Time(0)));
     }
 }

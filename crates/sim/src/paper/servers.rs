@@ -7,7 +7,7 @@ use crate::many;
 use crate::preset::Preset;
 use crate::server::{Options, Report, Stop, simulate};
 use bywash_model::claim::{Claim, Verdict};
-use bywash_model::machine::{Interconnect, Shape};
+use bywash_model::machine::{Interconnect, Topology};
 use bywash_model::units::{Frequency, Rate, Share, Size, Time};
 use bywash_model::work::Request;
 use bywash_model::{Architecture, Description, bound};
@@ -36,31 +36,36 @@ pub struct Bar {
 
 /// Interconnect of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Joint {
+enum InterconnectKind {
     Pci,
     RapidIo,
     InfiniBand,
 }
 
-impl Joint {
-    const ALL: [Joint; 3] = [Joint::Pci, Joint::RapidIo, Joint::InfiniBand];
+impl InterconnectKind {
+    const ALL: [InterconnectKind; 3] =
+        [InterconnectKind::Pci, InterconnectKind::RapidIo, InterconnectKind::InfiniBand];
 
     fn name(self) -> &'static str {
         match self {
-            Joint::Pci => "PCI",
-            Joint::RapidIo => "RapidIO",
-            Joint::InfiniBand => "InfiniBand",
+            InterconnectKind::Pci => "PCI",
+            InterconnectKind::RapidIo => "RapidIO",
+            InterconnectKind::InfiniBand => "InfiniBand",
         }
     }
 
     /// Returns the interconnect by Table IV; `pci` is the one of the description.
     fn of(self, pci: Interconnect) -> Interconnect {
-        let switch =
-            |latency| Interconnect { rate: Rate(2e9), shape: Shape::Switch, latency: Time(latency), ..pci };
+        let switch = |latency| Interconnect {
+            rate: Rate(2e9),
+            shape: Topology::Switch,
+            latency: Time(latency),
+            ..pci
+        };
         match self {
-            Joint::Pci => pci,
-            Joint::RapidIo => switch(250e-9),
-            Joint::InfiniBand => switch(4e-6),
+            InterconnectKind::Pci => pci,
+            InterconnectKind::RapidIo => switch(250e-9),
+            InterconnectKind::InfiniBand => switch(4e-6),
         }
     }
 }
@@ -95,8 +100,8 @@ pub fn figure(number: u32) -> Option<Vec<Bar>> {
 fn web_bars(base: &Description) -> Vec<Bar> {
     let says = [SAYS_WEB_SWITCH, SAYS_WEB_SWITCH * SAYS_WEB_SLOW, SAYS_WEB_BEST];
     said(bars(base, base.request), |joint, structure| Said {
-        ratio: (joint != Joint::Pci).then(|| says[structure]),
-        binding: (joint != Joint::Pci && structure == CONVENTIONAL).then_some("processors"),
+        ratio: (joint != InterconnectKind::Pci).then(|| says[structure]),
+        binding: (joint != InterconnectKind::Pci && structure == CONVENTIONAL).then_some("processors"),
     })
 }
 
@@ -105,8 +110,8 @@ fn web_bars(base: &Description) -> Vec<Bar> {
 fn video_bars(base: &Description, request_bytes: f64) -> Vec<Bar> {
     said(bars(base, Request::Video { file: Size(request_bytes) }), |joint, structure| Said {
         ratio: match (joint, structure) {
-            (Joint::Pci, CONVENTIONAL) => None,
-            (Joint::Pci, _) => Some(SAYS_VIDEO_ACTIVE),
+            (InterconnectKind::Pci, CONVENTIONAL) => None,
+            (InterconnectKind::Pci, _) => Some(SAYS_VIDEO_ACTIVE),
             (_, CONVENTIONAL) => Some(SAYS_VIDEO_SWITCH),
             _ => None,
         },
@@ -123,9 +128,10 @@ struct Said {
 }
 
 /// Adds the paper's statements to bars in the order of [`bars`].
-fn said(bars: Vec<Bar>, of: impl Fn(Joint, usize) -> Said) -> Vec<Bar> {
+fn said(bars: Vec<Bar>, of: impl Fn(InterconnectKind, usize) -> Said) -> Vec<Bar> {
     let add = |(number, bar): (usize, Bar)| {
-        let Said { ratio, binding } = of(Joint::ALL[number / STRUCTURES.len()], number % STRUCTURES.len());
+        let Said { ratio, binding } =
+            of(InterconnectKind::ALL[number / STRUCTURES.len()], number % STRUCTURES.len());
         let verdict = binding.map_or(Verdict::Reference, |named| Verdict::on(named == bar.binding));
         Bar { says: ratio, says_binding: binding, verdict, ..bar }
     };
@@ -149,7 +155,7 @@ const ALIKE: f64 = 0.05;
 /// Simulates all bars of one kind of request: by interconnect, then by architecture.
 fn bars(base: &Description, request: Request) -> Vec<Bar> {
     let mut jobs = Vec::new();
-    for joint in Joint::ALL {
+    for joint in InterconnectKind::ALL {
         for (name, architecture, processor) in STRUCTURES {
             let mut description = *base;
             description.request = request;
@@ -211,14 +217,16 @@ impl Ratios {
     }
 
     fn from_bars(web: &[Bar], video: &[Bar]) -> Ratios {
-        let rate = |bars: &[Bar], joint: Joint, structure: usize| bar(bars, joint, structure).throughput.mean;
+        let rate = |bars: &[Bar], joint: InterconnectKind, structure: usize| {
+            bar(bars, joint, structure).throughput.mean
+        };
         let active = |bars: &[Bar], joint| {
             (1..STRUCTURES.len()).map(move |one| rate(bars, joint, one)).fold(0.0, f64::max)
         };
-        let any = Joint::ALL.into_iter().map(|joint| active(web, joint)).fold(0.0, f64::max);
-        let (pci, switch) = (Joint::Pci, Joint::RapidIo);
-        let apart =
-            (0..STRUCTURES.len()).map(|one| rate(web, switch, one) / rate(web, Joint::InfiniBand, one));
+        let any = InterconnectKind::ALL.into_iter().map(|joint| active(web, joint)).fold(0.0, f64::max);
+        let (pci, switch) = (InterconnectKind::Pci, InterconnectKind::RapidIo);
+        let apart = (0..STRUCTURES.len())
+            .map(|one| rate(web, switch, one) / rate(web, InterconnectKind::InfiniBand, one));
         Ratios {
             web_switch: rate(web, switch, CONVENTIONAL) / rate(web, pci, CONVENTIONAL),
             web_slow: rate(web, switch, 1) / rate(web, switch, CONVENTIONAL),
@@ -235,7 +243,7 @@ impl Ratios {
 }
 
 /// Returns the bar of an interconnect and an architecture, from bars in the order of [`bars`].
-fn bar(bars: &[Bar], joint: Joint, structure: usize) -> &Bar {
+fn bar(bars: &[Bar], joint: InterconnectKind, structure: usize) -> &Bar {
     &bars[joint as usize * STRUCTURES.len() + structure]
 }
 

@@ -21,7 +21,7 @@ use bywash_model::machine::Memory;
 
 /// Location of data when a processor accesses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lies {
+pub enum Location {
     /// In memory, not in the processor's cache.
     Memory,
     /// In the processor's second-level cache.
@@ -45,26 +45,26 @@ pub struct Pass {
     /// Number of crossings that happen later.
     pub posted: f64,
     /// Share of the data that moves from the second-level cache into the first, 0 to 1.
-    pub second: f64,
+    pub l2_share: f64,
 }
 
 /// Returns the load of a copy in pieces of `piece` bytes, and the location of the target afterwards.
-pub fn copy(memory: &Memory, piece: f64, from: Lies, target: Target) -> (Pass, Lies) {
+pub fn copy(memory: &Memory, piece: f64, from: Location, target: Target) -> (Pass, Location) {
     let fits = 2.0 * piece <= memory.l2.0;
-    let source = if from == Lies::Cache && fits { 0.0 } else { 1.0 };
+    let source = if from == Location::Cache && fits { 0.0 } else { 1.0 };
     let second = if source == 0.0 { second(memory, 2.0 * piece) } else { 0.0 };
     if !fits {
-        return (Pass { waited: source + 1.0, posted: 1.0, second }, Lies::Memory);
+        return (Pass { waited: source + 1.0, posted: 1.0, l2_share: second }, Location::Memory);
     }
     let posted = if target == Target::Kept { 1.0 } else { 0.0 };
-    (Pass { waited: source, posted, second }, Lies::Cache)
+    (Pass { waited: source, posted, l2_share: second }, Location::Cache)
 }
 
 /// Returns the load of a processor that reads data in pieces of `piece` bytes.
-pub fn read(memory: &Memory, piece: f64, from: Lies) -> Pass {
+pub fn read(memory: &Memory, piece: f64, from: Location) -> Pass {
     match from {
-        Lies::Memory => Pass { waited: 1.0, ..Pass::default() },
-        Lies::Cache => Pass { second: second(memory, piece), ..Pass::default() },
+        Location::Memory => Pass { waited: 1.0, ..Pass::default() },
+        Location::Cache => Pass { l2_share: second(memory, piece), ..Pass::default() },
     }
 }
 
@@ -93,8 +93,8 @@ mod tests {
 
     #[test]
     fn a_small_piece_stays_in_the_cache() {
-        let (pass, lies) = copy(&memory(), 16384.0, Lies::Memory, Target::Reused);
-        assert_eq!((pass, lies), (Pass { waited: 1.0, posted: 0.0, second: 0.0 }, Lies::Cache));
+        let (pass, lies) = copy(&memory(), 16384.0, Location::Memory, Target::Reused);
+        assert_eq!((pass, lies), (Pass { waited: 1.0, posted: 0.0, l2_share: 0.0 }, Location::Cache));
         let (again, _) = copy(&memory(), 16384.0, lies, Target::Kept);
         assert_eq!((again.waited, again.posted), (0.0, 1.0));
         assert_eq!(read(&memory(), 16384.0, lies), Pass::default(), "even the first cache has it");
@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn a_large_piece_passes_the_bus_each_time() {
-        let (pass, lies) = copy(&memory(), 131072.0, Lies::Cache, Target::Reused);
-        assert_eq!((pass.waited, pass.posted, lies), (2.0, 1.0, Lies::Memory));
+        let (pass, lies) = copy(&memory(), 131072.0, Location::Cache, Target::Reused);
+        assert_eq!((pass.waited, pass.posted, lies), (2.0, 1.0, Location::Memory));
         assert_eq!(read(&memory(), 131072.0, lies).waited, 1.0);
-        assert_eq!(read(&memory(), 65536.0, Lies::Cache).second, 1.0);
+        assert_eq!(read(&memory(), 65536.0, Location::Cache).l2_share, 1.0);
     }
 }

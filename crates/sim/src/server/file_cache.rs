@@ -39,7 +39,7 @@ impl FileCache {
     }
 
     /// Returns true if the capacity is 0.
-    pub fn keeps_nothing(&self) -> bool {
+    pub fn is_disabled(&self) -> bool {
         self.most == 0
     }
 
@@ -134,7 +134,7 @@ mod tests {
         let mut cache = FileCache::new(0.0);
         cache.read(0, 0, 4096);
         assert!(!cache.read(0, 0, 4096).0);
-        assert!(cache.keeps_nothing());
+        assert!(cache.is_disabled());
         let mut small = FileCache::new(4096.0);
         assert_eq!(small.write(0, 0, 3 * 4096), [Evicted { file: 0, bytes: 2 * 4096 }]);
     }

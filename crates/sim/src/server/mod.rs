@@ -34,5 +34,5 @@ mod simulate;
 pub use replay::{Pace, replay};
 pub use replicate::{combine, replicate};
 pub use simulate::{
-    Error, Latency, Options, Report, ResourceUse, Stop, simulate, simulate_timeline, within_limits,
+    Error, Latency, Options, Report, ResourceUtilisation, Stop, simulate, simulate_timeline, within_limits,
 };

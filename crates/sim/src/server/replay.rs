@@ -10,11 +10,11 @@
 use super::caches::Target;
 use super::file_cache::{Evicted, FileCache};
 use super::hardware::{Hardware, block_of};
-use super::request::Serving;
-use super::script::Writing;
+use super::request::RequestScripts;
+use super::script::ScriptBuilder;
 use super::simulate::{Error, Prepared, Report, report, within_limits};
-use crate::engine::{End, Net, Op, Record, Registers, Run, Time};
-use crate::server::caches::Lies;
+use crate::engine::{Net, Op, Record, Registers, Run, StopCondition, Time};
+use crate::server::caches::Location;
 use crate::trace::{Call, Kind, Trace};
 use bywash_model::units::{Share, Size};
 use bywash_model::work::{Request, Workload};
@@ -55,13 +55,14 @@ pub fn replay(
     within_limits(description)?;
     let prepared = prepare(description, architecture, trace, pace)?;
     let requests = trace.calls.len() as u64;
-    let outcome = Run::new(prepared.net(), seed).watched(End::Requests { warm_up: 0, requests }, watch);
+    let outcome =
+        Run::new(prepared.net(), seed).run_until(StopCondition::Requests { warm_up: 0, requests }, watch);
     Ok(report(&prepared, &outcome, architecture, seed))
 }
 
 /// Section of the script that a call executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Does {
+enum Section {
     ReadMemory,
     ReadDisk,
     ReadAhead,
@@ -76,17 +77,17 @@ enum Does {
     WriteBack,
 }
 
-const ALL: [Does; 10] = [
-    Does::ReadMemory,
-    Does::ReadDisk,
-    Does::ReadAhead,
-    Does::WriteMemory,
-    Does::WriteDisk,
-    Does::SyncNothing,
-    Does::Sync,
-    Does::Receive,
-    Does::Send,
-    Does::WriteBack,
+const ALL: [Section; 10] = [
+    Section::ReadMemory,
+    Section::ReadDisk,
+    Section::ReadAhead,
+    Section::WriteMemory,
+    Section::WriteDisk,
+    Section::SyncNothing,
+    Section::Sync,
+    Section::Receive,
+    Section::Send,
+    Section::WriteBack,
 ];
 
 fn prepare(
@@ -109,7 +110,7 @@ fn prepare(
     };
     work.load.threads = plan.processes.len() as f64;
     work.load.spin = false;
-    let serving = Serving::new(&hardware, &description.machine, &work, architecture);
+    let serving = RequestScripts::new(&hardware, &description.machine, &work, architecture);
     let (script, places) = script(&serving);
     let script = net.script(script);
     for records in plan.processes.into_values().chain([plan.written_back]) {
@@ -121,19 +122,19 @@ fn prepare(
 }
 
 /// Returns the script of every process, and the number of the first operation of each section.
-fn script(serving: &Serving<'_>) -> (Vec<Op>, Vec<u32>) {
-    let mut script = Writing::default();
+fn script(serving: &RequestScripts<'_>) -> (Vec<Op>, Vec<u32>) {
+    let mut script = ScriptBuilder::default();
     let no_more = script.jump(Op::Record { to: 0 });
     let mut places = Vec::new();
     for does in ALL {
         places.push(script.here());
-        if does != Does::WriteBack {
-            script.add(Op::Begin);
+        if does != Section::WriteBack {
+            script.add(Op::BeginRequest);
         }
         serving.call(&mut script, does);
         serving.release(&mut script);
-        if does != Does::WriteBack {
-            script.add(Op::Finish);
+        if does != Section::WriteBack {
+            script.add(Op::EndRequest);
         }
         script.add(Op::Jump { to: 0 });
     }
@@ -141,47 +142,47 @@ fn script(serving: &Serving<'_>) -> (Vec<Op>, Vec<u32>) {
     (script.ops, places)
 }
 
-impl Serving<'_> {
-    fn call(&self, script: &mut Writing, does: Does) {
+impl RequestScripts<'_> {
+    fn call(&self, script: &mut ScriptBuilder, does: Section) {
         match does {
-            Does::ReadMemory => {
-                self.asked(script);
-                self.kernel_copy(script, Lies::Memory, Target::Reused);
+            Section::ReadMemory => {
+                self.submit(script);
+                self.kernel_copy(script, Location::Memory, Target::Reused);
             }
-            Does::ReadDisk | Does::ReadAhead => {
-                self.read(script, 0.0, Target::Reused, true, does == Does::ReadAhead);
+            Section::ReadDisk | Section::ReadAhead => {
+                self.read(script, 0.0, Target::Reused, true, does == Section::ReadAhead);
             }
-            Does::WriteMemory => {
-                self.asked(script);
-                self.kernel_copy(script, Lies::Cache, Target::Kept);
+            Section::WriteMemory => {
+                self.submit(script);
+                self.kernel_copy(script, Location::Cache, Target::Kept);
             }
-            Does::WriteDisk => {
-                self.kernel_copy(script, Lies::Cache, Target::Reused);
-                self.asked(script);
+            Section::WriteDisk => {
+                self.kernel_copy(script, Location::Cache, Target::Reused);
+                self.submit(script);
                 self.to_disk(script, 0.0, false);
             }
-            Does::SyncNothing => self.asked(script),
-            Does::Sync | Does::WriteBack => {
-                self.asked(script);
+            Section::SyncNothing => self.submit(script),
+            Section::Sync | Section::WriteBack => {
+                self.submit(script);
                 self.to_disk(script, 0.0, false);
-                if does == Does::Sync {
+                if does == Section::Sync {
                     // The bytes were already counted by the calls that wrote them.
                     script.add(Op::Size { bytes: 0, block: 1 });
                 }
             }
-            Does::Receive => {
+            Section::Receive => {
                 self.take_from_wire(script);
-                self.received(script);
+                self.receive_into_program(script);
             }
-            Does::Send => self.send(script, Lies::Memory, true),
+            Section::Send => self.send(script, Location::Memory, true),
         }
     }
 }
 
 /// Sections and records of each process, and those of the system's own writes.
 struct Plan {
-    processes: BTreeMap<u32, Vec<(Does, Record)>>,
-    written_back: Vec<(Does, Record)>,
+    processes: BTreeMap<u32, Vec<(Section, Record)>>,
+    written_back: Vec<(Section, Record)>,
 }
 
 impl Plan {
@@ -192,7 +193,7 @@ impl Plan {
         let mut ends: HashMap<(u32, u32), u64> = HashMap::new();
         let mut plan = Plan { processes: BTreeMap::new(), written_back: Vec::new() };
         for call in &trace.calls {
-            let at = if pace == Pace::Fastest { Time(0) } else { Time::of_seconds(call.at) };
+            let at = if pace == Pace::Fastest { Time(0) } else { Time::from_seconds(call.at) };
             let record = |file: u32, bytes: u64| Record {
                 at,
                 to: 0,
@@ -203,7 +204,7 @@ impl Plan {
             };
             let (does, bytes, evicted) = decide(call, &mut cache, &mut ends);
             for Evicted { file, bytes } in evicted {
-                plan.written_back.push((Does::WriteBack, record(file, bytes)));
+                plan.written_back.push((Section::WriteBack, record(file, bytes)));
             }
             plan.processes.entry(call.process).or_default().push((does, record(call.file, bytes)));
         }
@@ -217,27 +218,27 @@ fn decide(
     call: &Call,
     cache: &mut FileCache,
     ends: &mut HashMap<(u32, u32), u64>,
-) -> (Does, u64, Vec<Evicted>) {
+) -> (Section, u64, Vec<Evicted>) {
     let Call { file, offset, length, .. } = *call;
     match call.kind {
         Kind::Read => {
             let end = ends.insert((call.process, file), offset.saturating_add(length));
             let (is_there, evicted) = cache.read(file, offset, length);
             let does = match (is_there, end == Some(offset)) {
-                (true, _) => Does::ReadMemory,
-                (false, true) => Does::ReadAhead,
-                (false, false) => Does::ReadDisk,
+                (true, _) => Section::ReadMemory,
+                (false, true) => Section::ReadAhead,
+                (false, false) => Section::ReadDisk,
             };
             (does, length, evicted)
         }
-        Kind::Write if cache.keeps_nothing() => (Does::WriteDisk, length, Vec::new()),
-        Kind::Write => (Does::WriteMemory, length, cache.write(file, offset, length)),
+        Kind::Write if cache.is_disabled() => (Section::WriteDisk, length, Vec::new()),
+        Kind::Write => (Section::WriteMemory, length, cache.write(file, offset, length)),
         Kind::Sync => match cache.sync(file) {
-            0 => (Does::SyncNothing, 0, Vec::new()),
-            dirty => (Does::Sync, dirty, Vec::new()),
+            0 => (Section::SyncNothing, 0, Vec::new()),
+            dirty => (Section::Sync, dirty, Vec::new()),
         },
-        Kind::Receive => (Does::Receive, length, Vec::new()),
-        Kind::Send => (Does::Send, length, Vec::new()),
+        Kind::Receive => (Section::Receive, length, Vec::new()),
+        Kind::Send => (Section::Send, length, Vec::new()),
     }
 }
 
@@ -249,7 +250,7 @@ mod tests {
     use bywash_model::units;
 
     fn machine(file_cache: f64) -> Description {
-        let mut machine = Machine::of_2003();
+        let mut machine = Machine::carrera_2003();
         machine.memory = Some(Memory {
             rate: units::Rate(1e9),
             banks: 4.0,
@@ -263,7 +264,7 @@ mod tests {
         let (latency, write) = (units::Time(1e-4), units::Time(0.0));
         machine.disks.flash =
             Some(Flash { latency, spread: 0.0, channels: 4.0, write, queues: 1.0, depth: 64.0 });
-        Description::of(machine, Workload::web(0.0))
+        Description::new(machine, Workload::web(0.0))
     }
 
     fn call(at: f64, process: u32, kind: Kind, offset: u64, length: u64) -> Call {

@@ -1,7 +1,7 @@
 //! Several independent runs of one description: their mean, and a confidence interval that makes no
 //! assumption about the correlation within a run. The command calls it.
 
-use super::simulate::{Error, Latency, Options, Report, ResourceUse, simulate};
+use super::simulate::{Error, Latency, Options, Report, ResourceUtilisation, simulate};
 use crate::engine::Interval;
 use crate::many;
 use bywash_model::{Architecture, Description};
@@ -50,7 +50,7 @@ pub fn combine(reports: Vec<Report>) -> Report {
     let around = |value: &dyn Fn(&Report) -> f64| interval(&of(value));
     let resource = |number: usize| {
         let row = &first.resources[number];
-        ResourceUse {
+        ResourceUtilisation {
             name: row.name.clone(),
             count: row.count,
             utilisation: mean(&|one| one.resources[number].utilisation),
@@ -59,7 +59,7 @@ pub fn combine(reports: Vec<Report>) -> Report {
             waiting: mean(&|one| one.resources[number].waiting),
         }
     };
-    let resources: Vec<ResourceUse> = (0..first.resources.len()).map(resource).collect();
+    let resources: Vec<ResourceUtilisation> = (0..first.resources.len()).map(resource).collect();
     let busiest = resources.iter().max_by(|one, other| one.working.total_cmp(&other.working));
     Report {
         architecture: first.architecture,
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn replications_are_the_same_on_any_number_of_cores_and_close_to_one_long_run() {
-        let description = Description::of(Machine::of_2003(), Workload::web(0.1));
+        let description = Description::new(Machine::carrera_2003(), Workload::web(0.1));
         let run = |requests, count| {
             let options = Options { seed: 9, stop: Stop::Requests(requests) };
             replicate(&description, Architecture::Active, &options, count, &|_| true).unwrap()

@@ -17,17 +17,17 @@
 //! its next request on the same processor. An interrupt precedes all threads that wait for a processor, but
 //! preempts none.
 
-use super::caches::{self, Lies, Pass, Target};
-use super::hardware::{Device, Hardware, Way, block_of};
-use super::script::Writing;
-use crate::engine::{Draw, Op, Register};
+use super::caches::{self, Location, Pass, Target};
+use super::hardware::{Device, Direction, Hardware, block_of};
+use super::script::ScriptBuilder;
+use crate::engine::{Op, Register, ServiceTime};
 use bywash_model::machine::Memory;
 use bywash_model::work::{Mechanisms, Request, Workload};
 use bywash_model::{Architecture, Machine};
 use std::cell::Cell;
 
 /// Builder of the scripts that serve the requests of a workload on a machine.
-pub struct Serving<'a> {
+pub struct RequestScripts<'a> {
     hardware: &'a Hardware,
     machine: &'a Machine,
     work: &'a Workload,
@@ -42,16 +42,16 @@ fn size(bytes: f64) -> Op {
     Op::Size { bytes: bytes.round().clamp(1.0, f64::from(u32::MAX)) as u32, block: block_of(bytes) }
 }
 
-impl<'a> Serving<'a> {
+impl<'a> RequestScripts<'a> {
     /// Returns the builder for `work` on `machine`, whose stations are `hardware`.
     pub fn new(
         hardware: &'a Hardware,
         machine: &'a Machine,
         work: &'a Workload,
         architecture: Architecture,
-    ) -> Serving<'a> {
+    ) -> RequestScripts<'a> {
         let mechanisms = work.mechanisms_of(architecture);
-        Serving { hardware, machine, work, architecture, mechanisms, has_processor: Cell::new(false) }
+        RequestScripts { hardware, machine, work, architecture, mechanisms, has_processor: Cell::new(false) }
     }
 
     /// Returns true if each thread accesses the disk sequentially and therefore always uses the same disk and
@@ -62,8 +62,8 @@ impl<'a> Serving<'a> {
 
     /// Returns the script of a thread, an endless loop of requests.
     pub fn thread(&self) -> Vec<Op> {
-        let mut script = Writing::default();
-        script.add(Op::Begin);
+        let mut script = ScriptBuilder::default();
+        script.add(Op::BeginRequest);
         self.acquire(&mut script);
         let start = script.here();
         if !self.is_in_order() {
@@ -72,38 +72,38 @@ impl<'a> Serving<'a> {
         }
         self.request(&mut script);
         script.add(size(self.work.request_bytes()));
-        script.add(Op::Finish);
+        script.add(Op::EndRequest);
         if self.work.load.think.0 > 0.0 {
             self.release(&mut script);
-            script.add(Op::Delay(Draw::exponential(self.work.load.think.0)));
+            script.add(Op::Delay(ServiceTime::exponential(self.work.load.think.0)));
         }
-        script.add(Op::Begin);
+        script.add(Op::BeginRequest);
         self.acquire(&mut script);
         script.add(Op::Jump { to: start });
         script.ops
     }
 
     /// Gives the thread a processor, unless it has one.
-    fn acquire(&self, script: &mut Writing) {
+    fn acquire(&self, script: &mut ScriptBuilder) {
         if !self.has_processor.replace(true) {
             script.add(Op::Seize(self.hardware.processors));
         }
     }
 
     /// Takes the processor from the thread, unless the thread spins.
-    pub(super) fn release(&self, script: &mut Writing) {
+    pub(super) fn release(&self, script: &mut ScriptBuilder) {
         if !self.work.load.spin && self.has_processor.replace(false) {
             script.add(Op::Free(self.hardware.processors));
         }
     }
 
     /// Returns the devices, after taking the processor from the thread, which waits for them without one.
-    fn away(&self, script: &mut Writing) -> &Hardware {
+    fn without_processor(&self, script: &mut ScriptBuilder) -> &Hardware {
         self.release(script);
         self.hardware
     }
 
-    fn request(&self, script: &mut Writing) {
+    fn request(&self, script: &mut ScriptBuilder) {
         script.add(size(self.work.request_bytes()));
         match self.work.request {
             Request::Web { miss, .. } => self.web(script, miss.0),
@@ -123,11 +123,11 @@ impl<'a> Serving<'a> {
                     script,
                     writes.0,
                     |it, script| {
-                        it.host(script, it.work.costs.server.0, Pass::default());
-                        it.write(script, block.0, Lies::Memory, true);
+                        it.host_cycles_per_byte(script, it.work.costs.server.0, Pass::default());
+                        it.write(script, block.0, Location::Memory, true);
                     },
                     |it, script| {
-                        it.host(script, it.work.costs.server.0, Pass::default());
+                        it.host_cycles_per_byte(script, it.work.costs.server.0, Pass::default());
                         it.read(script, block.0, Target::Reused, true, it.is_in_order());
                     },
                 );
@@ -136,15 +136,15 @@ impl<'a> Serving<'a> {
                 self.transaction(script, page.0, pages, miss.0, log.0, compute.0);
             }
             Request::Dynamic { page, compute, data } => {
-                self.told(script);
+                self.detect_completion(script);
                 if data.0 > 0.0 {
                     script.add(size(data.0));
                     self.read(script, data.0, Target::Reused, false, false);
                     script.add(size(page.0));
                 }
-                self.cycles(script, compute.0);
-                self.host(script, self.work.costs.server.0, Pass::default());
-                self.send(script, Lies::Cache, true);
+                self.host_cycles(script, compute.0);
+                self.host_cycles_per_byte(script, self.work.costs.server.0, Pass::default());
+                self.send(script, Location::Cache, true);
             }
         }
     }
@@ -152,10 +152,10 @@ impl<'a> Serving<'a> {
     /// Adds both alternatives: `first` is executed with probability `chance`, otherwise `second`.
     fn either(
         &self,
-        script: &mut Writing,
+        script: &mut ScriptBuilder,
         chance: f64,
-        first: impl Fn(&Self, &mut Writing),
-        second: impl Fn(&Self, &mut Writing),
+        first: impl Fn(&Self, &mut ScriptBuilder),
+        second: impl Fn(&Self, &mut ScriptBuilder),
     ) {
         if chance >= 1.0 {
             return first(self, script);
@@ -164,7 +164,7 @@ impl<'a> Serving<'a> {
             return second(self, script);
         }
         let before = self.has_processor.get();
-        let to_first = script.jump(Op::Maybe { chance, to: 0 });
+        let to_first = script.jump(Op::JumpWithProbability { chance, to: 0 });
         second(self, script);
         let to_end = script.jump(Op::Jump { to: 0 });
         script.land(to_first);
@@ -178,9 +178,9 @@ impl<'a> Serving<'a> {
         script.land(to_end);
     }
 
-    fn web(&self, script: &mut Writing, miss: f64) {
-        self.told(script);
-        self.host(script, self.work.costs.server.0, Pass::default());
+    fn web(&self, script: &mut ScriptBuilder, miss: f64) {
+        self.detect_completion(script);
+        self.host_cycles_per_byte(script, self.work.costs.server.0, Pass::default());
         self.either(
             script,
             miss,
@@ -191,41 +191,41 @@ impl<'a> Serving<'a> {
                 let lies = it.read(script, it.work.request_bytes(), Target::Kept, false, false);
                 it.send(script, lies, true);
             },
-            |it, script| it.send(script, Lies::Memory, true),
+            |it, script| it.send(script, Location::Memory, true),
         );
     }
 
-    fn disk_to_wire(&self, script: &mut Writing, bytes: f64) {
-        self.host(script, self.work.costs.server.0, Pass::default());
+    fn disk_to_wire(&self, script: &mut ScriptBuilder, bytes: f64) {
+        self.host_cycles_per_byte(script, self.work.costs.server.0, Pass::default());
         if self.architecture == Architecture::Direct {
             self.disk_to_interface(script);
         } else {
             let lies = self.read(script, bytes, Target::Reused, false, true);
             self.send(script, lies, true);
         }
-        self.told(script);
+        self.detect_completion(script);
     }
 
-    fn wire_to_disk(&self, script: &mut Writing, bytes: f64) {
+    fn wire_to_disk(&self, script: &mut ScriptBuilder, bytes: f64) {
         let costs = &self.work.costs;
         self.take_from_wire(script);
         if self.architecture == Architecture::Direct {
             self.hardware.move_direct(script, Device::Interface);
-            self.told(script);
-            self.asked(script);
-            self.away(script).device_work(script, Device::Disk, costs.file_system.0);
+            self.detect_completion(script);
+            self.submit(script);
+            self.without_processor(script).device_work(script, Device::Disk, costs.file_system.0);
             self.disk(script, bytes, true, true);
-            self.host(script, costs.server.0, Pass::default());
-            return self.told(script);
+            self.host_cycles_per_byte(script, costs.server.0, Pass::default());
+            return self.detect_completion(script);
         }
-        let lies = self.received(script);
-        self.host(script, costs.server.0, Pass::default());
+        let lies = self.receive_into_program(script);
+        self.host_cycles_per_byte(script, costs.server.0, Pass::default());
         self.write(script, bytes, lies, false);
     }
 
     /// Adds the steps until an interface has received the request's bytes from the network.
-    pub(super) fn take_from_wire(&self, script: &mut Writing) {
-        let hardware = self.away(script);
+    pub(super) fn take_from_wire(&self, script: &mut ScriptBuilder) {
+        let hardware = self.without_processor(script);
         hardware.receive(script);
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Interface, self.work.costs.tcp.0);
@@ -234,30 +234,38 @@ impl<'a> Serving<'a> {
 
     /// Adds the steps that pass received bytes from the interface to the program. Returns the location of the
     /// data.
-    pub(super) fn received(&self, script: &mut Writing) -> Lies {
+    pub(super) fn receive_into_program(&self, script: &mut ScriptBuilder) -> Location {
         let costs = &self.work.costs;
-        self.away(script).move_data(script, Device::Interface, Way::IntoMemory);
-        self.told(script);
-        let mut lies = Lies::Memory;
+        self.without_processor(script).move_data(script, Device::Interface, Direction::IntoMemory);
+        self.detect_completion(script);
+        let mut lies = Location::Memory;
         if !self.architecture.is_active() {
             // A device wrote the data, so the checksum reads memory; afterwards the data is cached.
             let (pass, after) = self.checksum(lies);
-            self.host(script, costs.tcp.0, pass);
+            self.host_cycles_per_byte(script, costs.tcp.0, pass);
             lies = after;
         }
         if !self.mechanisms.transfer {
-            lies = self.copied(script, costs.system.0, lies, Target::Reused);
+            lies = self.copy(script, costs.system.0, lies, Target::Reused);
         }
         lies
     }
 
-    fn transaction(&self, script: &mut Writing, page: f64, pages: f64, miss: f64, log: f64, compute: f64) {
+    fn transaction(
+        &self,
+        script: &mut ScriptBuilder,
+        page: f64,
+        pages: f64,
+        miss: f64,
+        log: f64,
+        compute: f64,
+    ) {
         let count = pages.round().max(1.0);
         for _ in 0..count as u32 {
             script.add(size(page));
             script.add(Op::Pick { register: Register::Disk, count: self.hardware.counts[1] });
-            self.cycles(script, compute / count);
-            self.host(script, self.work.costs.server.0, Pass::default());
+            self.host_cycles(script, compute / count);
+            self.host_cycles_per_byte(script, self.work.costs.server.0, Pass::default());
             self.either(
                 script,
                 miss,
@@ -271,7 +279,7 @@ impl<'a> Serving<'a> {
             // The log is on disk 0.
             script.add(Op::Pick { register: Register::Disk, count: 1 });
             script.add(size(log));
-            self.write(script, log, Lies::Cache, true);
+            self.write(script, log, Location::Cache, true);
         }
     }
 
@@ -279,74 +287,76 @@ impl<'a> Serving<'a> {
     /// pays once. Returns the location of the data.
     pub(super) fn read(
         &self,
-        script: &mut Writing,
+        script: &mut ScriptBuilder,
         bytes: f64,
         target: Target,
         charges: bool,
         in_order: bool,
-    ) -> Lies {
+    ) -> Location {
         let costs = &self.work.costs;
-        self.asked(script);
+        self.submit(script);
         if !self.architecture.is_active() {
-            self.host(script, costs.file_system.0, Pass::default());
+            self.host_cycles_per_byte(script, costs.file_system.0, Pass::default());
         }
         self.disk(script, bytes, in_order, false);
-        let hardware = self.away(script);
+        let hardware = self.without_processor(script);
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Disk, costs.file_system.0);
         }
-        hardware.move_data(script, Device::Disk, Way::IntoMemory);
-        self.told(script);
+        hardware.move_data(script, Device::Disk, Direction::IntoMemory);
+        self.detect_completion(script);
         if self.mechanisms.transfer {
-            return Lies::Memory;
+            return Location::Memory;
         }
-        self.copied(script, if charges { costs.system.0 } else { 0.0 }, Lies::Memory, target)
+        self.copy(script, if charges { costs.system.0 } else { 0.0 }, Location::Memory, target)
     }
 
-    /// Adds a write from the program to a disk. `charges` has the same meaning as for [`Serving::read`].
-    fn write(&self, script: &mut Writing, bytes: f64, lies: Lies, charges: bool) {
+    /// Adds a write from the program to a disk. `charges` has the same meaning as for
+    /// [`RequestScripts::read`].
+    fn write(&self, script: &mut ScriptBuilder, bytes: f64, lies: Location, charges: bool) {
         if !self.mechanisms.transfer {
             let system = self.work.costs.system.0;
-            self.copied(script, if charges { system } else { 0.0 }, lies, Target::Kept);
+            self.copy(script, if charges { system } else { 0.0 }, lies, Target::Kept);
         }
-        self.asked(script);
+        self.submit(script);
         self.to_disk(script, bytes, self.is_in_order());
     }
 
     /// Adds the transfer of data from memory to the disk.
-    pub(super) fn to_disk(&self, script: &mut Writing, bytes: f64, in_order: bool) {
+    pub(super) fn to_disk(&self, script: &mut ScriptBuilder, bytes: f64, in_order: bool) {
         let costs = &self.work.costs;
         if self.architecture.is_active() {
-            self.away(script).device_work(script, Device::Disk, costs.file_system.0);
+            self.without_processor(script).device_work(script, Device::Disk, costs.file_system.0);
         } else {
-            self.host(script, costs.file_system.0, Pass::default());
+            self.host_cycles_per_byte(script, costs.file_system.0, Pass::default());
         }
-        self.away(script).move_data(script, Device::Disk, Way::OutOfMemory);
+        self.without_processor(script).move_data(script, Device::Disk, Direction::OutOfMemory);
         self.disk(script, bytes, in_order, true);
-        self.told(script);
+        self.detect_completion(script);
     }
 
     /// Adds the kernel's copy between its file cache and the program, if the architecture has this copy.
-    pub(super) fn kernel_copy(&self, script: &mut Writing, from: Lies, target: Target) {
+    pub(super) fn kernel_copy(&self, script: &mut ScriptBuilder, from: Location, target: Target) {
         if !self.mechanisms.transfer {
-            self.copied(script, self.work.costs.system.0, from, target);
+            self.copy(script, self.work.costs.system.0, from, target);
         }
     }
 
-    /// Adds sending from the program to the network. `charges` has the same meaning as for [`Serving::read`].
-    pub(super) fn send(&self, script: &mut Writing, lies: Lies, charges: bool) {
+    /// Adds sending from the program to the network. `charges` has the same meaning as for
+    /// [`RequestScripts::read`].
+    pub(super) fn send(&self, script: &mut ScriptBuilder, lies: Location, charges: bool) {
         let costs = &self.work.costs;
         let mut lies = lies;
         if !self.mechanisms.transfer {
-            lies = self.copied(script, if charges { costs.system.0 } else { 0.0 }, lies, Target::Reused);
+            lies = self.copy(script, if charges { costs.system.0 } else { 0.0 }, lies, Target::Reused);
         }
         if !self.architecture.is_active() {
             let (pass, _) = self.checksum(lies);
-            self.host(script, costs.tcp.0, pass);
+            self.host_cycles_per_byte(script, costs.tcp.0, pass);
         }
-        self.asked(script);
-        let hardware = self.away(script);
-        hardware.move_data(script, Device::Interface, Way::OutOfMemory);
+        self.submit(script);
+        let hardware = self.without_processor(script);
+        hardware.move_data(script, Device::Interface, Direction::OutOfMemory);
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Interface, costs.tcp.0);
         }
@@ -354,19 +364,19 @@ impl<'a> Serving<'a> {
     }
 
     /// Adds the transfer from a disk to an interface, without memory.
-    fn disk_to_interface(&self, script: &mut Writing) {
+    fn disk_to_interface(&self, script: &mut ScriptBuilder) {
         let costs = &self.work.costs;
-        self.asked(script);
+        self.submit(script);
         self.disk(script, self.work.request_bytes(), self.is_in_order(), false);
-        let hardware = self.away(script);
+        let hardware = self.without_processor(script);
         hardware.device_work(script, Device::Disk, costs.file_system.0);
         hardware.move_direct(script, Device::Disk);
         hardware.device_work(script, Device::Interface, costs.tcp.0);
         hardware.send(script);
     }
 
-    fn disk(&self, script: &mut Writing, bytes: f64, in_order: bool, writes: bool) {
-        let hardware = self.away(script);
+    fn disk(&self, script: &mut ScriptBuilder, bytes: f64, in_order: bool, writes: bool) {
+        let hardware = self.without_processor(script);
         let readers = if in_order { self.work.load.threads } else { 0.0 };
         hardware.enter_disk(script);
         hardware.disk_work(script, bytes, readers, writes);
@@ -374,58 +384,58 @@ impl<'a> Serving<'a> {
     }
 
     /// Adds the submission of I/O by the program.
-    pub(super) fn asked(&self, script: &mut Writing) {
+    pub(super) fn submit(&self, script: &mut ScriptBuilder) {
         let costs = &self.work.costs;
-        self.cycles(script, if self.mechanisms.initiation { costs.doorbell.0 } else { costs.call.0 });
+        self.host_cycles(script, if self.mechanisms.initiation { costs.doorbell.0 } else { costs.call.0 });
     }
 
     /// Adds the detection of a completion by the program.
-    fn told(&self, script: &mut Writing) {
+    fn detect_completion(&self, script: &mut ScriptBuilder) {
         let costs = &self.work.costs;
         if self.mechanisms.notification {
-            return self.cycles(script, costs.poll.0);
+            return self.host_cycles(script, costs.poll.0);
         }
         if costs.interrupt.0 > 0.0 {
-            let time = Draw::fixed(costs.interrupt.0 * self.hardware.cycle);
+            let time = ServiceTime::fixed(costs.interrupt.0 * self.hardware.cycle);
             if self.work.load.spin {
                 self.processor(script, time);
             } else {
-                self.away(script);
+                self.without_processor(script);
                 script.add(Op::UseFirst { station: self.hardware.processors, time });
             }
         }
-        self.cycles(script, costs.switch.0);
+        self.host_cycles(script, costs.switch.0);
     }
 
     /// Adds a fixed number of processor cycles, independent of the request size.
-    fn cycles(&self, script: &mut Writing, cycles: f64) {
+    fn host_cycles(&self, script: &mut ScriptBuilder, cycles: f64) {
         if cycles > 0.0 {
-            self.processor(script, Draw::fixed(cycles * self.hardware.cycle));
+            self.processor(script, ServiceTime::fixed(cycles * self.hardware.cycle));
         }
     }
 
-    fn processor(&self, script: &mut Writing, time: Draw) {
+    fn processor(&self, script: &mut ScriptBuilder, time: ServiceTime) {
         self.acquire(script);
         script.add(Op::Work { station: self.hardware.processors, time });
         script.add(Op::Delay(time));
     }
 
     /// Adds a copy in pieces, within `cycles` cycles per byte. Returns the location of the target.
-    fn copied(&self, script: &mut Writing, cycles: f64, from: Lies, target: Target) -> Lies {
+    fn copy(&self, script: &mut ScriptBuilder, cycles: f64, from: Location, target: Target) -> Location {
         let Some(memory) = self.memory() else {
-            self.host(script, cycles, Pass::default());
-            return Lies::Cache;
+            self.host_cycles_per_byte(script, cycles, Pass::default());
+            return Location::Cache;
         };
         let (pass, lies) = caches::copy(memory, self.piece(), from, target);
-        self.host(script, cycles, pass);
+        self.host_cycles_per_byte(script, cycles, pass);
         lies
     }
 
     /// Returns the memory accesses of a checksum, and the location of the data afterwards.
-    fn checksum(&self, lies: Lies) -> (Pass, Lies) {
+    fn checksum(&self, lies: Location) -> (Pass, Location) {
         match self.memory() {
             Some(memory) if !self.machine.interfaces.checksums => {
-                (caches::read(memory, self.piece(), lies), Lies::Cache)
+                (caches::read(memory, self.piece(), lies), Location::Cache)
             }
             _ => (Pass::default(), lies),
         }
@@ -442,16 +452,16 @@ impl<'a> Serving<'a> {
 
     /// Adds `cycles` processor cycles per byte of the request, which include the time of `pass` over an idle
     /// memory.
-    fn host(&self, script: &mut Writing, cycles: f64, pass: Pass) {
+    fn host_cycles_per_byte(&self, script: &mut ScriptBuilder, cycles: f64, pass: Pass) {
         let bytes = self.work.request_bytes();
         let waiting = self.hardware.pass_time(pass, bytes) / bytes;
         let rest = (cycles * self.hardware.cycle - waiting).max(0.0);
         if rest > 0.0 {
-            self.processor(script, Draw::of_bytes(rest));
+            self.processor(script, ServiceTime::per_byte(rest));
         }
         if pass != Pass::default() {
             self.acquire(script);
-            let time = Draw::of_bytes(waiting);
+            let time = ServiceTime::per_byte(waiting);
             script.add(Op::Work { station: self.hardware.processors, time });
             self.hardware.pass(script, pass);
         }

@@ -5,16 +5,16 @@ use crate::engine::Op;
 
 /// Script under construction.
 #[derive(Clone, Debug, Default)]
-pub struct Writing {
+pub struct ScriptBuilder {
     /// Operations so far.
     pub ops: Vec<Op>,
 }
 
 /// Jump whose target is not set yet.
 #[must_use]
-pub struct Ahead(usize);
+pub struct PendingJump(usize);
 
-impl Writing {
+impl ScriptBuilder {
     /// Appends an operation.
     pub fn add(&mut self, op: Op) {
         self.ops.push(op);
@@ -25,14 +25,14 @@ impl Writing {
         self.ops.len() as u32
     }
 
-    /// Appends a jump, whose target [`Writing::land`] sets later.
-    pub fn jump(&mut self, op: Op) -> Ahead {
+    /// Appends a jump, whose target [`ScriptBuilder::land`] sets later.
+    pub fn jump(&mut self, op: Op) -> PendingJump {
         self.ops.push(op);
-        Ahead(self.ops.len() - 1)
+        PendingJump(self.ops.len() - 1)
     }
 
     /// Sets the target of `jump` to the next operation.
-    pub fn land(&mut self, jump: Ahead) {
+    pub fn land(&mut self, jump: PendingJump) {
         let here = self.here();
         if let Some(to) = self.ops[jump.0].target() {
             *to = here;

@@ -1,9 +1,9 @@
 //! Simulates a description and reports the result.
 
-use super::hardware::{Hardware, whole};
-use super::request::Serving;
+use super::hardware::{Hardware, at_least_one};
+use super::request::RequestScripts;
 use crate::engine::{
-    End, Interval, Net, Outcome, Register, Registers, Run, Station, StationUse, Time, Timeline,
+    Interval, Net, Outcome, Register, Registers, Run, Station, StationUse, StopCondition, Time, Timeline,
 };
 use bywash_model::{Architecture, Description};
 use serde::Serialize;
@@ -83,7 +83,7 @@ pub struct Report {
     /// Response times, in seconds.
     pub latency: Latency,
     /// Utilisation of all resources, in the order in which the machine's stations are created.
-    pub resources: Vec<ResourceUse>,
+    pub resources: Vec<ResourceUtilisation>,
     /// Name of the resource that worked the largest share of the time.
     pub binding: String,
     /// Processor seconds per request, including the time that processors waited for memory.
@@ -113,7 +113,7 @@ pub struct Latency {
 
 /// Utilisation of one kind of station.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ResourceUse {
+pub struct ResourceUtilisation {
     /// Name of the resource.
     pub name: String,
     /// Number of servers over all stations of this kind.
@@ -177,9 +177,9 @@ fn prepare(description: &Description, architecture: Architecture) -> Result<Prep
     let (machine, work) = (&description.machine, &description.workload());
     let mut net = Net::new();
     let hardware = Hardware::new(&mut net, machine);
-    let serving = Serving::new(&hardware, machine, work, architecture);
+    let serving = RequestScripts::new(&hardware, machine, work, architecture);
     let thread = net.script(serving.thread());
-    for number in 0..whole(work.load.threads) {
+    for number in 0..at_least_one(work.load.threads) {
         let mut registers = Registers::default();
         if serving.is_in_order() {
             registers.picks[Register::Disk as usize] = number % hardware.counts[1];
@@ -203,7 +203,7 @@ pub fn simulate(
 ) -> Result<Report, Error> {
     let end = end(options.stop, description)?;
     let prepared = prepare(description, architecture)?;
-    let outcome = Run::new(&prepared.net, options.seed).watched(end, watch);
+    let outcome = Run::new(&prepared.net, options.seed).run_until(end, watch);
     Ok(report(&prepared, &outcome, architecture, options.seed))
 }
 
@@ -220,20 +220,21 @@ pub fn simulate_timeline(
 ) -> Result<(Report, Timeline), Error> {
     let end = end(options.stop, description)?;
     let prepared = prepare(description, architecture)?;
-    let mut outcome = Run::new(&prepared.net, options.seed).with_timeline(spans).watched(end, watch);
+    let mut outcome = Run::new(&prepared.net, options.seed).with_timeline(spans).run_until(end, watch);
     let timeline = outcome.timeline.take().map(|timeline| *timeline).unwrap_or_default();
     Ok((report(&prepared, &outcome, architecture, options.seed), timeline))
 }
 
-fn end(stop: Stop, description: &Description) -> Result<End, Error> {
+fn end(stop: Stop, description: &Description) -> Result<StopCondition, Error> {
     match stop {
         Stop::Requests(requests) if requests > 0 => {
             let warm_up = (requests as f64 * WARM_UP).max(description.load.threads * WARM_UP_EACH);
-            Ok(End::Requests { warm_up: warm_up.ceil() as u64, requests })
+            Ok(StopCondition::Requests { warm_up: warm_up.ceil() as u64, requests })
         }
-        Stop::Seconds(seconds) if seconds > 0.0 && seconds.is_finite() => {
-            Ok(End::Time { warm_up: Time::of_seconds(seconds * WARM_UP), time: Time::of_seconds(seconds) })
-        }
+        Stop::Seconds(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(StopCondition::Time {
+            warm_up: Time::from_seconds(seconds * WARM_UP),
+            time: Time::from_seconds(seconds),
+        }),
         _ => Err(Error::Nothing),
     }
 }
@@ -244,7 +245,7 @@ pub(super) fn report(
     architecture: Architecture,
     seed: u64,
 ) -> Report {
-    let resources: Vec<ResourceUse> =
+    let resources: Vec<ResourceUtilisation> =
         prepared.rows.iter().map(|row| in_row(row, &outcome.stations)).collect();
     let gap = outcome.gaps.mean_interval();
     // The rate is the reciprocal of the mean gap, so both have the same relative error.
@@ -277,11 +278,14 @@ pub(super) fn report(
     }
 }
 
-fn in_row((name, first, count): &(&'static str, Station, u32), stations: &[StationUse]) -> ResourceUse {
+fn in_row(
+    (name, first, count): &(&'static str, Station, u32),
+    stations: &[StationUse],
+) -> ResourceUtilisation {
     let first = first.index();
     let row = &stations[first..first + *count as usize];
     let sum = |of: fn(&StationUse) -> f64| row.iter().map(of).sum::<f64>();
-    ResourceUse {
+    ResourceUtilisation {
         name: (*name).into(),
         count: row.iter().map(|station| station.servers).sum(),
         utilisation: sum(|station| station.utilisation) / f64::from(*count),
@@ -295,7 +299,7 @@ fn in_row((name, first, count): &(&'static str, Station, u32), stations: &[Stati
 mod tests {
     use super::*;
     use bywash_model::closed::closed;
-    use bywash_model::machine::{Flash, Interconnect, Memory, Order, Rotating, Shape};
+    use bywash_model::machine::{DiskScheduling, Flash, Interconnect, Memory, Rotating, Topology};
     use bywash_model::units::{Cycles, Rate, Share, Size, Time};
     use bywash_model::work::{Mechanisms, Request};
     use bywash_model::{Machine, Workload};
@@ -324,8 +328,8 @@ mod tests {
     }
 
     /// Returns a machine with every part that a description can have.
-    fn detailed(shape: Shape, is_flash: bool) -> Machine {
-        let mut machine = Machine::of_2003();
+    fn detailed(shape: Topology, is_flash: bool) -> Machine {
+        let mut machine = Machine::carrera_2003();
         machine.processors.count = 2.0;
         machine.memory = Some(Memory {
             rate: Rate(1e9),
@@ -356,20 +360,20 @@ mod tests {
         } else {
             let (seek, track, turn) = (Time(1e-3), Time(1e-6), Time(4e-3));
             machine.disks.rotating =
-                Some(Rotating { seek, track, tracks: 100.0, turn, order: Order::Elevator });
+                Some(Rotating { seek, track, tracks: 100.0, turn, order: DiskScheduling::Elevator });
         }
         machine
     }
 
     #[test]
     fn everything_is_served_by_every_structure_on_every_machine() {
-        for shape in [Shape::Bus, Shape::Switch] {
+        for shape in [Topology::Bus, Topology::Switch] {
             for is_flash in [false, true] {
                 for request in requests() {
                     for architecture in Architecture::ALL {
                         for spin in [false, true] {
                             let mut description =
-                                Description::of(detailed(shape, is_flash), Workload::of(request));
+                                Description::new(detailed(shape, is_flash), Workload::new(request));
                             description.load.threads = 9.0;
                             description.load.spin = spin;
                             description.costs.interrupt = Cycles(3000.0);
@@ -397,7 +401,7 @@ mod tests {
         // A single thread never waits. The simulation adds no times to those of the model.
         for architecture in Architecture::ALL {
             for request in [requests()[0], requests()[2]] {
-                let mut description = Description::of(Machine::of_2003(), Workload::of(request));
+                let mut description = Description::new(Machine::carrera_2003(), Workload::new(request));
                 description.load.threads = 1.0;
                 let wanted = closed(&description.machine, &description.workload(), architecture).response;
                 let found = run(&description, architecture, 20_000).latency.mean;
@@ -413,8 +417,8 @@ mod tests {
 
     #[test]
     fn each_mechanism_spares_the_host() {
-        let work = Workload::of(Request::Streams { block: Size(16384.0), writes: Share(0.0) });
-        let mut description = Description::of(detailed(Shape::Switch, true), work);
+        let work = Workload::new(Request::Streams { block: Size(16384.0), writes: Share(0.0) });
+        let mut description = Description::new(detailed(Topology::Switch, true), work);
         description.load.threads = 4.0;
         (description.costs.call, description.costs.interrupt) = (Cycles(5000.0), Cycles(8000.0));
         let mut cost = |mechanisms| {
@@ -434,14 +438,14 @@ mod tests {
 
     #[test]
     fn a_seed_is_a_report() {
-        let description = Description::of(detailed(Shape::Bus, false), Workload::web(0.1));
+        let description = Description::new(detailed(Topology::Bus, false), Workload::web(0.1));
         let one = run(&description, Architecture::Conventional, 500);
         assert_eq!(one, run(&description, Architecture::Conventional, 500));
     }
 
     #[test]
     fn who_stops_it_gets_what_there_is() {
-        let description = Description::of(Machine::of_2003(), Workload::web(0.1));
+        let description = Description::new(Machine::carrera_2003(), Workload::web(0.1));
         let options = Options { seed: 1, stop: Stop::Requests(10_000_000) };
         let mut heard = 0;
         let report = simulate(&description, Architecture::Active, &options, &mut |share| {
@@ -455,7 +459,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_simulated_is_refused() {
-        let mut description = Description::of(Machine::of_2003(), Workload::web(0.1));
+        let mut description = Description::new(Machine::carrera_2003(), Workload::web(0.1));
         let nothing = Options { seed: 1, stop: Stop::Requests(0) };
         let refused = |description: &Description, options: &Options| {
             simulate(description, Architecture::Active, options, &mut |_| true).unwrap_err()

@@ -10,7 +10,7 @@
 //! recording has no such event, the importer takes the event at which a request is issued to the driver (D).
 //! The device is the file of the calls; offsets count from the device's beginning.
 
-use super::imported::{Form, Imported, Recorder, nanoseconds};
+use super::imported::{Imported, Recorder, TextFormat, nanoseconds};
 use super::{Error, Kind};
 
 /// Size of a sector in blkparse's output, in bytes, independent of the device's own sectors.
@@ -35,27 +35,27 @@ pub fn import(text: &str) -> Result<Imported, Error> {
     for (number, line) in text.lines().enumerate().map(|(index, line)| (index + 1, line)) {
         match Event::parse(line) {
             _ if line.trim().is_empty() => {}
-            None => recorder.leave(OTHER_LINES, number),
-            Some(event) if event.action != taken => recorder.leave(OTHER_EVENTS, number),
+            None => recorder.count_omitted(OTHER_LINES, number),
+            Some(event) if event.action != taken => recorder.count_omitted(OTHER_EVENTS, number),
             Some(event) => request(&mut recorder, &event, number)?,
         }
     }
-    Ok(recorder.finish(Form::Blkparse))
+    Ok(recorder.finish(TextFormat::Blkparse))
 }
 
 /// Records the calls of one request: a flush before its data, its data, and a flush after a write that must
 /// be durable by itself (FUA).
 fn request(recorder: &mut Recorder, event: &Event, line: usize) -> Result<(), Error> {
     let Event { at, process, device, .. } = *event;
-    let Some(asked) = Asked::of(event.rwbs) else {
-        recorder.leave(NO_DATA, line);
+    let Some(asked) = Rwbs::of(event.rwbs) else {
+        recorder.count_omitted(NO_DATA, line);
         return Ok(());
     };
     if asked.flushes {
         recorder.call(at, process, Kind::Sync, device, (0, 0))?;
     }
     match (asked.data, event.range) {
-        (Data::Discard, _) => recorder.leave(DISCARDS, line),
+        (Data::Discard, _) => recorder.count_omitted(DISCARDS, line),
         (Data::Read, Some(range)) => recorder.call(at, process, Kind::Read, device, range)?,
         (Data::Write, Some(range)) => {
             recorder.call(at, process, Kind::Write, device, range)?;
@@ -64,7 +64,7 @@ fn request(recorder: &mut Recorder, event: &Event, line: usize) -> Result<(), Er
             }
         }
         (Data::Read | Data::Write | Data::None, _) if asked.flushes => {}
-        _ => recorder.leave(NO_DATA, line),
+        _ => recorder.count_omitted(NO_DATA, line),
     }
     Ok(())
 }
@@ -116,7 +116,7 @@ fn range<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<(u64, u64)> {
 
 /// Decoded RWBS column. A leading `F` is a flush, the next letter is the operation, and an `F` after it is
 /// FUA. `S`, `M`, `A` and `B` are attributes of the request.
-struct Asked {
+struct Rwbs {
     flushes: bool,
     data: Data,
     is_durable: bool,
@@ -130,8 +130,8 @@ enum Data {
     None,
 }
 
-impl Asked {
-    fn of(rwbs: &str) -> Option<Asked> {
+impl Rwbs {
+    fn of(rwbs: &str) -> Option<Rwbs> {
         let (mut flushes, rest) = match rwbs.strip_prefix('F') {
             Some(rest) => (true, rest),
             None => (false, rwbs),
@@ -149,7 +149,7 @@ impl Asked {
         // A barrier, in kernels before 2.6.37, was a write between two flushes.
         let is_barrier = rest.contains('B');
         flushes |= is_barrier;
-        Some(Asked { flushes, data, is_durable: is_durable || is_barrier })
+        Some(Rwbs { flushes, data, is_durable: is_durable || is_barrier })
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn requests_are_taken_where_they_are_queued() {
         let imported = Trace::of(PRINTED).unwrap();
-        assert_eq!(imported.form, Form::Blkparse);
+        assert_eq!(imported.form, TextFormat::Blkparse);
         assert_eq!(imported.trace.files, ["8,0"]);
         assert_eq!(
             calls(&imported),
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_rwbs_says_is_understood() {
-        let of = |rwbs| Asked::of(rwbs).map(|asked| (asked.flushes, asked.is_durable));
+        let of = |rwbs| Rwbs::of(rwbs).map(|asked| (asked.flushes, asked.is_durable));
         for flush in ["F", "FF", "FN", "FWS"] {
             assert_eq!(of(flush), Some((true, false)), "{flush}");
         }

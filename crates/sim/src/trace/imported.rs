@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// Form of an imported text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum TextFormat {
     /// A trace in the CSV format.
     Own,
     /// Output of strace.
@@ -14,13 +14,13 @@ pub enum Form {
     Blkparse,
 }
 
-impl Form {
+impl TextFormat {
     /// Name of the form in words.
     pub fn name(self) -> &'static str {
         match self {
-            Form::Own => "a trace",
-            Form::Strace => "what strace prints",
-            Form::Blkparse => "what blkparse prints",
+            TextFormat::Own => "a trace",
+            TextFormat::Strace => "what strace prints",
+            TextFormat::Blkparse => "what blkparse prints",
         }
     }
 }
@@ -29,18 +29,18 @@ impl Form {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
     /// Form of the text.
-    pub form: Form,
+    pub form: TextFormat,
     /// The trace.
     pub trace: Trace,
     /// Contents of the text that the trace omits, most frequent first.
-    pub left_out: Vec<Left>,
+    pub left_out: Vec<Omission>,
     /// Assumptions of the trace that the text does not state, most frequent first.
-    pub assumed: Vec<Left>,
+    pub assumed: Vec<Omission>,
 }
 
 /// Group of calls or lines that were treated alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Omission {
     /// Description of the group, with the reason.
     pub what: String,
     /// Number of calls or lines.
@@ -59,7 +59,7 @@ impl Trace {
     pub fn of(text: &str) -> Result<Imported, Error> {
         if format::is_header(text) {
             let trace = Trace::read(text)?;
-            return Ok(Imported { form: Form::Own, trace, left_out: Vec::new(), assumed: Vec::new() });
+            return Ok(Imported { form: TextFormat::Own, trace, left_out: Vec::new(), assumed: Vec::new() });
         }
         // The traced program's own output may be among the lines, so the first line alone does not decide.
         let count = |is: fn(&str) -> bool| text.lines().take(LOOKED_AT).filter(|line| is(line)).count();
@@ -130,17 +130,17 @@ impl Recorder {
     }
 
     /// Counts a call or line that the trace omits.
-    pub fn leave(&mut self, what: &str, line: usize) {
+    pub fn count_omitted(&mut self, what: &str, line: usize) {
         self.left_out.add(what, line);
     }
 
     /// Counts an assumption.
-    pub fn assume(&mut self, what: &str, line: usize) {
+    pub fn count_assumed(&mut self, what: &str, line: usize) {
         self.assumed.add(what, line);
     }
 
     /// Sorts the calls and returns the result of the import.
-    pub fn finish(mut self, form: Form) -> Imported {
+    pub fn finish(mut self, form: TextFormat) -> Imported {
         self.calls.sort_by_key(|found| found.at);
         let first = self.calls.first().map_or(0, |found| found.at);
         let mut trace = Trace { files: vec![String::new(); self.indices.len()], calls: Vec::new() };
@@ -174,9 +174,9 @@ impl Tally {
         }
     }
 
-    fn most_first(self) -> Vec<Left> {
-        let mut left: Vec<Left> =
-            self.0.into_iter().map(|(what, (count, line))| Left { what, count, line }).collect();
+    fn most_first(self) -> Vec<Omission> {
+        let mut left: Vec<Omission> =
+            self.0.into_iter().map(|(what, (count, line))| Omission { what, count, line }).collect();
         left.sort_by(|one, other| other.count.cmp(&one.count).then(one.line.cmp(&other.line)));
         left
     }
@@ -215,14 +215,14 @@ mod tests {
         let mut recorder = Recorder::default();
         recorder.call(2_000, 1, Kind::Read, "b", (0, 1)).unwrap();
         recorder.call(1_000, 1, Kind::Read, "a", (0, 1)).unwrap();
-        recorder.leave("seldom", 3);
-        recorder.leave("often", 4);
-        recorder.leave("often", 5);
-        let imported = recorder.finish(Form::Strace);
+        recorder.count_omitted("seldom", 3);
+        recorder.count_omitted("often", 4);
+        recorder.count_omitted("often", 5);
+        let imported = recorder.finish(TextFormat::Strace);
         assert_eq!(imported.trace.files, ["a", "b"]);
         let calls: Vec<_> = imported.trace.calls.iter().map(|call| (call.at, call.file)).collect();
         assert_eq!(calls, [(0.0, 0), (1e-6, 1)]);
-        assert_eq!(imported.left_out[0], Left { what: "often".into(), count: 2, line: 4 });
+        assert_eq!(imported.left_out[0], Omission { what: "often".into(), count: 2, line: 4 });
         assert_eq!(imported.left_out.len(), 2);
     }
 

@@ -1,7 +1,7 @@
 //! Traces: recorded I/O calls of programs, with time, process, file and range.
 //!
 //! ```
-//! use bywash_sim::trace::{Form, Kind, Trace};
+//! use bywash_sim::trace::{TextFormat, Kind, Trace};
 //!
 //! let printed = "\
 //! 1700000000.000000 openat(AT_FDCWD, \"/data/a\", O_RDONLY) = 3
@@ -10,7 +10,7 @@
 //! 1700000000.000600 read(3, \"\", 4096) = 0
 //! ";
 //! let imported = Trace::of(printed)?;
-//! assert_eq!(imported.form, Form::Strace);
+//! assert_eq!(imported.form, TextFormat::Strace);
 //! let last = &imported.trace.calls[1];
 //! assert_eq!((last.kind, last.offset, last.length), (Kind::Read, 4096, 1024));
 //! assert_eq!(Trace::read(&imported.trace.write())?, imported.trace);
@@ -31,7 +31,7 @@ mod imported;
 mod mutation;
 mod strace;
 
-pub use imported::{Form, Imported, Left};
+pub use imported::{Imported, Omission, TextFormat};
 
 /// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A network device: what it is, as the kernel says (netdevice(7)), and what it has dropped.
 //!
-//! Invariant: everything is asked in the network namespace that the device is opened in, and [`Drops`] goes on asking
-//! there, whichever thread reads it. Called when ports and relays of Ethernet are opened.
+//! Invariant: everything is asked in the network namespace that the device is opened in, and [`Drops`] goes
+//! on asking there, whichever thread reads it. Called when ports and relays of Ethernet are opened.
 
 use crate::datagram::socket::answer;
 use crate::error::Error;
@@ -120,8 +120,8 @@ fn ask(
         *place = byte as libc::c_char;
     }
     fill(&mut request);
-    // SAFETY: the request is alive and of the type that these requests read and write; what it leads to was given by
-    // `ethtool` alone, long enough for its command and alive.
+    // SAFETY: the request is alive and of the type that these requests read and write; what it leads to was
+    // given by `ethtool` alone, long enough for its command and alive.
     answer(unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut request) } as isize)?;
     Ok(request)
 }
@@ -177,8 +177,8 @@ impl Drops {
     }
 }
 
-/// A device's line of /proc/net/dev: bytes, packets, errors, drops and four more that were received, and as many that
-/// were sent.
+/// A device's line of /proc/net/dev: bytes, packets, errors, drops and four more that were received, and as
+/// many that were sent.
 fn find(table: &str, device: &str) -> Option<Counts> {
     let named = |line: &'_ str| line.trim_start().strip_prefix(device)?.strip_prefix(':').map(str::to_owned);
     let numbers: Vec<u64> =

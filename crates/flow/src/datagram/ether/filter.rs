@@ -1,7 +1,8 @@
 //! The filter that lets only our packets reach a packet socket: a classic BPF program.
 //!
-//! Invariant: what passes has our magic number and port, was not meant for another host, and comes from the sender that
-//! was named, if one was. Called when a port is opened. (The Ethernet type is what the socket is bound to.)
+//! Invariant: what passes has our magic number and port, was not meant for another host, and comes from the
+//! sender that was named, if one was. Called when a port is opened. (The Ethernet type is what the socket is
+//! bound to.)
 
 use crate::datagram::layout::{MAGIC, MAGIC_OFFSET, PORT_OFFSET};
 use crate::datagram::socket;

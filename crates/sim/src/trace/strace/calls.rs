@@ -1,8 +1,8 @@
 //! Effect of each call on descriptors and on the trace.
 
-use super::descriptors::{Descriptor, Id, Opened, Sort, sort_of_name};
+use super::descriptors::{Descriptor, FileKind, OpenFile, OpenFileId, sort_of_name};
 use super::line::{Outcome, Syscall, annotation, number, unquoted};
-use super::{Importer, Moment};
+use super::{CallSite, Importer};
 use crate::trace::{Error, Kind};
 
 const OTHER: &str = "calls that move no data of files or sockets";
@@ -23,24 +23,24 @@ const END_UNKNOWN: &str = "writes that append to a file whose end the recording 
 
 /// Position of a call in a file.
 #[derive(Clone, Copy)]
-enum Place {
+enum FilePosition {
     /// At the file's position, where the last call ended.
     Here,
     /// At this offset, in bytes.
     At(u64),
 }
 
-impl Place {
+impl FilePosition {
     /// Parses `NULL`, `8192`, `[8192]` or `[8192] => [12288]`. Without a number, and for -1, the result is
     /// `Here`.
-    fn parse(argument: &str) -> Place {
-        number(argument.trim_start_matches('[')).map_or(Place::Here, Place::At)
+    fn parse(argument: &str) -> FilePosition {
+        number(argument.trim_start_matches('[')).map_or(FilePosition::Here, FilePosition::At)
     }
 }
 
 /// Direction of the data of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     /// Into the program.
     In,
     /// Out of the program.
@@ -59,47 +59,48 @@ pub fn shares_descriptors(text: &str) -> bool {
 
 impl Importer {
     /// Applies a complete call.
-    pub fn call(&mut self, moment: Moment, call: &Syscall) -> Result<(), Error> {
+    pub fn call(&mut self, moment: CallSite, call: &Syscall) -> Result<(), Error> {
         if self.data(moment, call)? {
             return Ok(());
         }
         let reason = match call.name {
             "sync" | "syncfs" => WHOLE_SYSTEM,
             "io_uring_enter" | "io_submit" | "sendmmsg" | "recvmmsg" => BUNDLED,
-            "vmsplice" | "tee" => reason(Sort::Pipe),
+            "vmsplice" | "tee" => reason(FileKind::Pipe),
             "msync" => MAPPED,
             "mmap" | "mmap2" if Descriptor::parse(call.argument(4)).is_some() => MAPPED,
             _ => OTHER,
         };
-        self.recorder.leave(reason, moment.line);
+        self.recorder.count_omitted(reason, moment.line);
         if let Outcome::Value(value, said) = call.result {
-            self.keep_account(moment.process, call, value, said);
+            self.update_tables(moment.process, call, value, said);
         }
         Ok(())
     }
 
     /// Records a call that moves bytes or makes them durable. Returns false for any other call.
-    fn data(&mut self, moment: Moment, call: &Syscall) -> Result<bool, Error> {
+    fn data(&mut self, moment: CallSite, call: &Syscall) -> Result<bool, Error> {
         let place = match call.name {
             "pread" | "pread64" | "preadv" | "preadv2" | "pwrite" | "pwrite64" | "pwritev" | "pwritev2" => {
-                Place::parse(call.argument(3))
+                FilePosition::parse(call.argument(3))
             }
-            _ => Place::Here,
+            _ => FilePosition::Here,
         };
         let (first, second) = (call.argument(0), call.argument(1));
-        let ends: &[(&str, Place, Way)] = match call.name {
-            "read" | "readv" | "pread" | "pread64" | "preadv" | "preadv2" => &[(first, place, Way::In)],
-            "recv" | "recvfrom" | "recvmsg" => &[(first, place, Way::In)],
+        let ends: &[(&str, FilePosition, Direction)] = match call.name {
+            "read" | "readv" | "pread" | "pread64" | "preadv" | "preadv2" => &[(first, place, Direction::In)],
+            "recv" | "recvfrom" | "recvmsg" => &[(first, place, Direction::In)],
             "write" | "writev" | "pwrite" | "pwrite64" | "pwritev" | "pwritev2" => {
-                &[(first, place, Way::Out)]
+                &[(first, place, Direction::Out)]
             }
-            "send" | "sendto" | "sendmsg" => &[(first, place, Way::Out)],
-            "sendfile" | "sendfile64" => {
-                &[(second, Place::parse(call.argument(2)), Way::In), (first, Place::Here, Way::Out)]
-            }
+            "send" | "sendto" | "sendmsg" => &[(first, place, Direction::Out)],
+            "sendfile" | "sendfile64" => &[
+                (second, FilePosition::parse(call.argument(2)), Direction::In),
+                (first, FilePosition::Here, Direction::Out),
+            ],
             "copy_file_range" | "splice" => &[
-                (first, Place::parse(second), Way::In),
-                (call.argument(2), Place::parse(call.argument(3)), Way::Out),
+                (first, FilePosition::parse(second), Direction::In),
+                (call.argument(2), FilePosition::parse(call.argument(3)), Direction::Out),
             ],
             "fsync" | "fdatasync" | "sync_file_range" | "sync_file_range2" => {
                 self.sync(moment, call)?;
@@ -122,79 +123,79 @@ impl Importer {
         };
         if let (None, Outcome::Value(length, _)) = (left, call.result) {
             for (argument, place, way) in ends {
-                self.moved(moment, call, (argument, *place, *way), length)?;
+                self.data_moved(moment, call, (argument, *place, *way), length)?;
             }
         } else if let Some(reason) = left {
-            self.recorder.leave(reason, moment.line);
+            self.recorder.count_omitted(reason, moment.line);
         }
         Ok(true)
     }
 
     /// Records that `length` bytes moved from or to a descriptor.
-    fn moved(
+    fn data_moved(
         &mut self,
-        moment: Moment,
+        moment: CallSite,
         call: &Syscall,
-        (argument, place, way): (&str, Place, Way),
+        (argument, place, way): (&str, FilePosition, Direction),
         length: u64,
     ) -> Result<(), Error> {
         let Some(descriptor) = Descriptor::parse(argument) else {
-            self.recorder.leave(super::NOT_READ, moment.line);
+            self.recorder.count_omitted(super::NOT_READ, moment.line);
             return Ok(());
         };
         let is_of_sockets =
             call.name.starts_with("send") && call.name != "sendfile" && call.name != "sendfile64"
                 || call.name.starts_with("recv");
-        let Some(id) = self.found(moment, &descriptor, is_of_sockets) else { return Ok(()) };
+        let Some(id) = self.resolve_descriptor(moment, &descriptor, is_of_sockets) else { return Ok(()) };
         let opened = self.descriptors.opened(id).clone();
         let left = match opened.sort {
-            Sort::File => return self.moved_in_file(moment, call, id, (place, way), length),
-            Sort::Network => {
-                let kind = if way == Way::In { Kind::Receive } else { Kind::Send };
+            FileKind::File => return self.moved_in_file(moment, call, id, (place, way), length),
+            FileKind::Network => {
+                let kind = if way == Direction::In { Kind::Receive } else { Kind::Send };
                 return self.recorder.call(moment.at, moment.process, kind, &opened.name, (0, length));
             }
             sort => reason(sort),
         };
-        self.recorder.leave(left, moment.line);
+        self.recorder.count_omitted(left, moment.line);
         Ok(())
     }
 
     fn moved_in_file(
         &mut self,
-        moment: Moment,
+        moment: CallSite,
         call: &Syscall,
-        id: Id,
-        (place, way): (Place, Way),
+        id: OpenFileId,
+        (place, way): (FilePosition, Direction),
         length: u64,
     ) -> Result<(), Error> {
         let opened = self.descriptors.opened(id);
         let name = opened.name.clone();
-        let is_durable = way == Way::Out && (opened.is_durable || is_durable_write(call));
+        let is_durable = way == Direction::Out && (opened.is_durable || is_durable_write(call));
         let (end, is_end_known) = self.ends.get(&name).copied().unwrap_or((0, false));
         // On a file opened with O_APPEND, pwrite appends too (pwrite(2), "BUGS").
-        let offset = if way == Way::Out && opened.appends {
+        let offset = if way == Direction::Out && opened.appends {
             if !is_end_known {
-                self.recorder.assume(END_UNKNOWN, moment.line);
+                self.recorder.count_assumed(END_UNKNOWN, moment.line);
             }
             end
-        } else if let Place::At(offset) = place {
+        } else if let FilePosition::At(offset) = place {
             offset
         } else {
             if !opened.is_position_known {
                 opened.is_position_known = true;
-                self.recorder.assume(FROM_THE_BEGINNING, moment.line);
+                self.recorder.count_assumed(FROM_THE_BEGINNING, moment.line);
             }
             opened.position
         };
         let Some(behind) = offset.checked_add(length) else {
-            self.recorder.leave(BEYOND, moment.line);
+            self.recorder.count_omitted(BEYOND, moment.line);
             return Ok(());
         };
-        if matches!(place, Place::Here) {
+        if matches!(place, FilePosition::Here) {
             opened.position = behind;
         }
         self.ends.insert(name.clone(), (end.max(behind), is_end_known));
-        let kind = if way == Way::In { Kind::Read } else { Kind::Write };
+        let kind = if way == Direction::In { Kind::Read } else { Kind::Write };
         self.recorder.call(moment.at, moment.process, kind, &name, (offset, length))?;
         if is_durable {
             self.recorder.call(moment.at, moment.process, Kind::Sync, &name, (offset, length))?;
@@ -202,7 +203,7 @@ impl Importer {
         Ok(())
     }
 
-    fn sync(&mut self, moment: Moment, call: &Syscall) -> Result<(), Error> {
+    fn sync(&mut self, moment: CallSite, call: &Syscall) -> Result<(), Error> {
         let range = match call.name {
             "sync_file_range" => (number(call.argument(1)), number(call.argument(2))),
             "sync_file_range2" => (number(call.argument(2)), number(call.argument(3))),
@@ -212,11 +213,11 @@ impl Importer {
             (Outcome::None, ..) => super::NO_RETURN,
             (Outcome::Failed, ..) => FAILED,
             (Outcome::Value(..), Some(descriptor), (Some(offset), Some(length))) => {
-                let Some(id) = self.found(moment, &descriptor, false) else { return Ok(()) };
+                let Some(id) = self.resolve_descriptor(moment, &descriptor, false) else { return Ok(()) };
                 let opened = self.descriptors.opened(id);
                 match opened.sort {
-                    Sort::File if offset.checked_add(length).is_none() => BEYOND,
-                    Sort::File => {
+                    FileKind::File if offset.checked_add(length).is_none() => BEYOND,
+                    FileKind::File => {
                         let name = opened.name.clone();
                         return self.recorder.call(
                             moment.at,
@@ -231,24 +232,29 @@ impl Importer {
             }
             _ => super::NOT_READ,
         };
-        self.recorder.leave(left, moment.line);
+        self.recorder.count_omitted(left, moment.line);
         Ok(())
     }
 
     /// Returns the open file of a descriptor. Counts the call as omitted if the file is unknown.
-    fn found(&mut self, moment: Moment, descriptor: &Descriptor, is_socket: bool) -> Option<Id> {
+    fn resolve_descriptor(
+        &mut self,
+        moment: CallSite,
+        descriptor: &Descriptor,
+        is_socket: bool,
+    ) -> Option<OpenFileId> {
         if let Some(id) = self.descriptors.find(moment.process, descriptor) {
             return Some(id);
         }
         if is_socket {
-            return Some(self.socket(moment.process, descriptor.number, Sort::Network, None));
+            return Some(self.socket(moment.process, descriptor.number, FileKind::Network, None));
         }
-        self.recorder.leave(if descriptor.number <= 2 { STANDARD } else { UNKNOWN }, moment.line);
+        self.recorder.count_omitted(if descriptor.number <= 2 { STANDARD } else { UNKNOWN }, moment.line);
         None
     }
 
     /// Updates descriptors, positions, working directories and processes for a call that moves no data.
-    fn keep_account(&mut self, process: u32, call: &Syscall, value: u64, said: Option<&str>) {
+    fn update_tables(&mut self, process: u32, call: &Syscall, value: u64, said: Option<&str>) {
         let small = u32::try_from(value);
         let descriptor = Descriptor::parse(call.argument(0));
         match (call.name, small, descriptor) {
@@ -264,9 +270,14 @@ impl Importer {
                 self.duplicated(process, &of, number);
             }
             ("lseek" | "_llseek", _, Some(of)) => {
-                let position =
-                    if call.name == "lseek" { Place::At(value) } else { Place::parse(call.argument(2)) };
-                if let (Some(id), Place::At(position)) = (self.descriptors.find(process, &of), position) {
+                let position = if call.name == "lseek" {
+                    FilePosition::At(value)
+                } else {
+                    FilePosition::parse(call.argument(2))
+                };
+                if let (Some(id), FilePosition::At(position)) =
+                    (self.descriptors.find(process, &of), position)
+                {
                     let opened = self.descriptors.opened(id);
                     (opened.position, opened.is_position_known) = (position, true);
                 }
@@ -294,15 +305,15 @@ impl Importer {
             }
             ("accept" | "accept4", Ok(number), Some(of)) => {
                 let listening = self.descriptors.find(process, &of);
-                let sort = listening.map_or(Sort::Network, |id| self.descriptors.opened(id).sort);
+                let sort = listening.map_or(FileKind::Network, |id| self.descriptors.opened(id).sort);
                 self.socket(process, number, sort, said);
             }
-            ("socketpair", ..) => self.pair(process, call.argument(3), Sort::Local),
-            ("pipe" | "pipe2", ..) => self.pair(process, call.argument(0), Sort::Pipe),
+            ("socketpair", ..) => self.pair(process, call.argument(3), FileKind::Local),
+            ("pipe" | "pipe2", ..) => self.pair(process, call.argument(0), FileKind::Pipe),
             (name, Ok(number), _) if makes_no_file(name) => {
-                self.descriptors.open(process, number, Opened::new(Sort::Other, name.to_owned()));
+                self.descriptors.open(process, number, OpenFile::new(FileKind::Other, name.to_owned()));
             }
-            (name, Ok(child), _) if makes_a_child(name) => self.made(process, call, child),
+            (name, Ok(child), _) if makes_a_child(name) => self.child_created(process, call, child),
             _ => {}
         }
     }
@@ -331,13 +342,13 @@ impl Importer {
         if is_creat || flags.contains("O_TRUNC") || (flags.contains("O_CREAT") && flags.contains("O_EXCL")) {
             self.ends.insert(name.clone(), (0, true));
         }
-        let mut opened = Opened::new(sort_of_name(&name), name);
+        let mut opened = OpenFile::new(sort_of_name(&name), name);
         opened.appends = !is_creat && flags.contains("O_APPEND");
         opened.is_durable = flags.contains("O_SYNC") || flags.contains("O_DSYNC");
         self.descriptors.open(process, number, opened);
     }
 
-    fn made(&mut self, parent: u32, call: &Syscall, child: u32) {
+    fn child_created(&mut self, parent: u32, call: &Syscall, child: u32) {
         if self.processes.is_first_heard(child) {
             let is_shared = call.arguments.iter().any(|argument| shares_descriptors(argument));
             self.descriptors.inherit(child, parent, is_shared);
@@ -351,44 +362,47 @@ impl Importer {
         }
     }
 
-    fn socket(&mut self, process: u32, number: u32, sort: Sort, said: Option<&str>) -> Id {
+    fn socket(&mut self, process: u32, number: u32, sort: FileKind, said: Option<&str>) -> OpenFileId {
         let named = said.map(super::descriptors::said);
-        let sort =
-            if named.as_ref().is_some_and(|(sort, _)| *sort == Sort::Local) { Sort::Local } else { sort };
+        let sort = if named.as_ref().is_some_and(|(sort, _)| *sort == FileKind::Local) {
+            FileKind::Local
+        } else {
+            sort
+        };
         let name = named.map(|(_, name)| name).unwrap_or_else(|| {
             self.sockets += 1;
             format!("socket {}", self.sockets)
         });
-        self.descriptors.open(process, number, Opened::new(sort, name))
+        self.descriptors.open(process, number, OpenFile::new(sort, name))
     }
 
     /// Adds the two descriptors of `[3, 4]`, printed with or without annotations.
-    fn pair(&mut self, process: u32, argument: &str, sort: Sort) {
+    fn pair(&mut self, process: u32, argument: &str, sort: FileKind) {
         for end in argument.trim_matches(['[', ']']).split(", ") {
             if let Some(end) = Descriptor::parse(end) {
-                self.descriptors.open(process, end.number, Opened::new(sort, String::new()));
+                self.descriptors.open(process, end.number, OpenFile::new(sort, String::new()));
             }
         }
     }
 }
 
 /// Returns the reason for omitting calls on files of this kind.
-fn reason(sort: Sort) -> &'static str {
+fn reason(sort: FileKind) -> &'static str {
     match sort {
-        Sort::Local => "calls on sockets that do not leave the machine (UNIX, netlink)",
-        Sort::Pipe => "calls on pipes",
-        Sort::Terminal => "calls on terminals and other devices that keep nothing",
-        Sort::Kernel => "calls on files that the kernel makes up (/proc, /sys)",
-        Sort::File | Sort::Network | Sort::Other => {
+        FileKind::Local => "calls on sockets that do not leave the machine (UNIX, netlink)",
+        FileKind::Pipe => "calls on pipes",
+        FileKind::Terminal => "calls on terminals and other devices that keep nothing",
+        FileKind::Kernel => "calls on files that the kernel makes up (/proc, /sys)",
+        FileKind::File | FileKind::Network | FileKind::Other => {
             "calls on descriptors that are no files (eventfd, timerfd, memfd, ...)"
         }
     }
 }
 
-fn sort_of_family(family: &str) -> Sort {
+fn sort_of_family(family: &str) -> FileKind {
     match family {
-        "AF_UNIX" | "AF_LOCAL" | "AF_NETLINK" | "AF_ALG" | "AF_VSOCK" => Sort::Local,
-        _ => Sort::Network,
+        "AF_UNIX" | "AF_LOCAL" | "AF_NETLINK" | "AF_ALG" | "AF_VSOCK" => FileKind::Local,
+        _ => FileKind::Network,
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sort {
+pub enum FileKind {
     /// A file or a block device.
     File,
     /// A socket that may lead to the network.
@@ -28,9 +28,9 @@ pub enum Sort {
 
 /// An open file, as in the kernel.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenFile {
     /// Kind of the file.
-    pub sort: Sort,
+    pub sort: FileKind,
     /// Name of the file.
     pub name: String,
     /// Position for the next read or write without an offset of its own, in bytes.
@@ -45,10 +45,10 @@ pub struct Opened {
     pub is_seen: bool,
 }
 
-impl Opened {
+impl OpenFile {
     /// Returns a newly opened file, at position 0.
-    pub fn new(sort: Sort, name: String) -> Opened {
-        Opened {
+    pub fn new(sort: FileKind, name: String) -> OpenFile {
+        OpenFile {
             sort,
             name,
             position: 0,
@@ -62,7 +62,7 @@ impl Opened {
 
 /// Number of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Id(usize);
+pub struct OpenFileId(usize);
 
 /// A descriptor, as printed in a call.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub struct Descriptor {
     /// Number of the descriptor.
     pub number: u32,
     /// Kind and name of its file, if strace printed them (`-y`).
-    pub said: Option<(Sort, String)>,
+    pub said: Option<(FileKind, String)>,
 }
 
 impl Descriptor {
@@ -82,46 +82,50 @@ impl Descriptor {
 }
 
 /// Converts strace's annotation of a descriptor to a kind and a name.
-pub fn said(annotation: &str) -> (Sort, String) {
+pub fn said(annotation: &str) -> (FileKind, String) {
     let plain = annotation.split_once('<').map_or(annotation, |(plain, _)| plain);
     let is_device = annotation[plain.len()..].starts_with("<char ");
     let name = unescaped(plain);
     let name = name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned();
     let sort = match sort_of_name(&name) {
-        Sort::File if is_device => Sort::Terminal,
+        FileKind::File if is_device => FileKind::Terminal,
         sort => sort,
     };
     (sort, name)
 }
 
 /// Returns the kind of a file, judged by its name.
-pub fn sort_of_name(name: &str) -> Sort {
+pub fn sort_of_name(name: &str) -> FileKind {
     const KEEPS_NOTHING: [&str; 6] = ["null", "zero", "full", "random", "urandom", "console"];
     if let Some(device) = name.strip_prefix("/dev/") {
         let is_terminal = device.starts_with("pts/") || device.starts_with("tty") || device == "ptmx";
-        return if is_terminal || KEEPS_NOTHING.contains(&device) { Sort::Terminal } else { Sort::File };
+        return if is_terminal || KEEPS_NOTHING.contains(&device) {
+            FileKind::Terminal
+        } else {
+            FileKind::File
+        };
     }
     if name.starts_with("/proc/") || name.starts_with("/sys/") {
-        return Sort::Kernel;
+        return FileKind::Kernel;
     }
     if name.starts_with('/') {
-        return if name.starts_with("/memfd:") { Sort::Other } else { Sort::File };
+        return if name.starts_with("/memfd:") { FileKind::Other } else { FileKind::File };
     }
     match name.split_once(":[").map(|(kind, _)| kind) {
-        Some("pipe") => Sort::Pipe,
-        Some("socket") => Sort::Network,
-        Some(kind) if kind.starts_with("UNIX") || kind.starts_with("NETLINK") => Sort::Local,
+        Some("pipe") => FileKind::Pipe,
+        Some("socket") => FileKind::Network,
+        Some(kind) if kind.starts_with("UNIX") || kind.starts_with("NETLINK") => FileKind::Local,
         // strace prints TCP, UDPv6, RAW, ... with -yy.
-        Some(kind) if kind.starts_with(|first: char| first.is_ascii_uppercase()) => Sort::Network,
-        _ if name.starts_with("anon_inode:") => Sort::Other,
-        _ => Sort::File,
+        Some(kind) if kind.starts_with(|first: char| first.is_ascii_uppercase()) => FileKind::Network,
+        _ if name.starts_with("anon_inode:") => FileKind::Other,
+        _ => FileKind::File,
     }
 }
 
 /// Descriptors of all processes.
 #[derive(Default)]
 pub struct Descriptors {
-    opened: Vec<Opened>,
+    opened: Vec<OpenFile>,
     tables: Vec<Table>,
     /// Index of each process's table.
     of: HashMap<u32, usize>,
@@ -129,7 +133,7 @@ pub struct Descriptors {
 
 #[derive(Clone, Default)]
 struct Table {
-    descriptors: HashMap<u32, Id>,
+    descriptors: HashMap<u32, OpenFileId>,
     /// Working directory, if known.
     folder: Option<String>,
 }
@@ -137,49 +141,50 @@ struct Table {
 impl Descriptors {
     /// Returns the open file of a descriptor, or `None` if neither the recording nor strace's annotation
     /// identifies it.
-    pub fn find(&mut self, process: u32, descriptor: &Descriptor) -> Option<Id> {
+    pub fn find(&mut self, process: u32, descriptor: &Descriptor) -> Option<OpenFileId> {
         let known = self.table(process).descriptors.get(&descriptor.number).copied();
         let Some((sort, name)) = &descriptor.said else { return known };
         if let Some(id) = known {
             let opened = self.opened(id);
             // A file may be renamed while it is open, and a socket gets its name after it was opened.
             if opened.sort == *sort && (opened.is_seen || opened.name == *name) {
-                if *sort == Sort::Network {
+                if *sort == FileKind::Network {
                     opened.name.clone_from(name);
                 }
                 return Some(id);
             }
             // Without -yy, the annotation shows only that this is a socket. The call that created the socket
             // shows whether it is local.
-            if opened.sort == Sort::Local && name.starts_with("socket:[") {
+            if opened.sort == FileKind::Local && name.starts_with("socket:[") {
                 return Some(id);
             }
         }
-        let unseen = Opened { is_position_known: false, is_seen: false, ..Opened::new(*sort, name.clone()) };
+        let unseen =
+            OpenFile { is_position_known: false, is_seen: false, ..OpenFile::new(*sort, name.clone()) };
         Some(self.open(process, descriptor.number, unseen))
     }
 
     /// Returns the open file of a descriptor if the recording shows its opening, without regard to
     /// annotations.
-    pub fn knows(&mut self, process: u32, number: u32) -> Option<Id> {
+    pub fn knows(&mut self, process: u32, number: u32) -> Option<OpenFileId> {
         self.table(process).descriptors.get(&number).copied()
     }
 
     /// Returns the open file `id`.
-    pub fn opened(&mut self, id: Id) -> &mut Opened {
+    pub fn opened(&mut self, id: OpenFileId) -> &mut OpenFile {
         &mut self.opened[id.0]
     }
 
     /// Adds an open file, with a descriptor of `process` for it.
-    pub fn open(&mut self, process: u32, number: u32, opened: Opened) -> Id {
-        let id = Id(self.opened.len());
+    pub fn open(&mut self, process: u32, number: u32, opened: OpenFile) -> OpenFileId {
+        let id = OpenFileId(self.opened.len());
         self.opened.push(opened);
         self.table(process).descriptors.insert(number, id);
         id
     }
 
     /// Adds a descriptor for an open file that exists.
-    pub fn duplicate(&mut self, process: u32, number: u32, id: Id) {
+    pub fn duplicate(&mut self, process: u32, number: u32, id: OpenFileId) {
         self.table(process).descriptors.insert(number, id);
     }
 

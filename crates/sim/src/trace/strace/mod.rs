@@ -16,7 +16,7 @@ mod descriptors;
 mod line;
 
 use super::Error;
-use super::imported::{Form, Imported, Recorder};
+use super::imported::{Imported, Recorder, TextFormat};
 use descriptors::Descriptors;
 use line::{Body, Line, Syscall, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -52,7 +52,7 @@ struct Importer {
     clock: Clock,
     processes: Processes,
     /// Calls that began and did not end yet, by process.
-    begun: BTreeMap<u32, Begun>,
+    begun: BTreeMap<u32, PendingCall>,
     /// Process whose call strace interrupted to announce a child. The next line may be the rest of this call.
     cut: Option<u32>,
     /// Known end of each file, in bytes, and true if it is the actual end and not only the end of its known
@@ -63,7 +63,7 @@ struct Importer {
 }
 
 /// A call that began and did not end yet.
-struct Begun {
+struct PendingCall {
     at: u64,
     line: usize,
     text: String,
@@ -71,7 +71,7 @@ struct Begun {
 
 /// Time, process and line of a call.
 #[derive(Clone, Copy)]
-struct Moment {
+struct CallSite {
     at: u64,
     process: u32,
     line: usize,
@@ -95,7 +95,7 @@ impl Importer {
             }
         }
         let Some(Line { process, time, body }) = Line::parse(&text) else {
-            self.recorder.leave(NOT_A_LINE, number);
+            self.recorder.count_omitted(NOT_A_LINE, number);
             return Ok(());
         };
         let process = self.whose(process, &body);
@@ -105,30 +105,30 @@ impl Importer {
             match body {
                 Body::Ended => self.ended(process),
                 Body::Remark => {}
-                _ => self.recorder.leave(NO_TIME, number),
+                _ => self.recorder.count_omitted(NO_TIME, number),
             }
             return Ok(());
         };
-        let moment = Moment { at, process, line: number };
+        let moment = CallSite { at, process, line: number };
         match body {
-            Body::Call(text) => self.whole(moment, text)?,
+            Body::Call(text) => self.complete_call(moment, text)?,
             Body::Unfinished(text) => {
                 self.cut = child.map(|_| process);
-                let begun = Begun { at, line: number, text: text.to_owned() };
+                let begun = PendingCall { at, line: number, text: text.to_owned() };
                 if let Some(before) = self.begun.insert(process, begun) {
-                    self.recorder.leave(NO_RETURN, before.line);
+                    self.recorder.count_omitted(NO_RETURN, before.line);
                 }
             }
             Body::Resumed(name, rest) => match self.begun.remove(&process) {
                 Some(begun) if begun.text.split('(').next() == Some(name) => {
-                    let moment = Moment { at: begun.at, process, line: begun.line };
-                    self.whole(moment, &(begun.text + rest))?;
+                    let moment = CallSite { at: begun.at, process, line: begun.line };
+                    self.complete_call(moment, &(begun.text + rest))?;
                 }
                 before => {
                     if let Some(before) = before {
-                        self.recorder.leave(NO_RETURN, before.line);
+                        self.recorder.count_omitted(NO_RETURN, before.line);
                     }
-                    self.recorder.leave(NO_BEGINNING, number);
+                    self.recorder.count_omitted(NO_BEGINNING, number);
                 }
             },
             Body::Ended => self.ended(process),
@@ -147,17 +147,17 @@ impl Importer {
             return Ok(false);
         }
         if let Some(begun) = self.begun.remove(&process) {
-            let moment = Moment { at: begun.at, process, line: begun.line };
-            self.whole(moment, &(begun.text + text))?;
+            let moment = CallSite { at: begun.at, process, line: begun.line };
+            self.complete_call(moment, &(begun.text + text))?;
         }
         Ok(true)
     }
 
-    fn whole(&mut self, moment: Moment, text: &str) -> Result<(), Error> {
+    fn complete_call(&mut self, moment: CallSite, text: &str) -> Result<(), Error> {
         match Syscall::parse(text) {
             Some(call) => self.call(moment, &call),
             None => {
-                self.recorder.leave(NOT_READ, moment.line);
+                self.recorder.count_omitted(NOT_READ, moment.line);
                 Ok(())
             }
         }
@@ -165,7 +165,7 @@ impl Importer {
 
     fn ended(&mut self, process: u32) {
         if let Some(begun) = self.begun.remove(&process) {
-            self.recorder.leave(NO_RETURN, begun.line);
+            self.recorder.count_omitted(NO_RETURN, begun.line);
         }
         self.processes.end(process);
         self.descriptors.end(process);
@@ -174,14 +174,14 @@ impl Importer {
     /// Returns the process of a line. The first line of a child may precede the end of the call that creates
     /// it.
     fn whose(&mut self, named: Option<u32>, body: &Body) -> u32 {
-        if let Some(known) = self.processes.known(named) {
+        if let Some(known) = self.processes.known_process(named) {
             return known;
         }
         let parents = self.begun.iter().filter(|(_, begun)| calls::makes_a_child(&begun.text));
         let parent = parents.max_by_key(|(_, begun)| begun.line);
         let parent = parent.map(|(process, begun)| (*process, calls::shares_descriptors(&begun.text)));
         let is_child_expected = parent.is_some() && !matches!(body, Body::Resumed(..));
-        let process = self.processes.meet(named, is_child_expected);
+        let process = self.processes.register(named, is_child_expected);
         if let (true, Some((parent, is_shared))) = (process != UNNAMED, parent) {
             self.descriptors.inherit(process, parent, is_shared);
         }
@@ -193,12 +193,12 @@ impl Importer {
             return Err(Error::NoTimes);
         }
         for begun in self.begun.values() {
-            self.recorder.leave(NO_RETURN, begun.line);
+            self.recorder.count_omitted(NO_RETURN, begun.line);
         }
         if let Some(first) = self.processes.first {
             self.recorder.rename_process(UNNAMED, first);
         }
-        Ok(self.recorder.finish(Form::Strace))
+        Ok(self.recorder.finish(TextFormat::Strace))
     }
 }
 
@@ -265,7 +265,7 @@ impl Processes {
     }
 
     /// Returns the process of a line, if this process is already known.
-    fn known(&self, named: Option<u32>) -> Option<u32> {
+    fn known_process(&self, named: Option<u32>) -> Option<u32> {
         match named {
             // strace omits the number while only one process exists, also after the others have ended.
             None if self.alive.len() == 1 => self.alive.first().copied(),
@@ -276,7 +276,7 @@ impl Processes {
     }
 
     /// Returns the process of a line that is the first of its process, or the first that names the number.
-    fn meet(&mut self, named: Option<u32>, is_child_expected: bool) -> u32 {
+    fn register(&mut self, named: Option<u32>, is_child_expected: bool) -> u32 {
         let process = match named {
             None => UNNAMED,
             Some(number) if self.first == Some(number) => UNNAMED,

@@ -1,6 +1,6 @@
 //! Tests with recordings, and with lines of every kind that strace prints.
 
-use super::super::{Error, Form, Imported, Kind, Trace};
+use super::super::{Error, Imported, Kind, TextFormat, Trace};
 use super::line::{Body, Line, Outcome, Syscall, Time, annotation, unquoted};
 
 /// Recording by strace 6.1 of `sh -c 'cat a | wc -c; cat a > c'` with -f -r. Program and strace share
@@ -30,7 +30,7 @@ fn lines(text: &str) -> Imported {
         .map(|(at, line)| format!("7 1700000000.{at:06} {}\n", line.trim()))
         .collect();
     let imported = Trace::of(&text).unwrap();
-    assert_eq!(imported.form, Form::Strace);
+    assert_eq!(imported.form, TextFormat::Strace);
     imported
 }
 

@@ -1,5 +1,5 @@
-//! A port of Ethernet by AF_XDP: frames are taken where they come in, by a program of ours in the kernel, and go out
-//! past the packet sockets and queues.
+//! A port of Ethernet by AF_XDP: frames are taken where they come in, by a program of ours in the kernel, and
+//! go out past the packet sockets and queues.
 //!
 //! ```text
 //!     device ──► program ──► socket of the queue ──► memory that we share with the kernel
@@ -10,8 +10,8 @@
 //! - [`socket`], [`rings`]: the socket, its memory and its rings
 //! - [`redirect`]: a relay in which no frame leaves the kernel
 //!
-//! Invariant: a program of somebody else is never replaced, and ours goes with the port, however the process ends.
-//! Called by [`crate::datagram`] when this engine is asked for.
+//! Invariant: a program of somebody else is never replaced, and ours goes with the port, however the process
+//! ends. Called by [`crate::datagram`] when this engine is asked for.
 
 mod bpf;
 mod program;

@@ -12,9 +12,9 @@
 //! | [`Program::onwards`] | is counted, addressed anew and leaves by another device; who sent it is remembered | passes |
 //! | [`Program::back`] | the same, to who was remembered | passes |
 //!
-//! Ours is what [`super::super::filter`] lets pass: our type, magic number and port, meant for this host or many, from
-//! who was named. Invariant: nothing else is touched; so ARP and IP live on. What a frame costs: some twenty
-//! instructions, compiled by the kernel.
+//! Ours is what [`super::super::filter`] lets pass: our type, magic number and port, meant for this host or
+//! many, from who was named. Invariant: nothing else is touched; so ARP and IP live on. What a frame costs:
+//! some twenty instructions, compiled by the kernel.
 
 use crate::datagram::layout::{ETHER_TYPE, HEADER_BYTES, MAGIC, MAGIC_OFFSET, PORT_OFFSET};
 use crate::mac::Mac;
