@@ -171,13 +171,13 @@ pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
 
 /// Returns an `OptionError`, for an option with an invalid value.
 pub(crate) fn option(py: Python<'_>, text: String) -> PyErr {
-    of_text(py, "OptionError", text)
+    from_text(py, "OptionError", text)
 }
 
 /// Returns a `DescriptionError`. `place` is the file that the description was read from.
 pub(crate) fn description(py: Python<'_>, error: &DescriptionError, place: Option<&str>) -> PyErr {
     let place = place.map_or(String::new(), |place| format!("{place}: "));
-    of_text(py, "DescriptionError", format!("{place}{error}"))
+    from_text(py, "DescriptionError", format!("{place}{error}"))
 }
 
 /// Returns the exception for `raised`, which ended a long computation. Ctrl-C becomes `Stopped` with the
@@ -198,7 +198,7 @@ pub(crate) fn stopped(py: Python<'_>, raised: PyErr, partial: &Bound<'_, PyAny>)
 }
 
 /// Returns an exception of the class `class` of `bywash.errors`.
-pub(crate) fn of_text(py: Python<'_>, class: &str, text: String) -> PyErr {
+pub(crate) fn from_text(py: Python<'_>, class: &str, text: String) -> PyErr {
     let made = || Ok(PyErr::from_value(py.import("bywash.errors")?.getattr(class)?.call1((text,))?));
     made().unwrap_or_else(|failure: PyErr| failure)
 }

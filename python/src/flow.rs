@@ -5,7 +5,7 @@ use crate::options::{number, one_of};
 use crate::records;
 use crate::waiting::{Attempt, Deadline, in_slices};
 use bywash_container::Error as ContainerError;
-use bywash_flow::{Endpoint, Error, Flow as Described, Running as Started, Stage, Watch};
+use bywash_flow::{Endpoint, Error, Flow as Described, ProgressHandle, Running as Started, Stage};
 use bywash_link::ProcessGeneration;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -153,7 +153,7 @@ impl Flow {
     /// or if a signal handler raises an exception (Ctrl-C).
     #[pyo3(signature = (timeout=None))]
     fn run<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let limit = Deadline::of(timeout)?;
+        let limit = Deadline::after(timeout)?;
         let running = self.start(py)?;
         running.wait_until(py, limit).inspect_err(|_| running.stop(py))
     }
@@ -177,7 +177,7 @@ impl Flow {
 #[pyclass(frozen, module = "bywash")]
 pub(crate) struct Running {
     started: Arc<Started>,
-    watch: Watch,
+    watch: ProgressHandle,
     maker: ProcessGeneration,
     name: String,
 }
@@ -271,7 +271,7 @@ impl Running {
     /// seconds; the flow goes on then, and after Ctrl-C.
     #[pyo3(signature = (timeout=None))]
     fn wait<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        self.wait_until(py, Deadline::of(timeout)?)
+        self.wait_until(py, Deadline::after(timeout)?)
     }
 
     /// Returns a descriptor for event loops, which is readable once the flow has ended. Wait for it to become
@@ -294,7 +294,7 @@ impl Running {
             let cancelled = flow_exception(py, &Error::Cancelled, None);
             error.get_type(py).is(cancelled.get_type(py))
         };
-        match self.wait_until(py, Deadline::of(None)?) {
+        match self.wait_until(py, Deadline::after(None)?) {
             Err(error) if !is_cancelled(&error) => {
                 self.stop(py);
                 Err(error)

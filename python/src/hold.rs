@@ -110,7 +110,7 @@ impl ContainerSlot {
         self.check_process()?;
         let mut slot = self.slot();
         if slot.view.is_none() {
-            let view = View::of(slot.cargo_mut()?, self.access)?;
+            let view = View::new(slot.cargo_mut()?, self.access)?;
             slot.view = Some(view);
         }
         slot.exports += 1;
@@ -282,7 +282,7 @@ impl Slot {
 }
 
 impl View {
-    fn of(shipment: &mut Shipment, access: Access) -> Result<View, Error> {
+    fn new(shipment: &mut Shipment, access: Access) -> Result<View, Error> {
         let capacity = capacity_of(shipment);
         let view = |bytes: &mut [u8], writable| View {
             at: bytes.as_mut_ptr(),

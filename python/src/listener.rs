@@ -49,7 +49,7 @@ impl Listener {
         timeout: Option<f64>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Path> {
-        let limit = Deadline::of(timeout)?;
+        let limit = Deadline::after(timeout)?;
         let chosen = parse_options(py, options)?;
         let path = in_slices(py, limit, |slice| match self.open() {
             Ok(listener) => Attempt::Done(listener.accept_within(&chosen.options, slice)),

@@ -241,7 +241,7 @@ impl Path {
     /// Allocates a container of ``nbytes`` bytes, and waits for room in the arena.
     #[pyo3(signature = (nbytes, timeout=None))]
     fn alloc(&self, py: Python<'_>, nbytes: usize, timeout: Option<f64>) -> PyResult<Container> {
-        let limit = Deadline::of(timeout)?;
+        let limit = Deadline::after(timeout)?;
         let there = self.open()?.try_alloc(nbytes).or_raise(py)?;
         let made = match there {
             Some(container) => container,
@@ -260,7 +260,7 @@ impl Path {
     /// the call fails, nothing is shipped and all containers stay here.
     #[pyo3(signature = (*shipment, timeout=None))]
     fn ship(&self, py: Python<'_>, shipment: &Bound<'_, PyTuple>, timeout: Option<f64>) -> PyResult<()> {
-        let limit = Deadline::of(timeout)?;
+        let limit = Deadline::after(timeout)?;
         let pieces = collect(shipment)?;
         match &pieces[..] {
             [one] => self.ship_one(py, one.hold(), limit),
@@ -274,7 +274,7 @@ impl Path {
     /// Receives the next message, and waits for it.
     #[pyo3(signature = (timeout=None))]
     fn receive(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
-        self.receive_until(py, Deadline::of(timeout)?)
+        self.receive_until(py, Deadline::after(timeout)?)
     }
 
     /// Like ``receive``, but without waiting: returns None when no message is there.
@@ -334,7 +334,7 @@ impl Path {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        match self.receive_until(py, Deadline::of(None)?) {
+        match self.receive_until(py, Deadline::after(None)?) {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.get_type(py).is(exception(py, &Error::Closed).get_type(py)) => Ok(None),
             Err(error) => Err(error),

@@ -21,7 +21,7 @@ pub(crate) struct Deadline(Option<Instant>);
 impl Deadline {
     /// Converts a timeout in seconds from now; `None` means no timeout. Raises `ValueError` for a negative
     /// number or NaN.
-    pub(crate) fn of(seconds: Option<f64>) -> PyResult<Deadline> {
+    pub(crate) fn after(seconds: Option<f64>) -> PyResult<Deadline> {
         let Some(seconds) = seconds else { return Ok(Deadline(None)) };
         if seconds.is_nan() || seconds < 0.0 {
             let text =

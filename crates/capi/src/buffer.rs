@@ -22,10 +22,10 @@ pub struct bywash_buffer {
 
 handles! { bywash_buffer }
 
-pub(crate) static BUFFERS: Table<Memory> = Table::new();
+pub(crate) static BUFFERS: Table<BufferSource> = Table::new();
 
 /// Memory of a buffer, in the arena of a channel's client or of a queue.
-pub(crate) enum Memory {
+pub(crate) enum BufferSource {
     Channel(Buffer),
     Queue(::bywash_client::Buffer),
 }
@@ -34,13 +34,13 @@ pub(crate) enum Memory {
 macro_rules! either {
     ($memory:expr, $buffer:ident => $work:expr) => {
         match $memory {
-            Memory::Channel($buffer) => $work,
-            Memory::Queue($buffer) => $work,
+            BufferSource::Channel($buffer) => $work,
+            BufferSource::Queue($buffer) => $work,
         }
     };
 }
 
-impl Memory {
+impl BufferSource {
     fn len(&self) -> usize {
         either!(self, buffer => buffer.len())
     }
@@ -81,9 +81,9 @@ const OF_CHANNEL: Failure = Failure::fixed(
 /// As [`consume`].
 pub(crate) unsafe fn take_of_channel(place: *mut bywash_buffer) -> Result<Buffer, Failure> {
     // SAFETY: the caller keeps the contract in this function's Safety section.
-    match unsafe { take(place, OF_QUEUE, |memory| matches!(memory, Memory::Channel(_))) }? {
-        Memory::Channel(buffer) => Ok(buffer),
-        Memory::Queue(_) => Err(OF_QUEUE),
+    match unsafe { take(place, OF_QUEUE, |memory| matches!(memory, BufferSource::Channel(_))) }? {
+        BufferSource::Channel(buffer) => Ok(buffer),
+        BufferSource::Queue(_) => Err(OF_QUEUE),
     }
 }
 
@@ -93,9 +93,9 @@ pub(crate) unsafe fn take_of_channel(place: *mut bywash_buffer) -> Result<Buffer
 /// As [`consume`].
 pub(crate) unsafe fn take_of_queue(place: *mut bywash_buffer) -> Result<::bywash_client::Buffer, Failure> {
     // SAFETY: the caller keeps the contract in this function's Safety section.
-    match unsafe { take(place, OF_CHANNEL, |memory| matches!(memory, Memory::Queue(_))) }? {
-        Memory::Queue(buffer) => Ok(buffer),
-        Memory::Channel(_) => Err(OF_CHANNEL),
+    match unsafe { take(place, OF_CHANNEL, |memory| matches!(memory, BufferSource::Queue(_))) }? {
+        BufferSource::Queue(buffer) => Ok(buffer),
+        BufferSource::Channel(_) => Err(OF_CHANNEL),
     }
 }
 
@@ -104,8 +104,8 @@ pub(crate) unsafe fn take_of_queue(place: *mut bywash_buffer) -> Result<::bywash
 unsafe fn take(
     place: *mut bywash_buffer,
     other: Failure,
-    fits: impl FnOnce(&mut Memory) -> bool,
-) -> Result<Memory, Failure> {
+    fits: impl FnOnce(&mut BufferSource) -> bool,
+) -> Result<BufferSource, Failure> {
     check_place(place, c"the pointer to the buffer is null")?;
     // SAFETY: not null, so valid by the header's rule, and the handle is the caller's.
     let handle = unsafe { place.read() };
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn bywash_buffer_alloc(
     answer(check_place(buffer, NULL_BUFFER).and_then(|()| {
         let made = self::client(client)?.buffers.alloc(bytes)?;
         // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
-        unsafe { put(buffer, BUFFERS.insert(Memory::Channel(made))?, NULL_BUFFER) }
+        unsafe { put(buffer, BUFFERS.insert(BufferSource::Channel(made))?, NULL_BUFFER) }
     }))
 }
 
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn bywash_buffer_resize(buffer: bywash_buffer, length: usi
 fn copy(
     buffer: bywash_buffer,
     size: usize,
-    copy: impl FnOnce(&mut Memory) -> Result<usize, Failure>,
+    copy: impl FnOnce(&mut BufferSource) -> Result<usize, Failure>,
 ) -> Result<usize, Failure> {
     if size <= BRIEF_BYTES { BUFFERS.try_look(buffer, copy) } else { BUFFERS.with(buffer, copy) }
 }

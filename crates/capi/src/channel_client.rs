@@ -4,7 +4,7 @@
 //! never waits, so who submits at the same time takes turns. To reap may wait: a second thread that wants to
 //! is told that somebody does (`BYWASH_ERROR_BUSY`), and so it is while callbacks reap (`dispatch`).
 
-use crate::buffer::{BUFFERS, Memory, bywash_buffer, take_of_channel};
+use crate::buffer::{BUFFERS, BufferSource, bywash_buffer, take_of_channel};
 use crate::channel::{BYWASH_ARGUMENTS, bywash_channel_stats, lock, wait};
 use crate::channel_options::{bywash_channel_client_options, client_options};
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
@@ -65,7 +65,7 @@ pub struct bywash_completion {
 }
 
 /// A client that C has. Calls that are under way keep it, whatever another thread does with the handle.
-pub(crate) struct End {
+pub(crate) struct ClientEnd {
     /// None: closed.
     submitter: Mutex<Option<Submitter>>,
     reaping: Mutex<Reaping>,
@@ -86,18 +86,18 @@ pub(crate) enum Reaping {
     Gone,
 }
 
-pub(crate) static CLIENTS: Table<Arc<End>> = Table::new();
+pub(crate) static CLIENTS: Table<Arc<ClientEnd>> = Table::new();
 
 const NULL_CLIENT: &CStr = c"the pointer for the new client is null";
 const DISPATCHED: Failure =
     Failure::fixed(BYWASH_ERROR_BUSY, c"callbacks reap; call bywash_channel_client_dispatch_stop() first");
 
-impl End {
-    fn new(client: Client) -> End {
+impl ClientEnd {
+    fn new(client: Client) -> ClientEnd {
         let (peer, depth, fd) = (client.peer(), client.depth(), client.as_fd().as_raw_fd());
         let buffers = client.buffers();
         let (submitter, reaper) = client.split();
-        End {
+        ClientEnd {
             buffers,
             submitter: Mutex::new(Some(submitter)),
             reaping: Mutex::new(Reaping::Here(reaper)),
@@ -148,7 +148,7 @@ impl End {
 }
 
 /// A client that stays alive as long as the answer.
-pub(crate) fn client(handle: bywash_channel_client) -> Result<Arc<End>, Failure> {
+pub(crate) fn client(handle: bywash_channel_client) -> Result<Arc<ClientEnd>, Failure> {
     CLIENTS.look(handle, |end| end.clone())
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn client(handle: bywash_channel_client) -> Result<Arc<End>, Failure>
 /// # Safety
 /// As [`put`].
 unsafe fn hand_out(made: Client, place: *mut bywash_channel_client) -> Result<(), Failure> {
-    let handle = CLIENTS.insert(Arc::new(End::new(made)))?;
+    let handle = CLIENTS.insert(Arc::new(ClientEnd::new(made)))?;
     // SAFETY: the caller keeps the contract in this function's Safety section.
     unsafe { put(place, handle, NULL_CLIENT) }
 }
@@ -255,7 +255,7 @@ unsafe fn submit(
             }
             Err(SubmitError { error, submission }) => {
                 if let Some(buffer) = submission.buffer {
-                    let handle = BUFFERS.insert(Memory::Channel(buffer))?;
+                    let handle = BUFFERS.insert(BufferSource::Channel(buffer))?;
                     // SAFETY: the same rule as above: the caller keeps its pointers valid until the call
                     // returns.
                     unsafe { place.write(handle) };
@@ -271,7 +271,8 @@ unsafe fn submit(
 pub(crate) fn hand_over(done: Completion) -> (bywash_completion, Result<(), Failure>) {
     let Completion { tag, status, value, buffer, user_data } = done;
     let none = bywash_buffer { id: 0 };
-    let (buffer, kept) = match buffer.map_or(Ok(none), |buffer| BUFFERS.insert(Memory::Channel(buffer))) {
+    let (buffer, kept) = match buffer.map_or(Ok(none), |buffer| BUFFERS.insert(BufferSource::Channel(buffer)))
+    {
         Ok(buffer) => (buffer, Ok(())),
         Err(failure) => (none, Err(failure)),
     };

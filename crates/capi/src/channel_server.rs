@@ -10,7 +10,7 @@ use crate::error::bywash_error::BYWASH_ERROR_CLOSED;
 use crate::error::{Failure, answer};
 use crate::handles::{BUSY, Table, bywash_listener, consume, handles, put, put_sized};
 use crate::path::{NULL_STATS, bywash_credentials, check_place, come_to, given};
-use crate::request::{Asked, REQUESTS, bywash_request};
+use crate::request::{REQUESTS, StoredRequest, bywash_request};
 use ::bywash_channel::{BufferAccess, Completer, Credentials, Request, RequestReceiver, Server};
 use std::ffi::{CStr, c_int};
 use std::os::fd::{AsFd, AsRawFd};
@@ -43,7 +43,7 @@ pub struct bywash_request_contents {
 }
 
 /// A server that C has. Calls that are under way keep it, and so do requests that are not completed.
-pub(crate) struct End {
+pub(crate) struct ServerEnd {
     taking: Mutex<Taking>,
     /// None: closed.
     completer: Mutex<Option<Completer>>,
@@ -59,7 +59,7 @@ struct Taking {
     left: Option<Request>,
 }
 
-static SERVERS: Table<Arc<End>> = Table::new();
+static SERVERS: Table<Arc<ServerEnd>> = Table::new();
 
 const NULL_SERVER: &CStr = c"the pointer for the new server is null";
 const CLOSED_HERE: Failure = Failure::fixed(
@@ -67,11 +67,11 @@ const CLOSED_HERE: Failure = Failure::fixed(
     c"the server that took the request was closed before it was completed; its client has heard of that",
 );
 
-impl End {
-    fn new(server: Server) -> End {
+impl ServerEnd {
+    fn new(server: Server) -> ServerEnd {
         let (memories, peer, fd) = (server.buffer_access(), server.peer(), server.as_fd().as_raw_fd());
         let (requests, completer) = server.split();
-        End {
+        ServerEnd {
             taking: Mutex::new(Taking { requests, left: None }),
             completer: Mutex::new(Some(completer)),
             memories,
@@ -102,13 +102,13 @@ impl End {
 /// # Safety
 /// As [`put`].
 unsafe fn hand_out(made: Server, place: *mut bywash_channel_server) -> Result<(), Failure> {
-    let handle = SERVERS.insert(Arc::new(End::new(made)))?;
+    let handle = SERVERS.insert(Arc::new(ServerEnd::new(made)))?;
     // SAFETY: the caller keeps the contract in this function's Safety section.
     unsafe { put(place, handle, NULL_SERVER) }
 }
 
 /// A server that stays alive as long as the answer.
-fn server(handle: bywash_channel_server) -> Result<Arc<End>, Failure> {
+fn server(handle: bywash_channel_server) -> Result<Arc<ServerEnd>, Failure> {
     SERVERS.look(handle, |end| end.clone())
 }
 
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn bywash_channel_server_next(
     }))
 }
 
-fn next(end: &Arc<End>, timeout_ns: i64) -> Result<(bywash_request, bywash_request_contents), Failure> {
+fn next(end: &Arc<ServerEnd>, timeout_ns: i64) -> Result<(bywash_request, bywash_request_contents), Failure> {
     let mut taking = end.taking()?;
     let Taking { requests, left } = &mut *taking;
     let request = match left.take() {
@@ -218,7 +218,7 @@ fn next(end: &Arc<End>, timeout_ns: i64) -> Result<(bywash_request, bywash_reque
         arguments: *request.arguments(),
         length: request.len(),
     };
-    match REQUESTS.offer(Asked { request, end: end.clone() }) {
+    match REQUESTS.offer(StoredRequest { request, end: end.clone() }) {
         Ok(handle) => Ok((handle, said)),
         Err((failure, asked)) => {
             *left = Some(asked.request);

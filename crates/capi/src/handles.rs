@@ -68,7 +68,7 @@ pub struct bywash_message {
 
 /// A handle as C has it: a number in a struct of its own.
 pub(crate) trait Handle: Copy {
-    fn of(id: u64) -> Self;
+    fn from_id(id: u64) -> Self;
     fn id(self) -> u64;
 }
 
@@ -76,7 +76,7 @@ pub(crate) trait Handle: Copy {
 macro_rules! handles {
     ($($name:ident)*) => {
         $(impl $crate::handles::Handle for $name {
-            fn of(id: u64) -> Self {
+            fn from_id(id: u64) -> Self {
                 Self { id }
             }
 
@@ -181,7 +181,7 @@ impl<T> Table<T> {
         let slot = unsafe { &mut *slot.as_ptr() };
         slot.value = Some(value);
         let place = u64::from(number) << SHARD_BITS | shard as u64;
-        Ok(H::of(slot.generation << (SHARD_BITS + SLOT_BITS) | place))
+        Ok(H::from_id(slot.generation << (SHARD_BITS + SLOT_BITS) | place))
     }
 
     /// Takes a value out. The handle is dead from here on.
@@ -328,7 +328,7 @@ pub(crate) unsafe fn consume<T, H: Handle>(table: &Table<T>, place: *mut H) -> R
     }
     let value = table.remove(handle)?;
     // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
-    unsafe { place.write(H::of(0)) };
+    unsafe { place.write(H::from_id(0)) };
     Ok(Some(value))
 }
 

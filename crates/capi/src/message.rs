@@ -17,10 +17,10 @@ use std::ptr;
 pub const BYWASH_PIECES_MAX: usize = 64;
 const _: () = assert!(BYWASH_PIECES_MAX == MESSAGE_PIECES_MAX);
 
-pub(crate) static MESSAGES: Table<Held> = Table::new();
+pub(crate) static MESSAGES: Table<StoredMessage> = Table::new();
 
 /// A message that C has.
-pub(crate) struct Held {
+pub(crate) struct StoredMessage {
     /// Before the pieces, so that it is dropped first.
     mapped: Option<Mapped<'static>>,
     mapped_rest: Vec<Option<Mapped<'static>>>,
@@ -32,16 +32,19 @@ pub(crate) struct Held {
 const NULL_LENGTH: &CStr = c"the pointer for the length is null";
 const NULL_BYTES: &CStr = c"the pointer for the bytes is null";
 
-impl Held {
-    pub(crate) fn new(origin: Credentials, first: Shipment, rest: Vec<Shipment>) -> Held {
-        Held { mapped: None, mapped_rest: Vec::new(), origin, first, rest }
+impl StoredMessage {
+    pub(crate) fn new(origin: Credentials, first: Shipment, rest: Vec<Shipment>) -> StoredMessage {
+        StoredMessage { mapped: None, mapped_rest: Vec::new(), origin, first, rest }
     }
 
     /// None of no pieces.
-    pub(crate) fn of(origin: Credentials, pieces: impl IntoIterator<Item = Shipment>) -> Option<Held> {
+    pub(crate) fn from_shipments(
+        origin: Credentials,
+        pieces: impl IntoIterator<Item = Shipment>,
+    ) -> Option<StoredMessage> {
         let mut pieces = pieces.into_iter();
         let first = pieces.next()?;
-        Some(Held::new(origin, first, pieces.collect()))
+        Some(StoredMessage::new(origin, first, pieces.collect()))
     }
 
     fn pieces(&self) -> impl Iterator<Item = &Shipment> {
@@ -100,7 +103,7 @@ impl Held {
         Ok(place)
     }
 
-    /// As [`Held::map`], to be written.
+    /// As [`StoredMessage::map`], to be written.
     fn map_to_write(&mut self, number: usize) -> Result<(*mut u8, usize), Failure> {
         self.piece(number)?;
         *self.mapped(number) = None;
@@ -127,17 +130,17 @@ fn copy_piece(piece: &Shipment, to: &mut [u8]) -> Result<usize, Failure> {
 fn copy_out(
     message: bywash_message,
     size: usize,
-    copy: impl FnOnce(&mut Held) -> Result<usize, Failure>,
+    copy: impl FnOnce(&mut StoredMessage) -> Result<usize, Failure>,
 ) -> Result<usize, Failure> {
     if size <= BRIEF_BYTES { MESSAGES.try_look(message, copy) } else { MESSAGES.with(message, copy) }
 }
 
-impl From<Message> for Held {
-    fn from(message: Message) -> Held {
+impl From<Message> for StoredMessage {
+    fn from(message: Message) -> StoredMessage {
         let origin = message.origin();
         let mut pieces = message.into_pieces().map(Shipment::Received);
         let Some(first) = pieces.next() else { unreachable!("a message has a first container") };
-        Held::new(origin, first, pieces.collect())
+        StoredMessage::new(origin, first, pieces.collect())
     }
 }
 
@@ -342,9 +345,9 @@ unsafe fn split(
     // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
     let held = unsafe { consume_live(&MESSAGES, message) }?;
     let origin = held.origin;
-    let Held { first, rest, .. } = held;
+    let StoredMessage { first, rest, .. } = held;
     for (number, piece) in std::iter::once(first).chain(rest).enumerate() {
-        let handle = MESSAGES.insert(Held::new(origin, piece, Vec::new()))?;
+        let handle = MESSAGES.insert(StoredMessage::new(origin, piece, Vec::new()))?;
         // SAFETY: `number` is less than `most`, for which the caller has room.
         unsafe { pieces.add(number).write(handle) };
     }

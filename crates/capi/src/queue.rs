@@ -2,7 +2,7 @@
 //!
 //! The library knows a request by its place in `Notes`, which have what C gave along with it.
 
-use crate::buffer::{BUFFERS, Memory, NULL_BUFFER, bywash_buffer};
+use crate::buffer::{BUFFERS, BufferSource, NULL_BUFFER, bywash_buffer};
 use crate::client::{bywash_client, client};
 use crate::error::bywash_error::BYWASH_ERROR_BUSY;
 use crate::error::{Failure, answer};
@@ -45,7 +45,7 @@ pub struct bywash_done {
 }
 
 /// A queue that C has.
-pub(crate) struct End {
+pub(crate) struct QueueEnd {
     state: Mutex<State>,
     /// True while a dispatcher reaps: calls of other threads are then brief and wait for each other.
     pub(crate) is_dispatched: AtomicBool,
@@ -86,7 +86,7 @@ pub(crate) struct Note {
 // SAFETY: an address; whoever lent what is there has promised that it stays, whichever thread reaps.
 unsafe impl Send for Note {}
 
-pub(crate) static QUEUES: Table<Arc<End>> = Table::new();
+pub(crate) static QUEUES: Table<Arc<QueueEnd>> = Table::new();
 
 const NULL_QUEUE: &CStr = c"the pointer for the new queue is null";
 const NULL_ID: &CStr = c"the pointer for the volume's number is null";
@@ -134,7 +134,7 @@ impl Notes {
         let mut told = outcome.map_err(Failure::from);
         let buffer = match room {
             Some(RequestMemory::Arena(buffer)) => {
-                BUFFERS.insert(Memory::Queue(buffer)).unwrap_or_else(|full| {
+                BUFFERS.insert(BufferSource::Queue(buffer)).unwrap_or_else(|full| {
                     told = Err(full);
                     none
                 })
@@ -153,7 +153,7 @@ impl Notes {
     }
 }
 
-impl End {
+impl QueueEnd {
     /// The state, if no other thread is in a call with it, or will be for a moment only.
     pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>, Failure> {
         match self.state.try_lock() {
@@ -176,7 +176,7 @@ impl End {
         }
     }
 
-    /// As [`End::with`], with what reaps.
+    /// As [`ClientEnd::with`], with what reaps.
     fn reaping<R>(&self, work: impl FnOnce(&mut Queue) -> Result<R, Failure>) -> Result<R, Failure> {
         match &mut *self.state()? {
             State::Here(queue) => work(queue),
@@ -188,7 +188,7 @@ impl End {
 }
 
 /// A queue that stays as long as the answer.
-pub(crate) fn queue(handle: bywash_queue) -> Result<Arc<End>, Failure> {
+pub(crate) fn queue(handle: bywash_queue) -> Result<Arc<QueueEnd>, Failure> {
     QUEUES.look(handle, |end| end.clone())
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn queue(handle: bywash_queue) -> Result<Arc<End>, Failure> {
 pub unsafe extern "C" fn bywash_queue_new(client: bywash_client, queue: *mut bywash_queue) -> c_int {
     answer(check_place(queue, NULL_QUEUE).and_then(|()| {
         let made = self::client(client)?.queue()?;
-        let end = End {
+        let end = QueueEnd {
             state: Mutex::new(State::Here(Box::new(made))),
             is_dispatched: AtomicBool::new(false),
             notes: Arc::default(),
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn bywash_queue_alloc(
     answer(check_place(buffer, NULL_BUFFER).and_then(|()| {
         let made = self::queue(queue)?.with(|queue| Ok(queue.alloc(bytes)?))?;
         // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.
-        unsafe { put(buffer, BUFFERS.insert(Memory::Queue(made))?, NULL_BUFFER) }
+        unsafe { put(buffer, BUFFERS.insert(BufferSource::Queue(made))?, NULL_BUFFER) }
     }))
 }
 

@@ -1,6 +1,6 @@
 //! Requests that are submitted to a queue.
 
-use crate::buffer::{BUFFERS, Memory, bywash_buffer, take_of_queue};
+use crate::buffer::{BUFFERS, BufferSource, bywash_buffer, take_of_queue};
 use crate::bytes::{to_copy, to_fill};
 use crate::error::{Failure, answer};
 use crate::pieces::pieces_of;
@@ -72,7 +72,7 @@ unsafe fn submit_buffer(
             _ => None,
         };
         if let Some(buffer) = back {
-            let handle = BUFFERS.insert(Memory::Queue(buffer))?;
+            let handle = BUFFERS.insert(BufferSource::Queue(buffer))?;
             // SAFETY: valid by the caller's contract, and `take_of_queue` has checked that it is not null.
             unsafe { place.write(handle) };
         }

@@ -5,7 +5,7 @@
 //! that frees one and forgets it.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_copy, to_fill};
-use crate::channel_server::End;
+use crate::channel_server::ServerEnd;
 use crate::error::{Failure, answer};
 use crate::handles::{Table, consume_live, handles};
 use crate::path::check_place;
@@ -25,15 +25,15 @@ pub struct bywash_request {
 handles! { bywash_request }
 
 /// A request that C has.
-pub(crate) struct Asked {
+pub(crate) struct StoredRequest {
     pub(crate) request: Request,
     /// Keeps the client's memory where it is.
-    pub(crate) end: Arc<End>,
+    pub(crate) end: Arc<ServerEnd>,
 }
 
-pub(crate) static REQUESTS: Table<Asked> = Table::new();
+pub(crate) static REQUESTS: Table<StoredRequest> = Table::new();
 
-impl Asked {
+impl StoredRequest {
     fn memory(&self) -> RequestBuffer<'_> {
         self.end.memories.buffer(&self.request)
     }
@@ -45,7 +45,7 @@ fn copy(
     size: usize,
     copy: impl FnOnce(RequestBuffer<'_>) -> usize,
 ) -> Result<usize, Failure> {
-    let copy = |asked: &mut Asked| Ok(copy(asked.memory()));
+    let copy = |asked: &mut StoredRequest| Ok(copy(asked.memory()));
     if size <= BRIEF_BYTES { REQUESTS.try_look(request, copy) } else { REQUESTS.with(request, copy) }
 }
 
@@ -125,5 +125,5 @@ pub unsafe extern "C" fn bywash_request_complete(
 ) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     let taken = unsafe { consume_live(&REQUESTS, request) };
-    answer(taken.and_then(|Asked { request, end }| end.complete(request, status, value)))
+    answer(taken.and_then(|StoredRequest { request, end }| end.complete(request, status, value)))
 }

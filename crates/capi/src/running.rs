@@ -9,7 +9,7 @@ use crate::path::{check_place, limit};
 use crate::text::{NULL_TEXT, bywash_text, hand_out};
 use ::bywash_container::Error;
 use ::bywash_flow::report::JsonReport;
-use ::bywash_flow::{Flow, Report, Running, Watch};
+use ::bywash_flow::{Flow, ProgressHandle, Report, Running};
 use std::ffi::{CStr, c_int};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub const BYWASH_UNKNOWN: u64 = u64::MAX;
 
 struct Started {
     running: Running,
-    watch: Watch,
+    watch: ProgressHandle,
     /// The process that started it, which alone has its thread.
     process: u32,
 }

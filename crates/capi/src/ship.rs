@@ -8,7 +8,7 @@ use crate::container::CONTAINERS;
 use crate::error::bywash_error::{BYWASH_ERROR_ARGUMENT, BYWASH_ERROR_PIECES};
 use crate::error::{Failure, answer};
 use crate::handles::{bywash_container, bywash_message, bywash_path, consume_live};
-use crate::message::{BYWASH_PIECES_MAX, Held, MESSAGES};
+use crate::message::{BYWASH_PIECES_MAX, MESSAGES, StoredMessage};
 use crate::path::{limit, path};
 use ::bywash_container::{Credentials, Path, Shipment};
 use std::ffi::c_int;
@@ -25,14 +25,14 @@ pub struct bywash_shipment {
 
 /// A handle that is to be given away.
 #[derive(Clone, Copy)]
-enum Place {
+enum PieceSlot {
     Container(*mut bywash_container),
     Message(*mut bywash_message),
 }
 
 /// Container or message taken out of the C program's variable.
-struct Taken {
-    place: Place,
+struct TakenPieces {
+    place: PieceSlot,
     origin: Option<Credentials>,
     pieces: usize,
 }
@@ -59,21 +59,21 @@ fn ship_list(path: &Path, shipment: Vec<Shipment>, timeout_ns: i64) -> Result<()
 ///
 /// # Safety
 /// The place leads to a handle that this thread may write.
-unsafe fn take(place: Place, shipment: &mut Vec<Shipment>) -> Result<Taken, Failure> {
+unsafe fn take(place: PieceSlot, shipment: &mut Vec<Shipment>) -> Result<TakenPieces, Failure> {
     match place {
-        Place::Container(at) => {
+        PieceSlot::Container(at) => {
             // SAFETY: the caller keeps the contract in this function's Safety section.
             shipment.push(unsafe { consume_live(&CONTAINERS, at) }?);
-            Ok(Taken { place, origin: None, pieces: 1 })
+            Ok(TakenPieces { place, origin: None, pieces: 1 })
         }
-        Place::Message(at) => {
+        PieceSlot::Message(at) => {
             // SAFETY: the caller keeps the contract in this function's Safety section.
             let held = unsafe { consume_live(&MESSAGES, at) }?;
             let origin = Some(held.origin);
             let before = shipment.len();
             shipment.push(held.first);
             shipment.extend(held.rest);
-            Ok(Taken { place, origin, pieces: shipment.len() - before })
+            Ok(TakenPieces { place, origin, pieces: shipment.len() - before })
         }
     }
 }
@@ -82,26 +82,27 @@ unsafe fn take(place: Place, shipment: &mut Vec<Shipment>) -> Result<Taken, Fail
 ///
 /// # Safety
 /// As [`take`], for all places.
-unsafe fn restore(taken: Vec<Taken>, shipment: Vec<Shipment>) {
+unsafe fn restore(taken: Vec<TakenPieces>, shipment: Vec<Shipment>) {
     if taken.iter().map(|taken| taken.pieces).sum::<usize>() != shipment.len() {
         // Sealed memory that could not be mapped again is gone, and nobody knows which; the rest goes too.
         return;
     }
     let mut shipment = shipment.into_iter();
-    for Taken { place, origin, pieces } in taken {
+    for TakenPieces { place, origin, pieces } in taken {
         let mut own = shipment.by_ref().take(pieces);
         match (place, origin) {
-            (Place::Message(at), Some(origin)) => {
-                let handle = Held::of(origin, own).and_then(|held| MESSAGES.insert(held).ok());
+            (PieceSlot::Message(at), Some(origin)) => {
+                let handle =
+                    StoredMessage::from_shipments(origin, own).and_then(|held| MESSAGES.insert(held).ok());
                 // SAFETY: the caller keeps the contract in this function's Safety section.
                 handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
             }
-            (Place::Container(at), _) => {
+            (PieceSlot::Container(at), _) => {
                 let handle = own.next().and_then(|shipment| CONTAINERS.insert(shipment).ok());
                 // SAFETY: the caller keeps the contract in this function's Safety section.
                 handle.into_iter().for_each(|handle| unsafe { at.write(handle) });
             }
-            (Place::Message(_), None) => unreachable!("`take` notes the origin of each message"),
+            (PieceSlot::Message(_), None) => unreachable!("`take` notes the origin of each message"),
         }
     }
 }
@@ -112,7 +113,7 @@ unsafe fn restore(taken: Vec<Taken>, shipment: Vec<Shipment>) {
 /// As [`take`], for all places.
 unsafe fn ship_places(
     path: &Path,
-    places: impl Iterator<Item = Result<Place, Failure>>,
+    places: impl Iterator<Item = Result<PieceSlot, Failure>>,
     timeout_ns: i64,
 ) -> Result<(), Failure> {
     let (mut taken, mut shipment) = (Vec::new(), Vec::new());
@@ -165,7 +166,7 @@ pub unsafe extern "C" fn bywash_ship(
         let shipment = consume_live(&CONTAINERS, container)?;
         ship_one(&path, shipment, timeout_ns).map_err(|(failure, shipment)| {
             restore(
-                vec![Taken { place: Place::Container(container), origin: None, pieces: 1 }],
+                vec![TakenPieces { place: PieceSlot::Container(container), origin: None, pieces: 1 }],
                 vec![*shipment],
             );
             failure
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn bywash_ship_several(
 ) -> c_int {
     answer(self::path(path).and_then(|path| {
         check_list(containers, count)?;
-        let places = (0..count).map(|number| Ok(Place::Container(containers.wrapping_add(number))));
+        let places = (0..count).map(|number| Ok(PieceSlot::Container(containers.wrapping_add(number))));
         // SAFETY: the caller's array of so many handles.
         unsafe { ship_places(&path, places, timeout_ns) }
     }))
@@ -206,8 +207,8 @@ pub unsafe extern "C" fn bywash_ship_cargo(
             let (container, message) = unsafe { (&raw mut (*one).container, &raw mut (*one).message) };
             // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
             match unsafe { (container.read().id, message.read().id) } {
-                (_, 0) => Ok(Place::Container(container)),
-                (0, _) => Ok(Place::Message(message)),
+                (_, 0) => Ok(PieceSlot::Container(container)),
+                (0, _) => Ok(PieceSlot::Message(message)),
                 _ => Err(Failure::fixed(
                     BYWASH_ERROR_ARGUMENT,
                     c"a container and a message are given in one place; leave one of them zero",
@@ -231,10 +232,13 @@ pub unsafe extern "C" fn bywash_forward(
 ) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(self::path(path).and_then(|path| unsafe {
-        let Held { origin, first, rest, .. } = consume_live(&MESSAGES, message)?;
+        let StoredMessage { origin, first, rest, .. } = consume_live(&MESSAGES, message)?;
         let pieces = 1 + rest.len();
         let back = |(failure, shipment)| {
-            restore(vec![Taken { place: Place::Message(message), origin: Some(origin), pieces }], shipment);
+            restore(
+                vec![TakenPieces { place: PieceSlot::Message(message), origin: Some(origin), pieces }],
+                shipment,
+            );
             failure
         };
         if rest.is_empty() {

@@ -309,7 +309,7 @@ impl Client {
                 theirs.rings[0], theirs.arena_bytes, options.depth
             )));
         }
-        let rings = Rings::of(&all, options.depth);
+        let rings = Rings::split(&all, options.depth);
         let fences = prepared && theirs.has_fences();
         let meeting = Rings::meeting(&rings.completions, &rings.requests, link, options.wait, fences);
         let (sent, done) = slot_pair(options.depth as usize);

@@ -14,7 +14,7 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    pub(crate) fn of(all: &Shared, depth: u32) -> Rings {
+    pub(crate) fn split(all: &Shared, depth: u32) -> Rings {
         let (words, completions_at) = layout::control_words(depth);
         Rings {
             requests: all.part(0, completions_at),

@@ -352,7 +352,7 @@ impl Server {
             handshake(socket, &PROTOCOL, hello, &[], options.handshake_timeout, MessagePolicy::NONE)?;
         let (control, arena) = options.adopt(&link, &theirs, memory)?;
         let depth = theirs.rings[0];
-        let rings = Rings::of(&control, depth);
+        let rings = Rings::split(&control, depth);
         let fences = prepared && theirs.has_fences();
         let meeting = Rings::meeting(&rings.requests, &rings.completions, link, options.wait, fences);
         static NUMBERS: AtomicU64 = AtomicU64::new(0);

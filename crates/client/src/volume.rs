@@ -38,10 +38,10 @@ const PARTS_OF_ARENA: usize = 4;
 /// volume in the server's memory is empty after its server has died. Accesses to a mapped volume do not
 /// involve the server, so only [`Volume::flush`], and one in 1024 other accesses, detects its death.
 #[derive(Clone, Debug)]
-pub struct Volume(Arc<Opened>);
+pub struct Volume(Arc<OpenVolume>);
 
 #[derive(Debug)]
-struct Opened {
+struct OpenVolume {
     client: Arc<Shared>,
     origin: VolumeSource,
     /// The grant over the connection that an access has used last.
@@ -84,7 +84,12 @@ impl Volume {
     pub(crate) fn open(client: &Client, origin: VolumeSource) -> Result<Volume, Error> {
         let client = client.0.clone();
         let grant = client.with_reconnect(|attached, end| client.open(attached, &origin, end))?;
-        Ok(Volume(Arc::new(Opened { client, origin, grant: RwLock::new(grant), opening: Mutex::default() })))
+        Ok(Volume(Arc::new(OpenVolume {
+            client,
+            origin,
+            grant: RwLock::new(grant),
+            opening: Mutex::default(),
+        })))
     }
 
     /// Returns the name of the volume.
@@ -334,7 +339,7 @@ impl Client {
     /// another client; else the same as [`Volume::read_at`], naming the volume where that is known. Nothing
     /// was read then, unless the device failed or a mapped grant was revoked meanwhile.
     pub fn read_many(&self, pieces: &mut [ReadPiece<'_>]) -> Result<(), Error> {
-        let opened: Vec<&Opened> = pieces.iter().map(|piece| &*piece.volume.0).collect();
+        let opened: Vec<&OpenVolume> = pieces.iter().map(|piece| &*piece.volume.0).collect();
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.to.len())).collect();
         self.many(Opcode::ReadRanges, false, &opened, &ranges, |at, how| match how {
             // SAFETY: the piece's slice is valid for writing its length, and cannot overlap mapped memory, to
@@ -364,7 +369,7 @@ impl Client {
     }
 
     fn write_pieces(&self, pieces: &[WritePiece<'_>], durable: bool) -> Result<(), Error> {
-        let opened: Vec<&Opened> = pieces.iter().map(|piece| &*piece.volume.0).collect();
+        let opened: Vec<&OpenVolume> = pieces.iter().map(|piece| &*piece.volume.0).collect();
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.from.len())).collect();
         self.many(Opcode::WriteRanges, durable, &opened, &ranges, |at, how| match how {
             PieceTarget::Mapped(memory, offset) => memory.write(offset, pieces[at].from),
@@ -378,7 +383,7 @@ impl Client {
         &self,
         opcode: Opcode,
         durable: bool,
-        opened: &[&Opened],
+        opened: &[&OpenVolume],
         ranges: &[(u64, usize)],
         mut each: impl FnMut(usize, PieceTarget<'_>),
     ) -> Result<(), Error> {
@@ -498,7 +503,7 @@ fn check_here(memory: &Mapped) -> Result<(), Error> {
     if memory.is_here() { Ok(()) } else { Err(Error::Forked) }
 }
 
-impl Opened {
+impl OpenVolume {
     /// Returns the grant over the connection that an access has used last.
     fn last(&self) -> Arc<Grant> {
         self.grant.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -554,7 +559,7 @@ impl Opened {
         self.mapped_again(need, what, offset, length, access)
     }
 
-    /// Like [`Opened::mapped`], for the case that the connection was replaced or has to be.
+    /// Like [`OpenVolume::mapped`], for the case that the connection was replaced or has to be.
     #[cold]
     fn mapped_again(
         &self,

@@ -28,7 +28,7 @@ impl Control {
     pub(crate) fn create(depth: u32, tickets: u32) -> Result<(Control, MemoryFile), Error> {
         let (words, _) = layout::control_words(depth, tickets);
         let (file, all) = MemoryFile::create_words(words, Writers::Both)?;
-        Ok((Control::of(&all, depth, tickets), file))
+        Ok((Control::split(&all, depth, tickets), file))
     }
 
     /// Maps the control memory of a lane that the peer ships on, after checking its size and seals.
@@ -36,15 +36,15 @@ impl Control {
         let [depth, tickets] = hello.rings;
         let (words, _) = layout::control_words(depth, tickets);
         let all = MemoryFile::adopt_words(file, words)?.map_err(|what| link.accuse(what))?;
-        Ok(Control::of(&all, depth, tickets))
+        Ok(Control::split(&all, depth, tickets))
     }
 
-    fn of(all: &Shared, depth: u32, tickets: u32) -> Control {
+    fn split(all: &Shared, depth: u32, tickets: u32) -> Control {
         let (words, returned_at) = layout::control_words(depth, tickets);
         Control { shipped: all.part(0, returned_at), returned: all.part(returned_at, words - returned_at) }
     }
 
-    fn meeting(&self, end: &End, shipping: bool) -> Meeting {
+    fn meeting(&self, end: &LaneEnd, shipping: bool) -> Meeting {
         let (own, theirs) =
             if shipping { (PRODUCER_BELL, CONSUMER_BELL) } else { (CONSUMER_BELL, PRODUCER_BELL) };
         let bell = |index| Bell::new(self.shipped.clone(), index, end.fences);
@@ -53,7 +53,7 @@ impl Control {
 }
 
 /// State that the two lanes of an end share: the connection, the counters and the way of waiting.
-pub(crate) struct End {
+pub(crate) struct LaneEnd {
     pub(crate) link: Arc<Link>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) wait: Wait,

@@ -1,7 +1,7 @@
 //! Paths: connecting two programs, and allocating, shipping and receiving containers.
 
 use crate::container::{Container, Inline, Message, Received, Storage};
-use crate::lane::{Control, End, Receiver, Shipper, is_sealed};
+use crate::lane::{Control, LaneEnd, Receiver, Shipper, is_sealed};
 use crate::layout::{self, DEPTH_MAX, FLAG_SEALED, FLAG_WRITABLE, PROTOCOL, TICKETS_MAX};
 use crate::ship_error::ShipError;
 use crate::stats::{Counters, Stats};
@@ -342,7 +342,7 @@ impl Path {
         let (their_control, their_arena) = options.adopt(&link, &theirs, memory)?;
         let counters = Arc::new(Counters::default());
         let fences = fences && theirs.has_fences();
-        let end = End { link: link.clone(), counters: counters.clone(), wait: options.wait, fences };
+        let end = LaneEnd { link: link.clone(), counters: counters.clone(), wait: options.wait, fences };
         let receiving = Receiver::new(&their_control, their_arena, options, &theirs, &end);
         Ok(Path {
             shipping: Arc::new(Shipper::new(&control, arena, options, &end, receiving.closing())),

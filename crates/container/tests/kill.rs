@@ -239,8 +239,8 @@ fn those_who_wait_already_hear_of_it() {
         return;
     }
     let _alone = serialise_test();
-    type Wish = fn(&Path) -> Error;
-    let wishes: [(&str, Wish); 3] = [
+    type FatalCall = fn(&Path) -> Error;
+    let wishes: [(&str, FatalCall); 3] = [
         ("receive", |path| path.receive().unwrap_err()),
         ("alloc", |path| {
             // The peer receives nothing, so the arena fills up.

@@ -27,9 +27,9 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 #[repr(align(4096))]
-struct Memory([AtomicU8; 64 << 10]);
+struct AlignedMemory([AtomicU8; 64 << 10]);
 
-fn work(device: &mut dyn Device, memory: &Arc<Memory>, region: Option<bywash_device::RegionId>) {
+fn work(device: &mut dyn Device, memory: &Arc<AlignedMemory>, region: Option<bywash_device::RegionId>) {
     let base: *mut u8 = memory.0.as_ptr().cast_mut().cast();
     // SAFETY: atomics, which may be written at any time; every command owns them.
     let segment = |at: usize, bytes| unsafe { Segment::new(base.wrapping_add(at), bytes) };
@@ -61,7 +61,7 @@ fn work(device: &mut dyn Device, memory: &Arc<Memory>, region: Option<bywash_dev
 
 #[test]
 fn commands_allocate_nothing() {
-    let memory = Arc::new(Memory([const { AtomicU8::new(0) }; 64 << 10]));
+    let memory = Arc::new(AlignedMemory([const { AtomicU8::new(0) }; 64 << 10]));
     let folder = tempfile::tempdir().unwrap();
     for (number, spec) in
         ["mem:1M", "mem:1M,latency=1us", "file:,depth=8", "file:,engine=threads", "file:,cached"]

@@ -19,7 +19,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn of(file: BorrowedFd<'_>, rights: ProtFlags) -> Result<Mapped, Errno> {
+    fn map(file: BorrowedFd<'_>, rights: ProtFlags) -> Result<Mapped, Errno> {
         let bytes = fstat(file).unwrap().st_size as usize;
         // SAFETY: a new mapping at an address of the kernel's choice, of a memfd whose size is sealed.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, 0)? };
@@ -85,7 +85,7 @@ fn a_chunk_is_the_devices_own_memory() {
     let maps: Vec<_> = {
         let chunks = device.chunks().unwrap();
         (0..chunks.count())
-            .map(|number| Mapped::of(chunks.open_read_write(number).unwrap().as_fd(), both()).unwrap())
+            .map(|number| Mapped::map(chunks.open_read_write(number).unwrap().as_fd(), both()).unwrap())
             .collect()
     };
     assert_eq!(maps.iter().map(|map| map.bytes).collect::<Vec<_>>(), [CHUNK, CHUNK, 1024]);
@@ -126,9 +126,9 @@ fn the_size_of_a_chunk_stays() {
 fn who_may_read_cannot_write() {
     let device = device(CHUNK as u64);
     let file = device.chunks().unwrap().open_read_only(0).unwrap();
-    assert_eq!(Mapped::of(file.as_fd(), both()).err(), Some(Errno::ACCESS));
+    assert_eq!(Mapped::map(file.as_fd(), both()).err(), Some(Errno::ACCESS));
     assert_eq!(rustix::io::write(&file, b"x"), Err(Errno::BADF));
-    let map = Mapped::of(file.as_fd(), ProtFlags::READ).unwrap();
+    let map = Mapped::map(file.as_fd(), ProtFlags::READ).unwrap();
     // SAFETY: the pages are this mapping's own, and the rights of no others change.
     let raised = unsafe { mprotect(map.base.cast_mut().cast(), map.bytes, MprotectFlags::WRITE) };
     assert_eq!(raised, Err(Errno::ACCESS));
@@ -155,7 +155,7 @@ fn another_user_cannot_open_it_for_writing() {
         assert_eq!(again(file.as_fd(), OFlags::RDWR), Err(Errno::ACCESS));
         assert_eq!(again(file.as_fd(), OFlags::WRONLY), Err(Errno::ACCESS));
         assert_eq!(rustix::fs::fchmod(&file, Mode::RWXO), Err(Errno::PERM));
-        assert!(Mapped::of(file.as_fd(), ProtFlags::READ).is_ok());
+        assert!(Mapped::map(file.as_fd(), ProtFlags::READ).is_ok());
     });
     other_user.join().unwrap();
 }
@@ -165,7 +165,7 @@ fn who_had_a_chunk_that_was_renewed_shares_nothing_with_the_device() {
     for (keep, first, second) in [(ReplacedContents::Copied, 1, 2), (ReplacedContents::Zeroed, 0, 0)] {
         let mut device = device(3 * CHUNK as u64);
         let file = device.chunks().unwrap().open_read_write(1).unwrap();
-        let old = Mapped::of(file.as_fd(), both()).unwrap();
+        let old = Mapped::map(file.as_fd(), both()).unwrap();
         write(&mut device, CHUNK - 512, vec![1; 1024]);
         old.put(CHUNK - 1, 2);
         write(&mut device, 2 * CHUNK, vec![3; 512]);
@@ -183,7 +183,7 @@ fn who_had_a_chunk_that_was_renewed_shares_nothing_with_the_device() {
         assert!(border == [vec![0; 511], vec![second], vec![3; 512]].concat(), "{keep:?}");
         // A process that maps the new chunk shares it with the device.
         let new = device.chunks().unwrap().open_read_write(1).unwrap();
-        let new = Mapped::of(new.as_fd(), both()).unwrap();
+        let new = Mapped::map(new.as_fd(), both()).unwrap();
         assert_eq!((new.get(0), new.get(512), new.get(CHUNK - 1)), (first, 5, second));
         new.put(0, 6);
         assert_eq!(read(&mut device, CHUNK, 512)[0], 6);
@@ -194,7 +194,7 @@ fn who_had_a_chunk_that_was_renewed_shares_nothing_with_the_device() {
 fn memory_is_made_and_given_back_elsewhere() {
     let mut device = device(2 * CHUNK as u64);
     write(&mut device, CHUNK, vec![4; 4096]);
-    let old = Mapped::of(device.chunks().unwrap().open_read_write(1).unwrap().as_fd(), both()).unwrap();
+    let old = Mapped::map(device.chunks().unwrap().open_read_write(1).unwrap().as_fd(), both()).unwrap();
     let shape = device.chunks().unwrap().shape(1);
     let spare = std::thread::spawn(move || SpareChunk::new(shape).unwrap()).join().unwrap();
     let retired = device.chunks_mut().unwrap().replace(1, ReplacedContents::Copied, spare).unwrap();

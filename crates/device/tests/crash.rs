@@ -26,7 +26,7 @@ struct Blocks(Vec<std::sync::atomic::AtomicU64>);
 const WORDS: usize = BLOCK / 8;
 
 impl Blocks {
-    fn of(numbers: &[u64]) -> Arc<Blocks> {
+    fn numbered(numbers: &[u64]) -> Arc<Blocks> {
         let words = numbers.iter().flat_map(|number| [*number; WORDS]);
         Arc::new(Blocks(words.map(Into::into).collect()))
     }
@@ -58,13 +58,13 @@ fn finish(device: &mut impl Device) -> Vec<(u64, Result<(), CommandError>)> {
 }
 
 fn write(device: &mut impl Device, token: u64, block: u64, numbers: &[u64]) {
-    let blocks = Blocks::of(numbers);
+    let blocks = Blocks::numbered(numbers);
     let (offset, segment) = (block * BLOCK as u64, [blocks.segment()]);
     assert!(device.submit(Command::write(token, offset, &segment).owner(blocks.clone())).is_ok());
 }
 
 fn read(device: &mut impl Device) -> Vec<u64> {
-    let blocks = Blocks::of(&[7; BLOCKS as usize]);
+    let blocks = Blocks::numbered(&[7; BLOCKS as usize]);
     assert!(device.submit(Command::read(0, 0, &[blocks.segment()]).owner(blocks.clone())).is_ok());
     assert_eq!(finish(device), [(0, Ok(()))]);
     blocks.numbers()
@@ -138,7 +138,7 @@ fn run_and_crash<D: Device>(inner: D, seed: u64, crash: Crash) {
         } else {
             let count = 1 + below(LONGEST);
             let (block, durable) = (below(BLOCKS - count + 1), below(6) == 0);
-            let blocks = Blocks::of(&vec![token; count as usize]);
+            let blocks = Blocks::numbered(&vec![token; count as usize]);
             let (offset, segment) = (block * BLOCK as u64, [blocks.segment()]);
             let command = if durable { Command::write_durable } else { Command::write };
             assert!(device.submit(command(token, offset, &segment).owner(blocks.clone())).is_ok());

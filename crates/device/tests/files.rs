@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 struct Page([AtomicU8; 4096]);
 
 impl Page {
-    fn of(byte: u8) -> Arc<Page> {
+    fn filled(byte: u8) -> Arc<Page> {
         Arc::new(Page(std::array::from_fn(|_| AtomicU8::new(byte))))
     }
 
@@ -130,7 +130,7 @@ fn what_may_only_be_read_is_not_written() {
     fs::write(&path, [7; 8192]).unwrap();
     for engine in ["", ",engine=threads"] {
         let mut device = open(&format!("a=file:{},read-only{engine}", path.display()));
-        let (device, page) = (&mut *device, Page::of(1));
+        let (device, page) = (&mut *device, Page::filled(1));
         assert_eq!(device.geometry().access, Access::Read);
         let segment = [page.segment()];
         for command in [
@@ -155,7 +155,7 @@ fn of_a_file_that_was_cut_short_the_rest_can_be_read() {
     for engine in ["", ",engine=threads", ",cached"] {
         let path = folder.path().join("device");
         let mut device = open(&format!("a=file:{},size=1M{engine}", path.display()));
-        let pages: Vec<_> = (0..16).map(|_| Page::of(1)).collect();
+        let pages: Vec<_> = (0..16).map(|_| Page::filled(1)).collect();
         fs::File::options().write(true).open(&path).unwrap().set_len(512 << 10).unwrap();
         for (token, page) in (0..).zip(&pages) {
             let offset = if token % 2 == 0 { token << 12 } else { (1 << 20) - (token << 12) };
@@ -202,7 +202,7 @@ fn without_io_uring_there_are_threads_and_the_reason() {
         let mut device = open(&spec);
         let text = device.description();
         assert!(text.contains("by 2 threads (there is no io_uring") && text.contains("seccomp"), "{text}");
-        let page = Page::of(3);
+        let page = Page::filled(3);
         assert_eq!(run(&mut *device, Command::write(1, 0, &[page.segment()]), &page), Ok(()));
         drop(device);
         let error = refused(&format!("{spec},engine=io_uring"));
@@ -229,7 +229,7 @@ fn check_flushes(name: &str) {
     for engine in ["", ",engine=threads"] {
         let mut device = open(&format!("a=block:{name}{engine}"));
         assert!(refused(&format!("a=block:{name}")).contains("somebody has it open"));
-        let (device, page) = (&mut *device, Page::of(5));
+        let (device, page) = (&mut *device, Page::filled(5));
         let segment = [page.segment()];
         let before = flushes();
         assert_eq!(run(device, Command::write(1, 0, &segment), &page), Ok(()));
@@ -245,7 +245,7 @@ fn check_flushes(name: &str) {
 #[test]
 fn a_pipe_takes_its_time() {
     let mut device = open("m=mem:1M,latency=2ms,bandwidth=1M/s");
-    let page = Page::of(1);
+    let page = Page::filled(1);
     let begun = Instant::now();
     // Each command takes 3.9 ms of the pipe, one after the other; the latency adds 2 ms.
     for token in 0..4 {

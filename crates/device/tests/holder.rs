@@ -26,7 +26,7 @@ const MAPS: u64 = 256 << 10;
 
 /// Page-aligned memory of commands.
 #[repr(align(4096))]
-struct Memory([AtomicU8; 2 * PIECE]);
+struct AlignedMemory([AtomicU8; 2 * PIECE]);
 
 /// Method of writing all of a file.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ fn fill(place: &FileSystem, options: &PassedOptions, how: Written) -> (u64, Opti
     file.set_len(BYTES).unwrap();
     fs::remove_file(&path).unwrap();
     let mut device = File::passed(file.into(), options).unwrap();
-    let memory = Arc::new(Memory([const { AtomicU8::new(1) }; 2 * PIECE]));
+    let memory = Arc::new(AlignedMemory([const { AtomicU8::new(1) }; 2 * PIECE]));
     for at in (0..BYTES).step_by(PIECE) {
         let from = if let Written::From(from) = how { from } else { 0 };
         // SAFETY: within atomics, which may be written at any time; the command owns them.

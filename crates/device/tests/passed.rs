@@ -20,7 +20,7 @@ const EIO: i32 = libc::EIO;
 struct Pages([AtomicU8; 8192]);
 
 impl Pages {
-    fn of(byte: u8) -> Arc<Pages> {
+    fn filled(byte: u8) -> Arc<Pages> {
         Arc::new(Pages(std::array::from_fn(|_| AtomicU8::new(byte))))
     }
 
@@ -89,7 +89,7 @@ fn the_right_is_how_it_was_opened() {
             let allowed = |is, failure| if is { Ok(()) } else { Err(failure) };
             // With aligned memory, which O_DIRECT accepts, and with unaligned memory.
             for from in [0, 1] {
-                let page = Pages::of(8);
+                let page = Pages::filled(8);
                 let segment = [page.segment(from)];
                 let written = allowed(write, CommandError::ReadOnly);
                 assert_eq!(run(&mut device, Command::write(1, 4096, &segment), &page), written);
@@ -97,13 +97,13 @@ fn the_right_is_how_it_was_opened() {
                 assert_eq!(run(&mut device, Command::write_zeroes(1, 8192, 4096), &page), written);
                 assert_eq!(run(&mut device, Command::discard(1, 8192, 4096), &page), written);
                 assert_eq!(run(&mut device, Command::flush(1), &page), Ok(()));
-                let page = Pages::of(9);
+                let page = Pages::filled(9);
                 let result = run(&mut device, Command::read(1, 0, &[page.segment(from)]), &page);
                 assert_eq!(result, allowed(read, CommandError::WriteOnly));
                 assert_eq!(page.is_all(9), !read, "something was told");
             }
             let block = device.geometry().block as usize;
-            let page = Pages::of(7);
+            let page = Pages::filled(7);
             // SAFETY: atomics, which may be written at any time; the command owns its pages.
             let two = [unsafe { Segment::new(page.segment(0).base(), 2 * block) }];
             let compared = run(&mut device, Command::compare_and_write(1, 0, &two), &page);
@@ -134,7 +134,7 @@ fn its_holder_cannot_change_how_it_works() {
         for more in [OFlags::APPEND, OFlags::APPEND | OFlags::NONBLOCK, OFlags::DIRECT, OFlags::empty()] {
             // Setting O_DIRECT fails on a file system that lacks it.
             let _ = fcntl_setfl(&holder, (flags - OFlags::APPEND) | more);
-            let page = Pages::of(1);
+            let page = Pages::filled(1);
             for from in [0, 3] {
                 assert_eq!(run(&mut device, Command::write(1, 4096, &[page.segment(from)]), &page), Ok(()));
             }
@@ -154,10 +154,10 @@ fn it_stays_its_holders_file() {
     flock(&holder, FlockOperation::NonBlockingLockExclusive).unwrap();
     let pass = || File::passed(opened(&path, true, true).into(), &PassedOptions::default()).unwrap();
     let (mut first, mut second) = (pass(), pass());
-    let page = Pages::of(1);
+    let page = Pages::filled(1);
     assert_eq!(run(&mut first, Command::write(1, 0, &[page.segment(0)]), &page), Ok(()));
     holder.write_all_at(&[2; 4096], 4096).unwrap();
-    let page = Pages::of(0);
+    let page = Pages::filled(0);
     assert_eq!(run(&mut second, Command::read(1, 0, &[page.segment(0)]), &page), Ok(()));
     assert!(page.is_all(1));
     assert_eq!(run(&mut second, Command::read(1, 4096, &[page.segment(0)]), &page), Ok(()));
@@ -198,7 +198,7 @@ fn of_a_file_that_becomes_shorter_the_rest_is_there() {
         let what = format!("{}, {options:?}", folder.path().display());
         let mut check = |holder: &fs::File, longer: Command<'_>, page: &Arc<Pages>, then: u8| {
             holder.set_len(4 * 4096).unwrap();
-            let read = Pages::of(1);
+            let read = Pages::filled(1);
             assert_eq!(run(&mut device, Command::read(1, 0, &[read.segment(0)]), &read), Ok(()), "{what}");
             assert!(read.is_all(7));
             for at in [4, 8, 15] {
@@ -215,7 +215,7 @@ fn of_a_file_that_becomes_shorter_the_rest_is_there() {
                 assert!(read.is_all(byte), "{what}");
             }
         };
-        let page = Pages::of(3);
+        let page = Pages::filled(3);
         check(&holder, Command::write(1, 8 * 4096, &[page.segment(0)]), &page, 3);
         check(&holder, Command::write(1, 8 * 4096, &[page.segment(9)]), &page, 3);
         check(&holder, Command::write_zeroes(1, 8 * 4096, 4096), &page, 0);

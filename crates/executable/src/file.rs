@@ -89,7 +89,7 @@ fn elf(window: &mut Window<'_>) -> Option<Reason> {
     let path = window.up_to(loader.offset, name_bytes);
     let path = path.split(|byte| *byte == 0).next()?;
     if !path.is_empty()
-        && let Some(reason) = of_loader(path)
+        && let Some(reason) = loader_refusal(path)
     {
         return Some(reason);
     }
@@ -99,7 +99,7 @@ fn elf(window: &mut Window<'_>) -> Option<Reason> {
 }
 
 /// Why a program that is started by this dynamic loader cannot be served.
-pub(crate) fn of_loader(path: &[u8]) -> Option<Reason> {
+pub(crate) fn loader_refusal(path: &[u8]) -> Option<Reason> {
     match file_name(path) {
         b"ld-linux-x86-64.so.2" => None,
         name if is_musl(name) => Some(Reason::Musl),

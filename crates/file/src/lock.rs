@@ -11,7 +11,7 @@ use bywash_sync::{AtomicU32, Ordering, pause};
 pub struct Lock(AtomicU32);
 
 /// Guard of the lock: releases it and restores the signal mask when dropped.
-pub struct Held<'a> {
+pub struct LockGuard<'a> {
     lock: &'a Lock,
     mask: SignalSet,
 }
@@ -29,7 +29,7 @@ impl Lock {
     }
 
     /// Waits until the lock is free and takes it; yields the processor after a hundred attempts.
-    pub fn hold(&self) -> Held<'_> {
+    pub fn hold(&self) -> LockGuard<'_> {
         let mut turns = 0u32;
         loop {
             if let Some(held) = self.try_hold() {
@@ -44,11 +44,11 @@ impl Lock {
     }
 
     /// Takes the lock if it is free, and blocks all signals; otherwise leaves the signal mask as it was.
-    pub fn try_hold(&self) -> Option<Held<'_>> {
+    pub fn try_hold(&self) -> Option<LockGuard<'_>> {
         let mask = sys::change_mask(MaskChange::Block, SignalSet::MAX);
-        // SYNC: lock (acquire; the drop of `Held` releases).
+        // SYNC: lock (acquire; the drop of `StoredMessage` releases).
         if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-            return Some(Held { lock: self, mask });
+            return Some(LockGuard { lock: self, mask });
         }
         sys::change_mask(MaskChange::Replace, mask);
         None
@@ -60,7 +60,7 @@ impl Lock {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockGuard<'_> {
     fn drop(&mut self) {
         // SYNC: lock (release).
         self.lock.0.store(0, Ordering::Release);

@@ -13,7 +13,7 @@
 //! [`crate::table`] calls this module and holds the hazard. Open files live in a pool that is never unmapped.
 
 use crate::copy::guarded_word;
-use crate::filesystem::Kind;
+use crate::filesystem::FileSystem;
 use crate::gate::Gate;
 use crate::groups;
 use crate::offset::Position;
@@ -54,9 +54,9 @@ const PATH_BYTES: usize = 256;
 const STARTS_REMEMBERED: u32 = 16;
 /// Flag: writes may be served through the mapping.
 const MAPPED_WRITES: u32 = 1;
-/// Flag: the file exists only in the page cache ([`Kind::memory_only`]).
+/// Flag: the file exists only in the page cache ([`FileSystem::memory_only`]).
 const MEMORY_ONLY: u32 = 2;
-/// Flag: a read sees each write of the same file whole or not at all ([`Kind::reads_atomic`]).
+/// Flag: a read sees each write of the same file whole or not at all ([`FileSystem::reads_atomic`]).
 const READS_ATOMIC: u32 = 4;
 /// Flag: the kernel keeps the position for good.
 const SHARED: u32 = 8;
@@ -159,7 +159,7 @@ fn at(index: usize) -> Option<&'static OpenFile> {
 pub(crate) struct Description<'a> {
     pub(crate) fd: i32,
     pub(crate) status: Status,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FileSystem,
     /// True if the descriptor may write, and neither appends nor writes synchronously.
     pub(crate) may_write: bool,
     pub(crate) shared: bool,

@@ -26,7 +26,7 @@ pub const DEFAULT_THRESHOLD: usize = 64 * 1024;
 
 /// Way that one request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum Route {
     /// The request is served at user level, through the mapping.
     Mapped,
     /// The kernel serves the request, for this reason.
@@ -62,37 +62,37 @@ pub struct WriteFacts {
 /// Applies the rules that reads and writes share; `past_the_end` is the reason for a request that ends behind
 /// the known size.
 #[inline(always)]
-fn way(request: &Request, past_the_end: FallbackReason) -> Choice {
+fn way(request: &Request, past_the_end: FallbackReason) -> Route {
     if request.length > request.threshold {
-        Choice::Kernel(FallbackReason::Large)
+        Route::Kernel(FallbackReason::Large)
     } else if request.stream {
-        Choice::Kernel(FallbackReason::Sequential)
+        Route::Kernel(FallbackReason::Sequential)
     } else if !request.within_size {
-        Choice::Kernel(past_the_end)
+        Route::Kernel(past_the_end)
     } else if !request.touched {
-        Choice::Kernel(FallbackReason::FirstTouch)
+        Route::Kernel(FallbackReason::FirstTouch)
     } else {
-        Choice::Mapped
+        Route::Mapped
     }
 }
 
 /// Chooses how a read is served.
 #[inline(always)]
-pub fn read_way(request: &Request) -> Choice {
+pub fn read_way(request: &Request) -> Route {
     way(request, FallbackReason::End)
 }
 
 /// Chooses how a write is served.
 #[inline(always)]
-pub fn write_way(request: &Request, facts: &WriteFacts) -> Choice {
+pub fn write_way(request: &Request, facts: &WriteFacts) -> Route {
     if !facts.mapped_writes {
-        return Choice::Kernel(FallbackReason::Write);
+        return Route::Kernel(FallbackReason::Write);
     }
     if !facts.allowed {
-        return Choice::Kernel(FallbackReason::Mode);
+        return Route::Kernel(FallbackReason::Mode);
     }
     match way(request, FallbackReason::Growth) {
-        Choice::Mapped if facts.times_age_ms > TIMES_LAG_MS => Choice::Kernel(FallbackReason::Times),
+        Route::Mapped if facts.times_age_ms > TIMES_LAG_MS => Route::Kernel(FallbackReason::Times),
         choice => choice,
     }
 }
@@ -100,8 +100,8 @@ pub fn write_way(request: &Request, facts: &WriteFacts) -> Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Choice::{Kernel, Mapped};
     use FallbackReason as Why;
+    use Route::{Kernel, Mapped};
 
     const READ: Request =
         Request { length: 4096, threshold: 65536, stream: false, within_size: true, touched: true };

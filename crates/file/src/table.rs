@@ -34,7 +34,9 @@ use bywash_sync::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 mod here;
 mod noted;
 
-pub use here::{Here, KernelPosition, Ours, position, seek, serve_here, sought, with_kernel_position};
+pub use here::{
+    KernelPosition, Ours, PositionLookup, position, seek, serve_here, sought, with_kernel_position,
+};
 
 /// Number of descriptors that can have a data path; the kernel serves descriptors from this number on.
 pub const DESCRIPTORS_MAX: usize = 1 << 20;
@@ -301,8 +303,8 @@ pub enum Direction {
 pub enum At {
     /// The call was served at user level, with this number of bytes.
     Served(usize),
-    /// The kernel serves the call; the caller passes the result to [`Passed::finish`].
-    Passed(Passed),
+    /// The kernel serves the call; the caller passes the result to [`PassedRequest::finish`].
+    Passed(PassedRequest),
     /// The kernel serves the call; the caller passes the result to [`served_at`].
     Kernel,
 }
@@ -324,7 +326,7 @@ pub unsafe fn serve_at(fd: i32, direction: Direction, buffer: Buffer<'_>, offset
             Direction::Read => KernelWrite::Free,
             Direction::Write => before_kernel_write(fd),
         };
-        At::Passed(Passed { file: target.file, direction, offset, why, timed, _alone: alone })
+        At::Passed(PassedRequest { file: target.file, direction, offset, why, timed, _alone: alone })
     };
     match direction {
         Direction::Read if target.file.passes_read(offset as u64, length) => {
@@ -490,7 +492,7 @@ impl Drop for KernelWrite {
 }
 
 /// Call that the kernel serves at once (`OpenFile::passes_read`, `passes_cold`, `passes_writes`).
-pub struct Passed {
+pub struct PassedRequest {
     file: &'static OpenFile,
     direction: Direction,
     offset: i64,
@@ -500,7 +502,7 @@ pub struct Passed {
     _alone: KernelWrite,
 }
 
-impl Passed {
+impl PassedRequest {
     /// Notes the kernel's result of the call.
     #[inline(always)]
     pub fn finish(self, result: isize) {

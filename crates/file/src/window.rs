@@ -63,11 +63,11 @@ pub struct Window {
     pub mapped: AtomicUsize,
     /// States of the groups of the whole extent, one byte each ([`crate::groups`]).
     groups: AtomicPtr<AtomicU8>,
-    mapped_groups: Memory,
+    mapped_groups: StateMemory,
     /// States of the pages of the whole extent, one byte each ([`crate::pages`]); null until the first is
     /// needed.
     states: AtomicPtr<AtomicU8>,
-    mapped_states: Memory,
+    mapped_states: StateMemory,
     /// Number of pages, from the first, that may have a state that is not zero.
     marked: AtomicU32,
     /// Number of requests that could have used the mapping while there was none.
@@ -92,15 +92,15 @@ pub fn key(index: u64, shift: u32) -> u64 {
 
 /// Memory for states that a window keeps while it is free, so that files which are opened and closed do not
 /// cost a mapping each time. All zeroes: no memory is allocated yet.
-struct Memory {
+struct StateMemory {
     at: AtomicPtr<AtomicU8>,
     bytes: AtomicUsize,
 }
 
-impl Memory {
+impl StateMemory {
     /// Returns memory of `bytes` bytes, or `None` if the kernel refuses it. The bytes are zero except those
     /// that an earlier use did not zero. The caller holds the lock, and no thread uses the memory.
-    fn of(&self, bytes: usize) -> Option<*mut AtomicU8> {
+    fn resized(&self, bytes: usize) -> Option<*mut AtomicU8> {
         let before = self.bytes.load(Relaxed);
         if before != bytes {
             if before != 0 {
@@ -240,7 +240,7 @@ impl Window {
             let pages = self.pages();
             let within =
                 (pages <= PAGES_WITHIN).then(|| self.within[pages / GROUP_PAGES..].as_ptr().cast_mut());
-            if let Some(states) = within.or_else(|| self.mapped_states.of(pages)) {
+            if let Some(states) = within.or_else(|| self.mapped_states.resized(pages)) {
                 // SYNC: window-states (release).
                 self.states.store(states, Ordering::Release);
             }
@@ -341,7 +341,7 @@ fn prepare_states(window: &Window, pages: usize) -> bool {
     window.states.store(core::ptr::null_mut(), Relaxed);
     let groups = pages / GROUP_PAGES;
     let within = (groups <= STATES_WITHIN).then(|| window.within.as_ptr().cast_mut());
-    let Some(states) = within.or_else(|| window.mapped_groups.of(groups)) else { return false };
+    let Some(states) = within.or_else(|| window.mapped_groups.resized(groups)) else { return false };
     window.groups.store(states, Relaxed);
     true
 }

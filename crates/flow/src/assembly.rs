@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::datagram::Rate;
 use crate::description::Description;
 use crate::end::{
-    self, Connected, DescriptorSink, DescriptorSource, Opened, Role, Sink, SinkSettings, Source, Stream,
+    self, Connected, DescriptorSink, DescriptorSource, OpenedStream, Role, Sink, SinkSettings, Source, Stream,
 };
 use crate::endpoint::PendingEnd;
 use crate::error::Error;
@@ -63,13 +63,13 @@ pub(crate) fn both_ends(
     accepted: Option<Connected>,
     settings: &SinkSettings,
     control: &Control,
-) -> Result<(Opened<Source>, Opened<Sink>), Error> {
+) -> Result<(OpenedStream<Source>, OpenedStream<Sink>), Error> {
     let (here, there) = roles(flow);
     let pending = |endpoint| PendingEnd::new(endpoint, flow.options.via, control);
     if let Some(connected) = accepted {
         let stream = Stream::handshake(connected, here, &flow.source.to_string(), control)?;
         let sink = pending(&flow.sink)?;
-        return Ok((Opened::BothWays(stream), sink.open_sink(there, settings)?));
+        return Ok((OpenedStream::BothWays(stream), sink.open_sink(there, settings)?));
     }
     let (source, sink) = (pending(&flow.source)?, pending(&flow.sink)?);
     if sink.waits_for_peer() && !source.waits_for_peer() {
@@ -78,8 +78,11 @@ pub(crate) fn both_ends(
     }
     let mut source = source.open_source(here)?;
     let mut sink = sink.open_sink(there, settings)?;
-    if let (true, Opened::OneWay(Source::Descriptor(from)), Opened::OneWay(Sink::Descriptor(to))) =
-        (flow.resume, &mut source, &mut sink)
+    if let (
+        true,
+        OpenedStream::OneWay(Source::Descriptor(from)),
+        OpenedStream::OneWay(Sink::Descriptor(to)),
+    ) = (flow.resume, &mut source, &mut sink)
     {
         if from.end.is_none() {
             let name = &from.name;
@@ -106,13 +109,13 @@ impl<'a> Assembly<'a> {
     /// two sockets.
     pub(crate) fn transfers(
         &self,
-        (source, sink): (Opened<Source>, Opened<Sink>),
+        (source, sink): (OpenedStream<Source>, OpenedStream<Sink>),
     ) -> Result<(Vec<Transfer<'a>>, Vec<Program>), Error> {
         let back = self.reverse_transfer(&source, &sink)?;
         let (first, last) = (&self.plans[0].source, &self.plans[self.plans.len() - 1].sink);
         let mut source = match source {
-            Opened::OneWay(source) => source,
-            Opened::BothWays(stream) => stream.source(first),
+            OpenedStream::OneWay(source) => source,
+            OpenedStream::BothWays(stream) => stream.source(first),
         };
         let (mut transfers, mut programs) = (Vec::new(), Vec::new());
         for (part, plan) in self.parts.iter().zip(self.plans) {
@@ -130,8 +133,8 @@ impl<'a> Assembly<'a> {
             )?);
         }
         let sink = match sink {
-            Opened::OneWay(sink) => sink,
-            Opened::BothWays(stream) => stream.sink(last, self.settings),
+            OpenedStream::OneWay(sink) => sink,
+            OpenedStream::BothWays(stream) => stream.sink(last, self.settings),
         };
         let at = transfers.len();
         let last = self.transfer(&self.parts[at], &self.plans[at], source, sink, at == 0)?;
@@ -175,10 +178,10 @@ impl<'a> Assembly<'a> {
     /// as with stages that cannot be undone.
     fn reverse_transfer(
         &self,
-        source: &Opened<Source>,
-        sink: &Opened<Sink>,
+        source: &OpenedStream<Source>,
+        sink: &OpenedStream<Sink>,
     ) -> Result<Option<Transfer<'a>>, Error> {
-        let (Opened::BothWays(here), Opened::BothWays(there), [part], [plan]) =
+        let (OpenedStream::BothWays(here), OpenedStream::BothWays(there), [part], [plan]) =
             (source, sink, self.parts, self.plans)
         else {
             return Ok(None);

@@ -150,7 +150,7 @@ impl Flow {
                 drop(end);
             })
             .map_err(|error| Error::io("start a thread", error))?;
-        Ok(Running { watch: Watch(control), outcome, thread })
+        Ok(Running { watch: ProgressHandle(control), outcome, thread })
     }
 }
 
@@ -178,14 +178,14 @@ impl Drop for AtEnd<'_> {
 /// Handle to a running flow. If it is dropped, the flow continues.
 #[derive(Debug)]
 pub struct Running {
-    watch: Watch,
+    watch: ProgressHandle,
     outcome: Arc<OnceLock<Result<Report, Failed>>>,
     thread: JoinHandle<()>,
 }
 
 impl Running {
     /// Returns a handle with which other threads can watch and cancel the flow.
-    pub fn watch(&self) -> Watch {
+    pub fn watch(&self) -> ProgressHandle {
         self.watch.clone()
     }
 
@@ -242,9 +242,9 @@ impl Running {
 
 /// Handle with which any thread can watch and cancel a running flow.
 #[derive(Clone, Debug)]
-pub struct Watch(Arc<Control>);
+pub struct ProgressHandle(Arc<Control>);
 
-impl Watch {
+impl ProgressHandle {
     /// Returns the number of bytes moved from the source so far, holes included.
     pub fn moved(&self) -> u64 {
         self.0.moved()
@@ -290,7 +290,7 @@ impl Watch {
 
 /// Descriptor for event loops, readable once the flow has ended. Callers may poll the descriptor, but must
 /// not read it.
-impl AsFd for Watch {
+impl AsFd for ProgressHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.over()
     }

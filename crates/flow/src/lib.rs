@@ -79,7 +79,7 @@ mod transfer;
 pub use datagram::{Accounting, Engine, Probing, Range, Relayed, Step};
 pub use endpoint::Endpoint;
 pub use error::Error;
-pub use flow::{Flow, Running, Watch};
+pub use flow::{Flow, ProgressHandle, Running};
 pub use hash::HashAlgorithm;
 pub use report::{Failed, Fallback, Hash, Piece, Report, Share};
 pub use stage::Stage;

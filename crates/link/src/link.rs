@@ -405,7 +405,7 @@ impl Link {
             return Ok(readiness);
         }
         let pidfd = self.pidfd.as_ref().map(AsFd::as_fd);
-        let made = crate::readiness::Readiness::of(self.descriptor(), pidfd)?;
+        let made = crate::readiness::Readiness::new(self.descriptor(), pidfd)?;
         Ok(self.readiness.get_or_init(|| made))
     }
 }

@@ -264,7 +264,7 @@ impl MemoryFile {
 
     /// Maps the whole file; [`Error::Io`] if mmap(2) fails.
     pub fn map(&self, writable: bool) -> Result<Mapping, Error> {
-        Mapping::of(self.descriptor(), self.bytes, writable)
+        Mapping::new(self.descriptor(), self.bytes, writable)
             .map_err(|error| Error::io(format!("map {} bytes of memory", self.bytes), error))
     }
 }
@@ -295,7 +295,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps a file; at a multiple of 2 MiB if it has at least this size, so that huge pages are possible.
-    fn of(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Mapping, Errno> {
+    fn new(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Mapping, Errno> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         let bytes = bytes.next_multiple_of(PAGE);
         if bytes < HUGE_PAGE {

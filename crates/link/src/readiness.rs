@@ -36,7 +36,7 @@ fn failed(error: io::Error) -> Error {
 }
 
 impl Readiness {
-    pub(crate) fn of(socket: BorrowedFd<'_>, pidfd: Option<BorrowedFd<'_>>) -> Result<Readiness, Error> {
+    pub(crate) fn new(socket: BorrowedFd<'_>, pidfd: Option<BorrowedFd<'_>>) -> Result<Readiness, Error> {
         let pidfd = pidfd.map(watched).transpose().map_err(failed)?;
         Ok(Readiness { socket: watched(socket).map_err(failed)?, pidfd, read: Event::new() })
     }

@@ -169,7 +169,7 @@ pub fn let_descriptors_in(socket: impl AsFd, are_let_in: bool) -> Result<bool, E
 
 /// Receives the next message, of at most `bytes_max` bytes, without waiting. `None` at the end of the
 /// connection.
-pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
+pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Peeked {
     let (mut was_reset, mut was_over) = (false, false);
     loop {
         match look(socket, bytes_max) {
@@ -185,7 +185,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
     }
 }
 
-fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
+fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Peeked {
     let mut bytes = vec![0u8; bytes_max];
     let mut control = Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]);
     let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
@@ -200,12 +200,12 @@ fn look(socket: BorrowedFd<'_>, bytes_max: usize) -> Look {
 const RECEIVE_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
 
 /// Result of a look at a socket's queue: a message, `None` at the end of the connection, or an error.
-pub(crate) type Look = Result<Option<Received>, Errno>;
+pub(crate) type Peeked = Result<Option<Received>, Errno>;
 
 /// Receives the next two messages without waiting and by one system call, with the result of two calls of
 /// [`receive`]. If one message is expected, the second look finds that there are no more. The second result
 /// is `None` if no second look was necessary.
-pub(crate) fn receive_two(socket: BorrowedFd<'_>) -> [Option<Look>; 2] {
+pub(crate) fn receive_two(socket: BorrowedFd<'_>) -> [Option<Peeked>; 2] {
     match look_twice(socket) {
         // The kernel reports a reset once, before the messages that the peer had sent until then.
         Err(Errno::CONNRESET) => [Some(receive(socket, BYTES_MAX)), None],
@@ -218,7 +218,7 @@ pub(crate) fn receive_two(socket: BorrowedFd<'_>) -> [Option<Look>; 2] {
     }
 }
 
-fn look_twice(socket: BorrowedFd<'_>) -> Result<[Look; 2], Errno> {
+fn look_twice(socket: BorrowedFd<'_>) -> Result<[Peeked; 2], Errno> {
     let mut bytes = [const { [MaybeUninit::<u8>::uninit(); BYTES_MAX] }; 2];
     let mut control = [const { Control([const { MaybeUninit::uninit() }; CONTROL_BYTES]) }; 2];
     let mut iov =
@@ -255,7 +255,7 @@ fn look_twice(socket: BorrowedFd<'_>) -> Result<[Look; 2], Errno> {
 ///
 /// # Safety
 /// The kernel has filled the header, and the control buffer that it points to is live.
-unsafe fn received(header: &libc::msghdr, bytes: Vec<u8>) -> Look {
+unsafe fn received(header: &libc::msghdr, bytes: Vec<u8>) -> Peeked {
     let mut received = Received { bytes, descriptors: Vec::new(), credentials: None };
     // SAFETY: the kernel filled the control buffer up to `msg_controllen`, and the macros stay within this
     // length.

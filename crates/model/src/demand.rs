@@ -133,7 +133,7 @@ struct ByteShares {
 }
 
 impl ByteShares {
-    fn of(work: &Workload) -> ByteShares {
+    fn new(work: &Workload) -> ByteShares {
         let bytes = work.request_bytes();
         let sent = ByteShares { disk: 0.0, inward: 0.0, outward: 1.0, compute: 0.0 };
         match work.request {
@@ -160,7 +160,7 @@ impl ByteShares {
 impl Demand {
     /// Computes the demand of `work` on `machine` under `architecture`.
     pub fn new(machine: &Machine, work: &Workload, architecture: Architecture) -> Demand {
-        let passage = ByteShares::of(work);
+        let passage = ByteShares::new(work);
         let costs = &work.costs;
         let network = passage.network();
         let on_host = costs.server.0 + passage.compute + work.io_overhead_per_byte(architecture);

@@ -20,7 +20,7 @@ pub fn text(status: &Status) -> String {
 }
 
 /// Counters, and the labels of the device or user that they belong to.
-struct Counted<'a> {
+struct Labelled<'a> {
     labels: Vec<(&'static str, &'a str)>,
     counts: &'a Counters,
 }
@@ -54,7 +54,7 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
     let devices = status
         .devices
         .iter()
-        .map(|device| Counted { labels: vec![("device", &device.name)], counts: &device.counts });
+        .map(|device| Labelled { labels: vec![("device", &device.name)], counts: &device.counts });
     write_counts(out, "device", &devices.collect::<Vec<_>>())?;
 
     let users: Vec<String> =
@@ -64,7 +64,7 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
         sample(out, "bywash_user_clients", &[("uid", uid)], user.clients)?;
     }
     let counted = status.users.iter().zip(&users);
-    let counted = counted.map(|(user, uid)| Counted { labels: vec![("uid", uid)], counts: &user.counts });
+    let counted = counted.map(|(user, uid)| Labelled { labels: vec![("uid", uid)], counts: &user.counts });
     write_counts(out, "user", &counted.collect::<Vec<_>>())?;
 
     let mut volumes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -86,7 +86,7 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
 /// A counter family: end of its name, help text, and the function that reads the value.
 type Kind = (&'static str, &'static str, fn(&Counters) -> u64);
 
-fn write_counts(out: &mut String, of: &str, all: &[Counted<'_>]) -> fmt::Result {
+fn write_counts(out: &mut String, of: &str, all: &[Labelled<'_>]) -> fmt::Result {
     let kinds: [Kind; 7] = [
         ("reads_total", "Requests that read.", |counts| counts.reads),
         ("writes_total", "Requests that changed something.", |counts| counts.writes),
@@ -99,13 +99,13 @@ fn write_counts(out: &mut String, of: &str, all: &[Counted<'_>]) -> fmt::Result 
     for (name, help, value) in kinds {
         let name = format!("bywash_{of}_{name}");
         head(out, &name, "counter", help)?;
-        for Counted { labels, counts } in all {
+        for Labelled { labels, counts } in all {
             sample(out, &name, labels, value(counts))?;
         }
     }
     let name = format!("bywash_{of}_request_seconds");
     head(out, &name, "histogram", "Time from when the server saw a request until it was done.")?;
-    for Counted { labels, counts } in all {
+    for Labelled { labels, counts } in all {
         write_histogram(out, &name, labels, counts)?;
     }
     Ok(())

@@ -87,11 +87,11 @@ impl Drop for SteppedServer {
 }
 
 /// A stepped core, with the bell that its orders ring.
-type Known = (Arc<Bell>, Weak<RefCell<Core>>);
+type KnownCore = (Arc<Bell>, Weak<RefCell<Core>>);
 
 thread_local! {
     /// Cores that this thread steps.
-    static CORES: RefCell<Vec<Known>> = const { RefCell::new(Vec::new()) };
+    static CORES: RefCell<Vec<KnownCore>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns the core that listens to this bell, if the caller's thread steps it.

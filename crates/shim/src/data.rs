@@ -4,7 +4,7 @@ use crate::{real, signals};
 use bywash_file::buffer::{Buffer, Segment};
 use bywash_file::copy::guarded_copy;
 use bywash_file::process;
-use bywash_file::table::{self, At, Direction, Here};
+use bywash_file::table::{self, At, Direction, PositionLookup};
 use bywash_session::Counter;
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -83,14 +83,14 @@ unsafe fn here(
     cancellation_point();
     // SAFETY: the caller passes the program's own buffer, as the contract of the call requires.
     match unsafe { table::serve_here(fd, direction, buffer) } {
-        Here::Served(done) => done as ssize_t,
-        Here::Ours(mut call) => loop {
+        PositionLookup::Served(done) => done as ssize_t,
+        PositionLookup::Ours(mut call) => loop {
             let result = by_kernel(fd, direction, &|| kernel_at(call.offset));
             if !call.finish(direction, wanted, result) {
                 return result;
             }
         },
-        Here::Kernel(position) => {
+        PositionLookup::Kernel(position) => {
             let result = by_kernel(fd, direction, &kernel);
             position.finish(direction, wanted, result);
             result

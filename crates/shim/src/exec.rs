@@ -70,13 +70,16 @@ unsafe fn length(list: List) -> usize {
 /// Calls `then` with `count` words on the stack, or with `None` if `count` exceeds [`WORDS_MAX`].
 fn with_words<R>(count: usize, then: impl FnOnce(Option<&mut [*const c_char]>) -> R) -> R {
     #[inline(never)]
-    fn of<const N: usize, R>(count: usize, then: impl FnOnce(Option<&mut [*const c_char]>) -> R) -> R {
+    fn with_array<const N: usize, R>(
+        count: usize,
+        then: impl FnOnce(Option<&mut [*const c_char]>) -> R,
+    ) -> R {
         then(Some(&mut [ptr::null(); N][..count]))
     }
     match count {
-        0..=128 => of::<128, R>(count, then),
-        129..=1024 => of::<1024, R>(count, then),
-        1025..=WORDS_MAX => of::<WORDS_MAX, R>(count, then),
+        0..=128 => with_array::<128, R>(count, then),
+        129..=1024 => with_array::<1024, R>(count, then),
+        1025..=WORDS_MAX => with_array::<WORDS_MAX, R>(count, then),
         _ => then(None),
     }
 }

@@ -23,17 +23,17 @@ static BEGIN: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_
 static END: extern "C" fn() = end;
 
 /// Copy of a path from the environment, because the program may change its environment.
-struct Kept<const N: usize>(UnsafeCell<[u8; N]>);
+struct KeptBytes<const N: usize>(UnsafeCell<[u8; N]>);
 // SAFETY: `begin` alone writes the bytes, once. A thread that a linked library's constructor started could
 // read them meanwhile (`session_path`); nothing here excludes that.
-unsafe impl<const N: usize> Sync for Kept<N> {}
+unsafe impl<const N: usize> Sync for KeptBytes<N> {}
 
-static SESSION: Kept<256> = Kept(UnsafeCell::new([0; 256]));
-static ONLY: Kept<4096> = Kept(UnsafeCell::new([0; 4096]));
-static EXCEPT: Kept<4096> = Kept(UnsafeCell::new([0; 4096]));
+static SESSION: KeptBytes<256> = KeptBytes(UnsafeCell::new([0; 256]));
+static ONLY: KeptBytes<4096> = KeptBytes(UnsafeCell::new([0; 4096]));
+static EXCEPT: KeptBytes<4096> = KeptBytes(UnsafeCell::new([0; 4096]));
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
 
-impl<const N: usize> Kept<N> {
+impl<const N: usize> KeptBytes<N> {
     /// Copies `value`, with a zero byte behind it; returns `None` if it is too long.
     fn keep(&'static self, value: &[u8]) -> Option<&'static [u8]> {
         if value.len() >= N {

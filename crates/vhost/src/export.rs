@@ -15,7 +15,7 @@
 
 use crate::disk::{Disk, DiskProperties};
 use crate::error::Error;
-use crate::frontend::{Frontend, Outcome, drop_aside};
+use crate::frontend::{Frontend, FrontendResult, drop_aside};
 use crate::layout::{self, NAME_BYTES};
 use crate::medium::Medium;
 use crate::stats::{Counters, Stats};
@@ -277,7 +277,7 @@ fn serve<M: Medium + 'static>(
 ) -> Option<Box<Disk<M>>> {
     report(Event::Connected);
     Counters::add(&shared.counters.frontends, 1);
-    let Outcome { disk, end } = match Frontend::start(socket, disk, shared) {
+    let FrontendResult { disk, end } = match Frontend::start(socket, disk, shared) {
         Ok(frontend) => {
             shared.counters.is_serving.store(1, Ordering::Relaxed);
             let outcome = Supervision::new(&frontend, listener, shared).wait();
@@ -318,13 +318,13 @@ impl<'a, M: Medium + 'static> Supervision<'a, M> {
 
     /// Waits until the disk is back, and returns it with the frontend's result; `None` if its thread has
     /// panicked.
-    fn wait(mut self) -> Option<Outcome<M>> {
+    fn wait(mut self) -> Option<FrontendResult<M>> {
         let mut is_wanted = false;
         loop {
             let (ended, stop, waiting) = self.look(is_wanted);
             if ended {
-                let Outcome { disk, end } = self.frontend.outcome()?;
-                return Some(Outcome { disk, end: self.cut_off.map_or(end, Err) });
+                let FrontendResult { disk, end } = self.frontend.outcome()?;
+                return Some(FrontendResult { disk, end: self.cut_off.map_or(end, Err) });
             }
             if stop && !self.stopping {
                 self.stopping = true;
@@ -337,7 +337,7 @@ impl<'a, M: Medium + 'static> Supervision<'a, M> {
                 Counters::add(&self.shared.counters.stuck, 1);
                 drop_aside(disk.forget_guest(), self.shared);
                 let threads = self.shared.threads.load(Ordering::Relaxed);
-                return Some(Outcome { disk, end: Err(Error::Stuck { threads }) });
+                return Some(FrontendResult { disk, end: Err(Error::Stuck { threads }) });
             }
         }
     }

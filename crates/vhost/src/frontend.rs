@@ -37,7 +37,7 @@ type Slot<M> = Mutex<Option<Box<Disk<M>>>>;
 
 /// A released disk, and the result of the frontend that had it.
 #[derive(Debug)]
-pub(crate) struct Outcome<M> {
+pub(crate) struct FrontendResult<M> {
     pub(crate) disk: Box<Disk<M>>,
     pub(crate) end: Result<(), Error>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Frontend<M> {
     lock_count: AtomicU64,
     has_spoken: AtomicBool,
     /// The disk and the result of the conversation, for the export.
-    outcome: Mutex<Option<Outcome<M>>>,
+    outcome: Mutex<Option<FrontendResult<M>>>,
     /// Readable when `outcome` is set or never will be.
     ended: OwnedFd,
 }
@@ -79,8 +79,8 @@ impl<M: Medium + 'static> Frontend<M> {
         socket: UnixStream,
         disk: Box<Disk<M>>,
         shared: &Arc<Shared>,
-    ) -> Result<Arc<Frontend<M>>, Outcome<M>> {
-        let failed = |disk, error| Err(Outcome { disk, end: Err(error) });
+    ) -> Result<Arc<Frontend<M>>, FrontendResult<M>> {
+        let failed = |disk, error| Err(FrontendResult { disk, end: Err(error) });
         let clone = socket.try_clone();
         let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let (clone, ended) = match (clone, ended) {
@@ -118,7 +118,7 @@ impl<M: Medium + 'static> Frontend<M> {
         let disk = lock(&self.slot).take();
         let rest = disk.map(|mut disk| {
             let rest = disk.forget_guest();
-            *lock(&self.outcome) = Some(Outcome { disk, end: spoken });
+            *lock(&self.outcome) = Some(FrontendResult { disk, end: spoken });
             rest
         });
         drop(end);
@@ -207,7 +207,7 @@ impl<M: Medium + 'static> Frontend<M> {
     }
 
     /// Returns the disk and the result of the conversation; `None` if the thread has panicked.
-    pub(crate) fn outcome(&self) -> Option<Outcome<M>> {
+    pub(crate) fn outcome(&self) -> Option<FrontendResult<M>> {
         lock(&self.outcome).take()
     }
 }

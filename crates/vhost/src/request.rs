@@ -31,13 +31,13 @@ pub(crate) enum Action {
 /// The readable and writable parts of a chain. Reused from chain to chain, so that none allocates memory.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    readable: Vec<Part>,
-    writable: Vec<Part>,
+    readable: Vec<GuestRange>,
+    writable: Vec<GuestRange>,
     pub(crate) pieces: Vec<GuestSegment>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct GuestRange {
     at: GuestAddress,
     bytes: u32,
 }
@@ -68,7 +68,7 @@ impl Parts {
         let mut goes_on = true;
         for descriptor in chain {
             goes_on = descriptor.has_next();
-            let part = Part { at: descriptor.addr(), bytes: descriptor.len() };
+            let part = GuestRange { at: descriptor.addr(), bytes: descriptor.len() };
             match descriptor.is_write_only() {
                 _ if part.bytes == 0 => {}
                 true => self.writable.push(part),
@@ -180,7 +180,7 @@ fn within(operation: Operation, sector: u64, length: u64, geometry: &Geometry) -
 }
 
 /// Reads and removes the first `BYTES` bytes of `parts`.
-fn take<const BYTES: usize>(parts: &mut Vec<Part>, memory: &Map) -> Result<[u8; BYTES], u8> {
+fn take<const BYTES: usize>(parts: &mut Vec<GuestRange>, memory: &Map) -> Result<[u8; BYTES], u8> {
     let mut bytes = [0; BYTES];
     let (mut have, mut used) = (0, 0);
     for part in parts.iter_mut() {

@@ -105,7 +105,7 @@ fn stop(py: Python<'_>, requests: Option<&Bound<'_, PyAny>>, seconds: Option<f64
 }
 
 fn refused(py: Python<'_>, error: &Error) -> PyErr {
-    errors::of_text(py, "DescriptionError", error.to_string())
+    errors::from_text(py, "DescriptionError", error.to_string())
 }
 
 /// The rows of a simulated sweep: each row of ``points``, ``replications`` times.

@@ -29,21 +29,21 @@ struct Places {
 /// Python objects of one request.
 pub(super) struct Entry {
     pub(super) user_data: Py<PyAny>,
-    pub(super) memory: Memory,
+    pub(super) memory: HeldMemory,
 }
 
 /// Memory of a request.
-pub(super) enum Memory {
+pub(super) enum HeldMemory {
     /// No memory, or the request's data was copied when it was submitted.
     None,
     /// A new bytes object to read into, to which no Python code refers yet.
     Bytes(Py<PyBytes>),
     /// The program's buffer to read into: the object, and the held buffer of the object.
-    Lent(Py<PyAny>, PyUntypedBuffer),
+    Borrowed(Py<PyAny>, PyUntypedBuffer),
     /// A buffer of the arena.
     Arena(Py<Buffer>),
     /// No memory here: the completion brings the bytes that were read.
-    Comes,
+    InCompletion,
 }
 
 impl InFlight {
@@ -86,7 +86,7 @@ impl InFlight {
     pub(super) fn clear(&self) {
         let places = std::mem::take(&mut *self.lock());
         for entry in places.places.into_iter().flatten() {
-            if let Memory::Arena(buffer) = &entry.memory {
+            if let HeldMemory::Arena(buffer) = &entry.memory {
                 buffer.get().put_back(None);
             }
         }
@@ -99,20 +99,20 @@ impl InFlight {
             Some(entry) => (entry.user_data, entry.memory),
             // The queue was closed, and its entries dropped, while completions were still passed to the
             // callback.
-            None => (py.None(), Memory::None),
+            None => (py.None(), HeldMemory::None),
         };
         let is_done = outcome.is_ok();
         let data = match (memory, room) {
-            (Memory::Bytes(bytes), _) => is_done.then(|| bytes.into_any()),
-            (Memory::Lent(object, held), _) => {
+            (HeldMemory::Bytes(bytes), _) => is_done.then(|| bytes.into_any()),
+            (HeldMemory::Borrowed(object, held), _) => {
                 held.release(py);
                 Some(object)
             }
-            (Memory::Arena(buffer), room) => {
+            (HeldMemory::Arena(buffer), room) => {
                 buffer.get().put_back(room);
                 Some(buffer.into_any())
             }
-            (Memory::Comes, Some(RequestMemory::Own(bytes))) if is_done => {
+            (HeldMemory::InCompletion, Some(RequestMemory::Own(bytes))) if is_done => {
                 Some(PyBytes::new(py, &bytes).into_any().unbind())
             }
             _ => None,

@@ -1,11 +1,11 @@
 //! Queues: many requests in flight at a time, submitted without waiting.
 
 use crate::container::{BRIEF_BYTES, contiguous};
-use crate::errors::{closed, exception, of_text, storage_exception};
+use crate::errors::{closed, exception, from_text, storage_exception};
 use crate::options::one_of;
 use crate::serve::buffer::Buffer;
 use crate::serve::completion::Completion;
-use crate::serve::kept::{Entry, InFlight, Memory};
+use crate::serve::kept::{Entry, HeldMemory, InFlight};
 use crate::serve::{ACCESSES, bytes_of, copy_of_descriptor, writable};
 use crate::waiting::{Attempt, Deadline, in_own_thread, in_slices};
 use bywash_client::{
@@ -74,7 +74,7 @@ impl From<Error> for QueueError {
 
 impl QueueError {
     fn raise(self, py: Python<'_>) -> PyErr {
-        let busy = |text: &str| of_text(py, "BusyError", text.into());
+        let busy = |text: &str| from_text(py, "BusyError", text.into());
         match self {
             QueueError::Library(error) => storage_exception(py, &error),
             QueueError::Dispatched => busy("callbacks reap the queue; call dispatch_stop() first"),
@@ -179,7 +179,7 @@ impl Queue {
             Ok(Err(SubmitError { error, memory: room })) => (room, storage_exception(py, &error)),
             Err(raised) => (None, raised),
         };
-        if let Some(Entry { memory: Memory::Arena(buffer), .. }) = self.kept.remove(number) {
+        if let Some(Entry { memory: HeldMemory::Arena(buffer), .. }) = self.kept.remove(number) {
             buffer.get().put_back(refused);
         }
         Err(raised)
@@ -195,7 +195,7 @@ impl Queue {
     ) -> PyResult<()> {
         let inner = buffer.get().take()?;
         let bytes = inner.len();
-        let entry = Entry { user_data, memory: Memory::Arena(buffer.clone().unbind()) };
+        let entry = Entry { user_data, memory: HeldMemory::Arena(buffer.clone().unbind()) };
         // `work` takes the memory out; if the queue is not available, the memory stays here and is put back.
         let offered = Mutex::new(Some(inner));
         let submitted = self.submit(py, bytes, entry, |queue, number| {
@@ -219,7 +219,7 @@ impl Queue {
     }
 
     fn limit_of(&self, timeout: Option<f64>) -> PyResult<Deadline> {
-        Deadline::of(Some(timeout.unwrap_or(self.limit.as_secs_f64())))
+        Deadline::after(Some(timeout.unwrap_or(self.limit.as_secs_f64())))
     }
 
     /// Waits for the queue in slices; `wait` gets the greatest time that it may take.
@@ -355,7 +355,7 @@ impl Queue {
         let bytes = PyBytes::new_with(py, nbytes, |_| Ok(()))?;
         let to = NonNull::new(bytes.as_bytes().as_ptr().cast_mut());
         let to = SendPtr(to.ok_or_else(|| PyMemoryError::new_err("there is no memory for the bytes"))?);
-        let entry = Entry { user_data, memory: Memory::Bytes(bytes.unbind()) };
+        let entry = Entry { user_data, memory: HeldMemory::Bytes(bytes.unbind()) };
         self.submit(py, nbytes, entry, move |queue, number| {
             let to = { to }.0;
             // SAFETY: `to` points to `nbytes` bytes of a new object to which no Python code refers;
@@ -385,7 +385,7 @@ impl Queue {
         let held = writable(buffer)?;
         let nbytes = held.len_bytes();
         let to = SendPtr(NonNull::new(held.buf_ptr().cast()).unwrap_or(NonNull::dangling()));
-        let entry = Entry { user_data, memory: Memory::Lent(buffer.clone().unbind(), held) };
+        let entry = Entry { user_data, memory: HeldMemory::Borrowed(buffer.clone().unbind(), held) };
         self.submit(py, nbytes, entry, move |queue, number| {
             let to = { to }.0;
             // SAFETY: `InFlight` holds the buffer until the request has been reaped or the queue is gone; the
@@ -418,7 +418,7 @@ impl Queue {
         // SAFETY: the bytes are valid while `data` is held; a thread that writes to them meanwhile mixes them
         // up.
         let from = unsafe { bytes_of(&data) };
-        let entry = Entry { user_data, memory: Memory::None };
+        let entry = Entry { user_data, memory: HeldMemory::None };
         self.submit(py, from.len(), entry, |queue, number| {
             queue.write_from(volume, offset, from, durable, number)
         })
@@ -504,7 +504,7 @@ impl Queue {
         let mut room = Vec::new();
         room.try_reserve_exact(sum).map_err(|error| PyMemoryError::new_err(error.to_string()))?;
         room.resize(sum, 0);
-        let entry = Entry { memory: Memory::Comes, ..entry_of(py, user_data) };
+        let entry = Entry { memory: HeldMemory::InCompletion, ..entry_of(py, user_data) };
         self.submit(py, sum, entry, |queue, number| queue.read_many(&asked, room, number))
     }
 
@@ -741,5 +741,5 @@ impl Queue {
 
 /// Returns the entry of a request that uses no memory of the program.
 fn entry_of(py: Python<'_>, user_data: Option<Py<PyAny>>) -> Entry {
-    Entry { user_data: user_data.unwrap_or_else(|| py.None()), memory: Memory::None }
+    Entry { user_data: user_data.unwrap_or_else(|| py.None()), memory: HeldMemory::None }
 }

@@ -27,5 +27,5 @@ pub mod place;
 pub mod run;
 
 pub use compile::{Error, library, program};
-pub use place::Place;
-pub use run::{Counts, Outcome, Run};
+pub use place::TestFolder;
+pub use run::{Counts, ProgramResult, Run};

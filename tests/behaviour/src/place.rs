@@ -10,17 +10,17 @@ use tempfile::TempDir;
 
 /// A file system to run on.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct TestFolder {
     name: &'static str,
     root: PathBuf,
 }
 
-impl Place {
+impl TestFolder {
     /// tmpfs at `/dev/shm`, and the disk: `BYWASH_TEST_DISK` if set, else `build_folder`.
     ///
     /// # Errors
     /// When one of the two is missing, or the disk is a tmpfs.
-    pub fn all(build_folder: &Path) -> io::Result<Vec<Place>> {
+    pub fn all(build_folder: &Path) -> io::Result<Vec<TestFolder>> {
         let disk =
             std::env::var_os("BYWASH_TEST_DISK").map_or_else(|| build_folder.to_path_buf(), PathBuf::from);
         let memory = PathBuf::from("/dev/shm");
@@ -33,7 +33,7 @@ impl Place {
                 disk.display()
             )));
         }
-        Ok(vec![Place { name: "tmpfs", root: memory }, Place { name: "disk", root: disk }])
+        Ok(vec![TestFolder { name: "tmpfs", root: memory }, TestFolder { name: "disk", root: disk }])
     }
 
     /// Returns the name of the place in reports.

@@ -27,7 +27,7 @@ pub struct Run<'a> {
 
 /// Result of a run.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProgramResult {
     /// Exit status 0.
     Passed,
     /// Exit status 77: this machine cannot show it, and why.
@@ -74,7 +74,7 @@ impl Counts {
         self.user_writes as f64 / (self.user_writes + self.kernel_writes).max(1) as f64
     }
 
-    fn of(session: &Session) -> Counts {
+    fn read(session: &Session) -> Counts {
         let records = session.records();
         let sum = |counter| records.iter().map(|record| record.counter(counter)).sum();
         Counts {
@@ -93,7 +93,7 @@ impl Run<'_> {
     ///
     /// # Errors
     /// When the program cannot be started or a session cannot be made.
-    pub fn finish(&self) -> io::Result<(Outcome, Counts)> {
+    pub fn finish(&self) -> io::Result<(ProgramResult, Counts)> {
         let session = Session::create().map_err(|error| io::Error::from_raw_os_error(error.0))?;
         let mut said = tempfile::tempfile()?;
         let mut command = Command::new(self.program);
@@ -116,7 +116,7 @@ impl Run<'_> {
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let status = wait(command.spawn()?, self.limit)?;
-        Ok((outcome(status, &text(&mut said)?, self.limit), Counts::of(&session)))
+        Ok((outcome(status, &text(&mut said)?, self.limit), Counts::read(&session)))
     }
 
     /// The command line that does the same by hand.
@@ -152,15 +152,17 @@ fn text(said: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim().to_string())
 }
 
-fn outcome(status: Option<ExitStatus>, said: &str, limit: Duration) -> Outcome {
+fn outcome(status: Option<ExitStatus>, said: &str, limit: Duration) -> ProgramResult {
     let Some(status) = status else {
-        return Outcome::Failed(format!("still running after {} s; {said}", limit.as_secs()));
+        return ProgramResult::Failed(format!("still running after {} s; {said}", limit.as_secs()));
     };
     match (status.code(), status.signal()) {
-        (Some(0), _) => Outcome::Passed,
-        (Some(77), _) => Outcome::Skipped(said.to_string()),
-        (Some(code), _) => Outcome::Failed(format!("exit status {code}: {said}")),
-        (None, signal) => Outcome::Failed(format!("killed by signal {}: {said}", signal.unwrap_or_default())),
+        (Some(0), _) => ProgramResult::Passed,
+        (Some(77), _) => ProgramResult::Skipped(said.to_string()),
+        (Some(code), _) => ProgramResult::Failed(format!("exit status {code}: {said}")),
+        (None, signal) => {
+            ProgramResult::Failed(format!("killed by signal {}: {said}", signal.unwrap_or_default()))
+        }
     }
 }
 
@@ -168,7 +170,7 @@ fn outcome(status: Option<ExitStatus>, said: &str, limit: Duration) -> Outcome {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, seconds: u64) -> Outcome {
+    fn shell(script: &str, seconds: u64) -> ProgramResult {
         let run = Run {
             program: Path::new("/bin/sh"),
             arguments: vec!["-c".into(), script.into()],
@@ -181,16 +183,16 @@ mod tests {
 
     #[test]
     fn ends_are_told_apart() {
-        assert_eq!(shell("exit 0", 5), Outcome::Passed);
-        assert_eq!(shell("echo why; exit 77", 5), Outcome::Skipped("why".into()));
-        assert_eq!(shell("echo a >&2; exit 3", 5), Outcome::Failed("exit status 3: a".into()));
-        assert_eq!(shell("kill -9 $$", 5), Outcome::Failed("killed by signal 9: ".into()));
+        assert_eq!(shell("exit 0", 5), ProgramResult::Passed);
+        assert_eq!(shell("echo why; exit 77", 5), ProgramResult::Skipped("why".into()));
+        assert_eq!(shell("echo a >&2; exit 3", 5), ProgramResult::Failed("exit status 3: a".into()));
+        assert_eq!(shell("kill -9 $$", 5), ProgramResult::Failed("killed by signal 9: ".into()));
     }
 
     #[test]
     fn what_does_not_end_is_killed() {
         let start = Instant::now();
-        assert!(matches!(shell("sleep 60 & sleep 60", 1), Outcome::Failed(_)));
+        assert!(matches!(shell("sleep 60 & sleep 60", 1), ProgramResult::Failed(_)));
         assert!(start.elapsed() < Duration::from_secs(10));
     }
 }

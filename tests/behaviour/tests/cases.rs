@@ -2,7 +2,7 @@
 //! right about the kernel, and under the library, on each file system. Arguments are parts of names.
 
 use bywash_behaviour::compile::Names;
-use bywash_behaviour::{Counts, Outcome, Place, Run, library, program};
+use bywash_behaviour::{Counts, ProgramResult, Run, TestFolder, library, program};
 use std::error::Error;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -29,20 +29,20 @@ struct Case {
 }
 
 /// One way to run each case.
-struct Way<'a> {
+struct Variant<'a> {
     name: String,
     program: &'a Path,
     library: Option<&'a Path>,
     /// True if mapped writes are enabled.
     writes: bool,
-    place: &'a Place,
+    place: &'a TestFolder,
     /// True if the library may keep file positions.
     keeps_positions: bool,
     /// True if a session counts calls. Without a session a process sets nothing up before the first call that could be served.
     is_counted: bool,
 }
 
-impl Way<'_> {
+impl Variant<'_> {
     fn maps_writes(&self) -> bool {
         self.writes && self.place.name() == "tmpfs"
     }
@@ -65,7 +65,7 @@ fn run_all() -> Result<bool, Box<dyn Error>> {
     let plain = program("program", Names::Plain, build)?;
     let large = program("program", Names::Large, build)?;
     let library = library()?;
-    let places = Place::all(build)?;
+    let places = TestFolder::all(build)?;
     let cases: Vec<Case> = list(&plain)?
         .into_iter()
         .filter(|case| wanted.is_empty() || wanted.iter().any(|part| case.name.contains(part.as_str())))
@@ -75,7 +75,7 @@ fn run_all() -> Result<bool, Box<dyn Error>> {
         let name = place.name();
         let mut add = |kind: &str, library, writes, is_counted| {
             let name = format!("{kind} {name}");
-            ways.push(Way {
+            ways.push(Variant {
                 name,
                 program: &plain,
                 library,
@@ -91,7 +91,7 @@ fn run_all() -> Result<bool, Box<dyn Error>> {
         add("uncounted", Some(library.as_path()), true, false);
     }
     // The functions with 64 in their names, positions at user level and mapped writes, in one.
-    ways.push(Way {
+    ways.push(Variant {
         name: "bywash large".into(),
         program: &large,
         library: Some(&library),
@@ -116,7 +116,7 @@ fn list(program: &Path) -> Result<Vec<Case>, Box<dyn Error>> {
 }
 
 /// Runs each case each way, two at a time; prints what ends and says whether none failed.
-fn play(cases: &[Case], ways: &[Way]) -> bool {
+fn play(cases: &[Case], ways: &[Variant]) -> bool {
     let start = Instant::now();
     let next = AtomicUsize::new(0);
     let (passed, skipped) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -128,15 +128,15 @@ fn play(cases: &[Case], ways: &[Way]) -> bool {
                 while let Some((case, way)) = pick(cases, ways, next.fetch_add(1, Relaxed)) {
                     let name = format!("{:12} {}", way.name, case.name);
                     match play_one(case, way) {
-                        Outcome::Passed => {
+                        ProgramResult::Passed => {
                             passed.fetch_add(1, Relaxed);
                             println!("ok      {name}");
                         }
-                        Outcome::Skipped(why) => {
+                        ProgramResult::Skipped(why) => {
                             skipped.fetch_add(1, Relaxed);
                             println!("skipped {name}: {why}");
                         }
-                        Outcome::Failed(why) => {
+                        ProgramResult::Failed(why) => {
                             println!("FAILED  {name}: {why}");
                             if let Ok(mut failures) = failures.lock() {
                                 failures.push(format!("{name}: {why}"));
@@ -161,14 +161,14 @@ fn play(cases: &[Case], ways: &[Way]) -> bool {
     failures.is_empty()
 }
 
-fn pick<'a>(cases: &'a [Case], ways: &'a [Way<'a>], turn: usize) -> Option<(&'a Case, &'a Way<'a>)> {
+fn pick<'a>(cases: &'a [Case], ways: &'a [Variant<'a>], turn: usize) -> Option<(&'a Case, &'a Variant<'a>)> {
     Some((cases.get(turn / ways.len())?, &ways[turn % ways.len()]))
 }
 
-fn play_one(case: &Case, way: &Way) -> Outcome {
+fn play_one(case: &Case, way: &Variant) -> ProgramResult {
     let folder = match way.place.folder() {
         Ok(folder) => folder,
-        Err(error) => return Outcome::Failed(format!("no folder: {error}")),
+        Err(error) => return ProgramResult::Failed(format!("no folder: {error}")),
     };
     let maps_writes = way.writes && case.expects & KERNEL_WRITES == 0;
     let keeper = if way.keeps_positions && case.expects & KERNEL_POSITIONS == 0 { "user" } else { "kernel" };
@@ -188,19 +188,21 @@ fn play_one(case: &Case, way: &Way) -> Outcome {
     };
     let (outcome, counts) = match run.finish() {
         Ok(ended) => ended,
-        Err(error) => return Outcome::Failed(format!("not started: {error}")),
+        Err(error) => return ProgramResult::Failed(format!("not started: {error}")),
     };
     match outcome {
-        Outcome::Failed(why) => Outcome::Failed(format!("{why}\n        by hand: {}", run.by_hand())),
-        Outcome::Passed if way.library.is_some() && way.is_counted => {
-            served(case.expects, way, counts).map_or(Outcome::Passed, Outcome::Failed)
+        ProgramResult::Failed(why) => {
+            ProgramResult::Failed(format!("{why}\n        by hand: {}", run.by_hand()))
+        }
+        ProgramResult::Passed if way.library.is_some() && way.is_counted => {
+            served(case.expects, way, counts).map_or(ProgramResult::Passed, ProgramResult::Failed)
         }
         other => other,
     }
 }
 
 /// Returns the expectation that the counters do not meet, if any.
-fn served(expects: u32, way: &Way, counts: Counts) -> Option<String> {
+fn served(expects: u32, way: &Variant, counts: Counts) -> Option<String> {
     let reads = if way.keeps_positions { READS | POSITION_READS } else { READS };
     let wrong = if counts.processes == 0 {
         "the library was not there"

@@ -4,7 +4,7 @@
 //! `BYWASH_MODEL_SEED` runs that one seed and ends.
 
 use bywash_behaviour::compile::Names;
-use bywash_behaviour::{Counts, Outcome, Place, Run, library, program};
+use bywash_behaviour::{Counts, ProgramResult, Run, TestFolder, library, program};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ const SHARE_OF_WRITES_MIN: f64 = 0.01;
 struct Model {
     program: PathBuf,
     library: PathBuf,
-    places: Vec<Place>,
+    places: Vec<TestFolder>,
 }
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn test() -> Result<(), Box<dyn Error>> {
     let model = Model {
         program: program("model", Names::Plain, build)?,
         library: library()?,
-        places: Place::all(build)?,
+        places: TestFolder::all(build)?,
     };
     let seconds = number("BYWASH_MODEL_SECONDS")?.unwrap_or(60);
     if let Some(seed) = number("BYWASH_MODEL_SEED")? {
@@ -98,7 +98,7 @@ impl Model {
     }
 
     /// One seed; what went wrong comes with the command that plays it again.
-    fn play(&self, seed: u64, place: &Place, library: Option<&Path>) -> Result<Counts, Box<dyn Error>> {
+    fn play(&self, seed: u64, place: &TestFolder, library: Option<&Path>) -> Result<Counts, Box<dyn Error>> {
         let folder = place.folder()?;
         let run = Run {
             program: &self.program,
@@ -115,8 +115,8 @@ impl Model {
             limit: LIMIT,
         };
         match run.finish()? {
-            (Outcome::Passed, counts) => Ok(counts),
-            (Outcome::Failed(why) | Outcome::Skipped(why), _) => Err(format!(
+            (ProgramResult::Passed, counts) => Ok(counts),
+            (ProgramResult::Failed(why) | ProgramResult::Skipped(why), _) => Err(format!(
                 "seed {seed} on {} {}: {why}\n\
                  again:   BYWASH_MODEL_SEED={seed} cargo test -p bywash-behaviour --test model\n\
                  by hand: {} (in an empty folder; MODEL_TRACE=1 prints every operation)",

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // the functions below are part of the tests that call them
 
 use bywash_behaviour::compile::Names;
-use bywash_behaviour::{Counts, Outcome, Place, Run, library, program};
+use bywash_behaviour::{Counts, ProgramResult, Run, TestFolder, library, program};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn built() -> &'static (PathBuf, PathBuf) {
 /// Runs the case on tmpfs with what `settings` makes of its folder's path; it must pass.
 fn counts_with(settings: impl Fn(&str) -> Vec<(&'static str, String)>) -> Counts {
     let (program, library) = built();
-    let places = Place::all(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let places = TestFolder::all(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let folder = places[0].folder().unwrap();
     let path = folder.path().to_string_lossy().into_owned();
     let run = Run {
@@ -34,7 +34,7 @@ fn counts_with(settings: impl Fn(&str) -> Vec<(&'static str, String)>) -> Counts
         limit: Duration::from_secs(60),
     };
     let (outcome, counts) = run.finish().unwrap();
-    assert_eq!(outcome, Outcome::Passed);
+    assert_eq!(outcome, ProgramResult::Passed);
     counts
 }
 
@@ -104,9 +104,9 @@ fn positions_are_the_kernels_unless_said_otherwise() {
 }
 
 /// Ends of a run of a case of `resources/` in these surroundings.
-fn resources(case: &str, environment: Vec<(&'static str, String)>) -> (Outcome, Counts) {
+fn resources(case: &str, environment: Vec<(&'static str, String)>) -> (ProgramResult, Counts) {
     let (program, library) = built();
-    let places = Place::all(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let places = TestFolder::all(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let folder = places[0].folder().unwrap();
     let run = Run {
         program,
@@ -119,7 +119,7 @@ fn resources(case: &str, environment: Vec<(&'static str, String)>) -> (Outcome, 
 }
 
 /// Ends of a run that reads 64 MiB some times and may have 16 MiB resident in the end, with this bound.
-fn large_file_with(bound: Option<&str>) -> (Outcome, Counts) {
+fn large_file_with(bound: Option<&str>) -> (ProgramResult, Counts) {
     let bound = bound.map(|bound| ("BYWASH_RESIDENT", bound.to_owned()));
     let limit = ("CASE_RESIDENT_KIB", (16 << 10).to_string());
     resources("reading_a_large_file", bound.into_iter().chain([limit]).collect())
@@ -130,7 +130,7 @@ fn halves(environment: Vec<(&'static str, String)>) -> Counts {
     let bound = ("BYWASH_RESIDENT", "4M".to_owned());
     let environment = environment.into_iter().chain([bound]).collect();
     let (outcome, counts) = resources("reading_one_half_after_the_other", environment);
-    assert_eq!(outcome, Outcome::Passed);
+    assert_eq!(outcome, ProgramResult::Passed);
     counts
 }
 
@@ -151,11 +151,11 @@ fn a_window_in_use_does_not_make_room() {
 #[test]
 fn what_is_resident_of_files_is_bounded() {
     let (outcome, counts) = large_file_with(Some("8M"));
-    assert_eq!(outcome, Outcome::Passed);
+    assert_eq!(outcome, ProgramResult::Passed);
     assert!(counts.user_reads > 0, "{counts:?}");
     // Unbounded, it is all of the file: the bound is what keeps it small.
     let (outcome, _) = large_file_with(None);
-    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+    assert!(matches!(outcome, ProgramResult::Failed(_)), "{outcome:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The session lies in a file that every user may write, not in the anonymous memory that `bywash run` uses:
 //! a server that runs as another user could not open that through `/proc/PID/fd`.
 
-use crate::place::{Folder, Place};
+use crate::place::{FileSystemKind, Folder};
 use bywash_session::layout::{HEADER_BYTES, SESSION_BYTES};
 use bywash_session::{Counter, RecordView, Session};
 use std::ffi::CString;
@@ -14,21 +14,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A session in a file of its own.
-pub struct Counted {
+pub struct CountedSession {
     session: Session,
     path: PathBuf,
     _folder: Folder,
 }
 
-impl Counted {
+impl CountedSession {
     /// Makes a new session.
-    pub fn new() -> Counted {
-        let folder = Folder::under(&Place::Tmpfs.root());
+    pub fn new() -> CountedSession {
+        let folder = Folder::under(&FileSystemKind::Tmpfs.root());
         let path = folder.path().join("session");
         lay_out(&path).expect("a session's file in /dev/shm");
         let name = CString::new(path.as_os_str().as_bytes()).expect("a path without NUL");
         let session = Session::open(&name).expect("the session that was just laid out");
-        Counted { session, path, _folder: folder }
+        CountedSession { session, path, _folder: folder }
     }
 
     /// Returns the session's path, which is the value of BYWASH_SESSION.
@@ -81,9 +81,9 @@ impl Counted {
     }
 }
 
-impl Default for Counted {
+impl Default for CountedSession {
     fn default() -> Self {
-        Counted::new()
+        CountedSession::new()
     }
 }
 
@@ -107,12 +107,12 @@ fn lay_out(path: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::Counted;
+    use super::CountedSession;
     use bywash_session::Counter;
     use std::path::Path;
 
-    fn count(counter: Counter) -> Counted {
-        let counted = Counted::new();
+    fn count(counter: Counter) -> CountedSession {
+        let counted = CountedSession::new();
         let record = counted.session.claim().unwrap();
         record.describe(1, 0, 0, b"/usr/bin/true");
         record.shard(0).add(counter, 1);
@@ -135,6 +135,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "was not loaded into /usr/bin/false")]
     fn nobody_counted() {
-        Counted::new().assert_loaded(Path::new("/usr/bin/false"));
+        CountedSession::new().assert_loaded(Path::new("/usr/bin/false"));
     }
 }

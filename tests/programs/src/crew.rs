@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 
 /// Iterator over the rounds of a crash loop: a least number of them, and more until `BYWASH_TEST_SECONDS`
 /// have passed.
-pub struct Loop {
+pub struct CrashRounds {
     rounds: u32,
     done: u32,
     until: Instant,
 }
 
-impl Loop {
+impl CrashRounds {
     /// Makes a loop of at least `rounds` rounds.
     ///
     /// # Panics
     /// If BYWASH_TEST_SECONDS is not a whole number.
-    pub fn of(rounds: u32) -> Loop {
+    pub fn at_least(rounds: u32) -> CrashRounds {
         let seconds = std::env::var("BYWASH_TEST_SECONDS").map_or(0, |text| {
             text.parse().unwrap_or_else(|_| panic!("BYWASH_TEST_SECONDS={text}: whole seconds are needed"))
         });
-        Loop { rounds, done: 0, until: Instant::now() + Duration::from_secs(seconds) }
+        CrashRounds { rounds, done: 0, until: Instant::now() + Duration::from_secs(seconds) }
     }
 }
 
-impl Iterator for Loop {
+impl Iterator for CrashRounds {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
@@ -52,11 +52,11 @@ pub fn kill_after<'stage>(ms: u64, mut crew: Vec<Running<'stage>>) -> Vec<Finish
 
 #[cfg(test)]
 mod tests {
-    use super::Loop;
+    use super::CrashRounds;
 
     #[test]
     fn a_loop_has_its_rounds() {
-        let rounds: Vec<u32> = Loop::of(3).take(3).collect();
+        let rounds: Vec<u32> = CrashRounds::at_least(3).take(3).collect();
         assert_eq!(rounds, [1, 2, 3]);
     }
 }

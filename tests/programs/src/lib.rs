@@ -47,26 +47,26 @@ pub mod seed;
 pub mod server;
 pub mod stage;
 
-pub use crew::Loop;
-pub use place::Place;
+pub use crew::CrashRounds;
+pub use place::FileSystemKind;
 pub use play::compare;
 pub use program::{Finished, Program, Running};
 pub use seed::Seed;
-pub use stage::{Side, Stage};
+pub use stage::{ScenarioRun, Side};
 
 /// Makes two tests of every scenario named: `NAME::on_tmpfs` and `NAME::on_disk`.
 #[macro_export]
-macro_rules! in_both_places {
+macro_rules! on_both_file_systems {
     ($($scenario:ident),* $(,)?) => {
         $(mod $scenario {
             #[test]
             fn on_tmpfs() {
-                $crate::compare($crate::Place::Tmpfs, super::$scenario);
+                $crate::compare($crate::FileSystemKind::Tmpfs, super::$scenario);
             }
 
             #[test]
             fn on_disk() {
-                $crate::compare($crate::Place::Disk, super::$scenario);
+                $crate::compare($crate::FileSystemKind::Disk, super::$scenario);
             }
         })*
     };

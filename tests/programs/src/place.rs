@@ -9,30 +9,32 @@ use std::path::{Path, PathBuf};
 
 /// Kind of file system that a scenario runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FileSystemKind {
     /// A memory file system: `/dev/shm`.
     Tmpfs,
     /// A file system on a disk: `BYWASH_TEST_DISK`, or `/var/tmp`, which Debian keeps on the disk.
     Disk,
 }
 
-impl Place {
+impl FileSystemKind {
     /// Returns the folder in which the tests make theirs.
     ///
     /// # Panics
     /// If that folder is not on a file system of this kind.
     pub fn root(self) -> PathBuf {
         let root = match self {
-            Place::Tmpfs => PathBuf::from("/dev/shm"),
-            Place::Disk => std::env::var_os("BYWASH_TEST_DISK").map_or("/var/tmp".into(), PathBuf::from),
+            FileSystemKind::Tmpfs => PathBuf::from("/dev/shm"),
+            FileSystemKind::Disk => {
+                std::env::var_os("BYWASH_TEST_DISK").map_or("/var/tmp".into(), PathBuf::from)
+            }
         };
         let kind = rustix::fs::statfs(&root).unwrap_or_else(|error| {
             panic!("{} cannot be used: {error}; make it, or set BYWASH_TEST_DISK", root.display())
         });
         let is_tmpfs = kind.f_type == TMPFS_MAGIC;
         match self {
-            Place::Tmpfs => assert!(is_tmpfs, "/dev/shm is no tmpfs: mount -t tmpfs tmpfs /dev/shm"),
-            Place::Disk => assert!(
+            FileSystemKind::Tmpfs => assert!(is_tmpfs, "/dev/shm is no tmpfs: mount -t tmpfs tmpfs /dev/shm"),
+            FileSystemKind::Disk => assert!(
                 !is_tmpfs,
                 "{} is a tmpfs: set BYWASH_TEST_DISK to a folder on the disk",
                 root.display()
@@ -53,7 +55,7 @@ pub struct Folder {
 
 impl Folder {
     /// Makes a folder in `place`.
-    pub fn new(place: Place) -> Folder {
+    pub fn new(place: FileSystemKind) -> Folder {
         Folder::under(&place.root())
     }
 

@@ -1,15 +1,15 @@
 //! Runs of a scenario on both sides, and the comparison of their transcripts.
 
-use crate::place::{Folder, Place};
+use crate::place::{FileSystemKind, Folder};
 use crate::seed::Seed;
-use crate::stage::{Side, Stage};
+use crate::stage::{ScenarioRun, Side};
 
 /// Runs `scenario` by the kernel and then with the library, both in the same folder of `place`.
 ///
 /// # Panics
 /// If the transcripts differ, or if the library was not loaded or served nothing where the scenario requires
 /// that.
-pub fn compare(place: Place, scenario: fn(&Stage)) {
+pub fn compare(place: FileSystemKind, scenario: fn(&ScenarioRun)) {
     let top = Folder::new(place);
     let seed = Seed::from_environment();
     let kernel = play(Side::Kernel, &top, &seed, scenario);
@@ -21,8 +21,8 @@ pub fn compare(place: Place, scenario: fn(&Stage)) {
     bywash.assert_counted();
 }
 
-fn play(side: Side, top: &Folder, seed: &Seed, scenario: fn(&Stage)) -> Stage {
-    let stage = Stage::set_up(side, top, seed.clone());
+fn play(side: Side, top: &Folder, seed: &Seed, scenario: fn(&ScenarioRun)) -> ScenarioRun {
+    let stage = ScenarioRun::set_up(side, top, seed.clone());
     let replay = Replay { seed: seed.value(), stage: &stage };
     scenario(&stage);
     drop(replay);
@@ -51,7 +51,7 @@ const CONTEXT: usize = 8;
 /// Prints, when dropped by a panic, how to repeat the failing run.
 struct Replay<'stage> {
     seed: u64,
-    stage: &'stage Stage,
+    stage: &'stage ScenarioRun,
 }
 
 impl Drop for Replay<'_> {

@@ -6,7 +6,7 @@
 
 use crate::installed;
 use crate::process::{has_ended, kill_group, kill_tree};
-use crate::stage::{Side, Stage};
+use crate::stage::{ScenarioRun, Side};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// A program that is about to run.
 pub struct Program<'stage> {
-    stage: &'stage Stage,
+    stage: &'stage ScenarioRun,
     path: PathBuf,
     command: Command,
     side: Side,
@@ -26,7 +26,7 @@ pub struct Program<'stage> {
 }
 
 impl<'stage> Program<'stage> {
-    pub(crate) fn new(stage: &'stage Stage, name: &Path) -> Self {
+    pub(crate) fn new(stage: &'stage ScenarioRun, name: &Path) -> Self {
         let path = installed::find(&name.to_string_lossy());
         let mut command = Command::new(&path);
         command.env_clear().current_dir(stage.folder()).stdin(Stdio::null()).process_group(0);
@@ -135,7 +135,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// A running program. Dropping this kills the program and its children.
 pub struct Running<'stage> {
-    stage: &'stage Stage,
+    stage: &'stage ScenarioRun,
     child: Child,
     ended: Option<ExitStatus>,
     line: String,
@@ -222,7 +222,7 @@ impl Drop for Running<'_> {
 
 /// A program that has ended.
 pub struct Finished<'stage> {
-    stage: &'stage Stage,
+    stage: &'stage ScenarioRun,
     line: String,
     /// Exit status of the program.
     pub status: ExitStatus,

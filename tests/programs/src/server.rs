@@ -4,11 +4,11 @@
 //! user, and is reached through a socket in that folder.
 
 use crate::program::{Program, Running};
-use crate::stage::Stage;
+use crate::stage::ScenarioRun;
 use std::path::PathBuf;
 
 /// Makes the folder `name` and gives it to `user`.
-pub fn own_folder(stage: &Stage, name: &str, user: &str) -> PathBuf {
+pub fn own_folder(stage: &ScenarioRun, name: &str, user: &str) -> PathBuf {
     stage.make_folder(name);
     if rustix::process::getuid().is_root() {
         stage.program("chown").plain().args([user, name]).run().ok();

@@ -3,7 +3,7 @@
 //! Invariant: both sides of a scenario have the same folder path, the same seed and the same environment, so
 //! that a difference between their transcripts is caused by the library, or by chance in the program itself.
 
-use crate::counted::Counted;
+use crate::counted::CountedSession;
 use crate::library;
 use crate::program::Program;
 use crate::seed::Seed;
@@ -23,12 +23,12 @@ pub enum Side {
 }
 
 /// One run of a scenario, on one side.
-pub struct Stage {
+pub struct ScenarioRun {
     side: Side,
     folder: PathBuf,
     spare: PathBuf,
     library: PathBuf,
-    counted: Option<Counted>,
+    counted: Option<CountedSession>,
     seed: Seed,
     started: Cell<u32>,
     transcript: RefCell<Vec<String>>,
@@ -37,9 +37,9 @@ pub struct Stage {
     last_command: RefCell<String>,
 }
 
-impl Stage {
+impl ScenarioRun {
     /// Prepares `side` in the folder `top`, and removes the folders that an earlier side has left there.
-    pub(crate) fn set_up(side: Side, top: &Folder, seed: Seed) -> Stage {
+    pub(crate) fn set_up(side: Side, top: &Folder, seed: Seed) -> ScenarioRun {
         let (folder, spare) = (top.path().join("work"), top.path().join("spare"));
         for made in [&folder, &spare] {
             if made.exists() {
@@ -47,11 +47,11 @@ impl Stage {
             }
             fs::create_dir(made).expect("a folder");
         }
-        let counted = (side == Side::Bywash).then(Counted::new);
+        let counted = (side == Side::Bywash).then(CountedSession::new);
         let library = spare.join(library::NAME);
         // The library is copied, since another user may have no access to the folders above the original.
         fs::copy(library::path(), &library).expect("a copy of the library");
-        Stage {
+        ScenarioRun {
             side,
             folder,
             spare,
@@ -131,7 +131,7 @@ impl Stage {
         self.note_tree_of(".");
     }
 
-    /// Like [`Stage::note_tree`], for the folder `name` in the folder.
+    /// Like [`ScenarioRun::note_tree`], for the folder `name` in the folder.
     pub fn note_tree_of(&self, name: &str) {
         let script = "find \"$1\" -mindepth 1 \\( -type d -o -printf '%p %y %m %s %l\\n' \\) | sort
             find \"$1\" -type f -print0 | sort -z | xargs -0 -r sha256sum";

@@ -1,11 +1,11 @@
 //! Tests of Berkeley DB: loaded, dumped, verified, and killed in the middle of transactions.
 
-use bywash_programs::{Loop, Running, Stage, crew, in_both_places, installed};
+use bywash_programs::{CrashRounds, Running, ScenarioRun, crew, installed, on_both_file_systems};
 use std::path::{Path, PathBuf};
 
-in_both_places!(loaded_and_dumped, killed_in_transactions, without_transactions);
+on_both_file_systems!(loaded_and_dumped, killed_in_transactions, without_transactions);
 
-fn loaded_and_dumped(stage: &Stage) {
+fn loaded_and_dumped(stage: &ScenarioRun) {
     let mut text = String::new();
     for record in 0..6000 {
         let (key, length) = (stage.seed().below(1 << 40), stage.seed().below(60));
@@ -27,13 +27,13 @@ fn loaded_and_dumped(stage: &Stage) {
 }
 
 /// Compiles `drivers/bank_of_bdb.c` and returns the path of the program.
-fn bank(stage: &Stage) -> PathBuf {
+fn bank(stage: &ScenarioRun) -> PathBuf {
     installed::require("/usr/include/db.h", "libdb5.3-dev");
     stage.driver("bank_of_bdb", &["-ldb", "-lpthread"])
 }
 
 /// Recovers and verifies the bank after a crash, and checks that no money was lost or created.
-fn audit(stage: &Stage, bank: &Path, round: u32) {
+fn audit(stage: &ScenarioRun, bank: &Path, round: u32) {
     stage.program("db5.3_recover").args(["-h", "env"]).run().ok();
     for file in ["accounts.db", "history.db"] {
         stage.program("db5.3_verify").args(["-h", "env", file]).run().ok();
@@ -45,11 +45,11 @@ fn audit(stage: &Stage, bank: &Path, round: u32) {
     assert_eq!(sum, "sum 0\n", "after round {round}, asked by the kernel");
 }
 
-fn killed_in_transactions(stage: &Stage) {
+fn killed_in_transactions(stage: &ScenarioRun) {
     let bank = bank(stage);
     stage.make_folder("env");
     stage.program(&bank).args(["make", "env"]).run().ok();
-    for round in Loop::of(20) {
+    for round in CrashRounds::at_least(20) {
         let crew: Vec<Running> = (0..2)
             .map(|member| {
                 let seed = stage.seed().below(1 << 30);
@@ -68,7 +68,7 @@ fn killed_in_transactions(stage: &Stage) {
 }
 
 /// Random updates through a cache much smaller than the data, the work that the user level speeds up.
-fn without_transactions(stage: &Stage) {
+fn without_transactions(stage: &ScenarioRun) {
     let bank = bank(stage);
     for kind in ["btree", "hash"] {
         let file = format!("{kind}.db");

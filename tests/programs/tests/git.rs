@@ -1,10 +1,10 @@
 //! Test of git: the same work gives the same object names.
 
-use bywash_programs::{Program, Stage, in_both_places};
+use bywash_programs::{Program, ScenarioRun, on_both_file_systems};
 
-in_both_places!(a_repository_s_life);
+on_both_file_systems!(a_repository_s_life);
 
-fn git<'a>(stage: &'a Stage, folder: &str, args: &[&str]) -> Program<'a> {
+fn git<'a>(stage: &'a ScenarioRun, folder: &str, args: &[&str]) -> Program<'a> {
     let mut git =
         stage.program("git").at(folder).args(SETTINGS.iter().flat_map(|set| ["-c", set])).args(args);
     for who in ["AUTHOR", "COMMITTER"] {
@@ -25,7 +25,7 @@ const SETTINGS: [&str; 7] = [
     "protocol.file.allow=always",
 ];
 
-fn a_repository_s_life(stage: &Stage) {
+fn a_repository_s_life(stage: &ScenarioRun) {
     stage.make_folder("one");
     let run = |args: &[&str]| git(stage, "one", args).run().note().ok();
     run(&["init", "-q"]);

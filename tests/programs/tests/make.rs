@@ -3,10 +3,10 @@
 //! Failures that this looks for: a file's modification time stays the same although a mapping has changed its
 //! contents; a program cannot be started because a writable mapping of it exists (ETXTBSY).
 
-use bywash_programs::{Stage, in_both_places};
+use bywash_programs::{ScenarioRun, on_both_file_systems};
 use std::fmt::Write;
 
-in_both_places!(rebuilds_what_changed, runs_what_was_just_written);
+on_both_file_systems!(rebuilds_what_changed, runs_what_was_just_written);
 
 const PARTS: usize = 8;
 
@@ -21,7 +21,7 @@ library.a: $(OBJECTS)
 	@ar rcsD $@ $^ && ranlib -D $@ && echo archived
 ";
 
-fn write_sources(stage: &Stage) {
+fn write_sources(stage: &ScenarioRun) {
     stage.write("Makefile", MAKEFILE);
     stage.write("common.h", "#define COMMON 0001\n");
     let mut main = "#include <stdio.h>\n#include \"common.h\"\n".to_owned();
@@ -36,7 +36,7 @@ fn write_sources(stage: &Stage) {
 }
 
 /// Runs make, and adds its lines to the transcript in sorted order, since two jobs run at the same time.
-fn make(stage: &Stage, target: &str) -> String {
+fn make(stage: &ScenarioRun, target: &str) -> String {
     let output = stage.program("make").args(["-j2", target]).run().ok();
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
@@ -49,7 +49,7 @@ fn compiled(output: &str) -> usize {
     output.lines().filter(|line| line.starts_with("compiled")).count()
 }
 
-fn rebuilds_what_changed(stage: &Stage) {
+fn rebuilds_what_changed(stage: &ScenarioRun) {
     write_sources(stage);
     assert_eq!(compiled(&make(stage, "program")), PARTS + 1);
     assert_eq!(compiled(&make(stage, "program")), 0, "nothing had changed");
@@ -77,7 +77,7 @@ fn rebuilds_what_changed(stage: &Stage) {
     stage.note_tree();
 }
 
-fn runs_what_was_just_written(stage: &Stage) {
+fn runs_what_was_just_written(stage: &ScenarioRun) {
     let copies = "for i in $(seq 1 25); do
             cp /usr/bin/true copied$i; ./copied$i
             dd if=/usr/bin/echo of=written$i bs=700 status=none; chmod +x written$i; ./written$i $i

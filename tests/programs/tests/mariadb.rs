@@ -3,14 +3,14 @@
 //! Each transaction of sysbench deletes a row and inserts it again, so a table has [`ROWS`] rows in every
 //! committed state.
 
-use bywash_programs::{Program, Running, Stage, crew, in_both_places, server};
+use bywash_programs::{Program, Running, ScenarioRun, crew, on_both_file_systems, server};
 
-in_both_places!(loaded_killed_and_checked);
+on_both_file_systems!(loaded_killed_and_checked);
 
 const USER: &str = "mysql";
 const ROWS: u32 = 600;
 
-fn start(stage: &Stage, plain: bool) -> Running<'_> {
+fn start(stage: &ScenarioRun, plain: bool) -> Running<'_> {
     let data = stage.path("data");
     let (socket, temporary) = (data.join("socket"), data.join("temporary"));
     let mut daemon = stage.program("mariadbd").arg("--no-defaults").user(USER);
@@ -23,18 +23,18 @@ fn start(stage: &Stage, plain: bool) -> Running<'_> {
     server::start(if plain { daemon.plain() } else { daemon }, || client(stage, "mariadb-admin").arg("ping"))
 }
 
-fn client<'a>(stage: &'a Stage, program: &str) -> Program<'a> {
+fn client<'a>(stage: &'a ScenarioRun, program: &str) -> Program<'a> {
     stage.program(program).args(["--no-defaults", "--user=root", "--socket=data/socket"])
 }
 
-fn sysbench<'a>(stage: &'a Stage, command: &str, events: u32) -> Program<'a> {
+fn sysbench<'a>(stage: &'a ScenarioRun, command: &str, events: u32) -> Program<'a> {
     let sysbench =
         stage.program("sysbench").args(["oltp_read_write", "--mysql-user=root", "--mysql-db=bank"]);
     let sysbench = sysbench.args(["--tables=2", "--threads=2", "--time=0", "--mysql-socket=data/socket"]);
     sysbench.args([format!("--table-size={ROWS}"), format!("--events={events}")]).arg(command)
 }
 
-fn stop(stage: &Stage, server: Running) {
+fn stop(stage: &ScenarioRun, server: Running) {
     client(stage, "mariadb-admin").arg("shutdown").run().ok();
     server.wait().ok();
 }
@@ -52,7 +52,7 @@ fn is_sound(line: &str) -> bool {
 }
 
 /// Runs the server's own check of every table, and checks the numbers of rows.
-fn check(stage: &Stage) {
+fn check(stage: &ScenarioRun) {
     let report = client(stage, "mariadb-check").args(["--all-databases", "--extended"]).limit(50).run().ok();
     let bad: Vec<&str> = report.lines().filter(|line| !is_sound(line)).collect();
     assert!(bad.is_empty(), "mariadb-check found: {bad:?}");
@@ -64,7 +64,7 @@ fn check(stage: &Stage) {
     assert_eq!(counts, format!("{ROWS}\t{ROWS}\n{ROWS}\t1\t{ROWS}\n{ROWS}\n"));
 }
 
-fn loaded_killed_and_checked(stage: &Stage) {
+fn loaded_killed_and_checked(stage: &ScenarioRun) {
     let data = server::own_folder(stage, "data", USER);
     server::own_folder(stage, "data/temporary", USER);
     let install = stage.program("mariadb-install-db").args(["--no-defaults", "--skip-test-db", "--force"]);

@@ -4,16 +4,16 @@
 //! Each transaction of pgbench adds the same amount to an account, a teller, a branch and the history, so the
 //! four sums are equal in every committed state.
 
-use bywash_programs::{Program, Running, Stage, crew, in_both_places, server};
+use bywash_programs::{Program, Running, ScenarioRun, crew, on_both_file_systems, server};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-in_both_places!(loaded_killed_and_checked);
+on_both_file_systems!(loaded_killed_and_checked);
 
 const USER: &str = "postgres";
 
-fn start(stage: &Stage, plain: bool) -> Running<'_> {
+fn start(stage: &ScenarioRun, plain: bool) -> Running<'_> {
     let data = stage.path("data");
     let settings = [
         "listen_addresses=",
@@ -32,17 +32,17 @@ fn start(stage: &Stage, plain: bool) -> Running<'_> {
     server::start(if plain { postgres.plain() } else { postgres }, || client(stage, "pg_isready"))
 }
 
-fn client<'a>(stage: &'a Stage, program: &str) -> Program<'a> {
+fn client<'a>(stage: &'a ScenarioRun, program: &str) -> Program<'a> {
     stage.program(program).env("PGHOST", stage.path("data/run")).env("PGUSER", USER).env("PGDATABASE", USER)
 }
 
 /// Stops the server by pg_ctl, which sends SIGINT to its first process: a fast shutdown.
-fn stop(stage: &Stage, server: Running) {
+fn stop(stage: &ScenarioRun, server: Running) {
     stage.program("pg_ctl").user(USER).args(["stop", "-m", "fast", "-D", "data"]).run().ok();
     server.wait().ok();
 }
 
-fn check(stage: &Stage) {
+fn check(stage: &ScenarioRun) {
     let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) - sum(tbalance),
         sum(tbalance) - (SELECT sum(bbalance) FROM pgbench_branches),
         sum(tbalance) - (SELECT sum(delta) FROM pgbench_history),
@@ -66,7 +66,7 @@ impl Drop for Interlock {
     }
 }
 
-fn loaded_killed_and_checked(stage: &Stage) {
+fn loaded_killed_and_checked(stage: &ScenarioRun) {
     let _interlock = Interlock(stage.path("data/postmaster.pid"));
     server::own_folder(stage, "data", USER);
     let initdb = stage.program("initdb").user(USER).args(["-D", "data", "--data-checksums", "--auth=trust"]);

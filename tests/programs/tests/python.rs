@@ -4,12 +4,12 @@
 //! `subprocess` starts children by vfork(2) and closes descriptors in them. `test_io` checks positions for
 //! every way of opening a file twice.
 
-use bywash_programs::{Stage, in_both_places, installed};
+use bywash_programs::{ScenarioRun, installed, on_both_file_systems};
 
-in_both_places!(os_and_posix, files_and_positions, maps_and_locks, archives_and_copies, subprocesses);
+on_both_file_systems!(os_and_posix, files_and_positions, maps_and_locks, archives_and_copies, subprocesses);
 
 /// Runs modules of Python's tests and notes each test's result, by name.
-fn python_tests(stage: &Stage, modules: &[&str]) {
+fn python_tests(stage: &ScenarioRun, modules: &[&str]) {
     installed::require("/usr/lib/python3.11/test/test_io.py", "libpython3.11-testsuite");
     let report = stage.spare().join("junit.xml");
     let mut left_out = Vec::new();
@@ -59,22 +59,22 @@ fn results(report: &str) -> Vec<String> {
     results
 }
 
-fn os_and_posix(stage: &Stage) {
+fn os_and_posix(stage: &ScenarioRun) {
     python_tests(stage, &["test_os", "test_posix"]);
 }
 
-fn files_and_positions(stage: &Stage) {
+fn files_and_positions(stage: &ScenarioRun) {
     python_tests(stage, &["test_io", "test_file", "test_fileio", "test_largefile", "test_bufio"]);
 }
 
-fn maps_and_locks(stage: &Stage) {
+fn maps_and_locks(stage: &ScenarioRun) {
     python_tests(stage, &["test_mmap", "test_fcntl", "test_dbm_dumb", "test_univnewlines"]);
 }
 
-fn archives_and_copies(stage: &Stage) {
+fn archives_and_copies(stage: &ScenarioRun) {
     python_tests(stage, &["test_tempfile", "test_shutil", "test_zipfile", "test_gzip"]);
 }
 
-fn subprocesses(stage: &Stage) {
+fn subprocesses(stage: &ScenarioRun) {
     python_tests(stage, &["test_subprocess"]);
 }

@@ -1,13 +1,13 @@
 //! Tests of RocksDB by its own benchmark and checkers.
 
-use bywash_programs::{Stage, in_both_places};
+use bywash_programs::{ScenarioRun, on_both_file_systems};
 
-in_both_places!(filled_and_checked, killed_while_filling);
+on_both_file_systems!(filled_and_checked, killed_while_filling);
 
 const KEYS: u32 = 20_000;
 
 /// Runs db_bench with one thread and a fixed seed, so that its counts are reproducible.
-fn db_bench(stage: &Stage, benchmarks: &str, more: &[&str]) -> String {
+fn db_bench(stage: &ScenarioRun, benchmarks: &str, more: &[&str]) -> String {
     let fixed = ["--seed=4711", "--threads=1", "--compression_type=none", "--cache_size=65536"];
     let small = ["--value_size=100", "--write_buffer_size=262144", "--target_file_size_base=262144"];
     let bench = stage.program("db_bench").args(["--db=db", "--statistics=0"]);
@@ -23,7 +23,7 @@ fn counts(output: &str) -> String {
     found.map(|(head, tail)| format!("{} ({tail}\n", head.split(' ').next().unwrap_or(""))).collect()
 }
 
-fn check(stage: &Stage) -> String {
+fn check(stage: &ScenarioRun) -> String {
     stage.program("ldb").args(["--db=db", "checkconsistency"]).run().note().ok();
     let verify =
         stage.program("sst_dump").args(["--file=db", "--command=verify", "--verify_checksum"]).run().ok();
@@ -34,7 +34,7 @@ fn check(stage: &Stage) -> String {
     stage.program("bash").args(["-o", "pipefail", "-c", rows]).run().ok()
 }
 
-fn filled_and_checked(stage: &Stage) {
+fn filled_and_checked(stage: &ScenarioRun) {
     let output = db_bench(stage, "fillrandom,readrandom,readrandom,readmissing,readseq,seekrandom", &[]);
     let found = counts(&output);
     assert!(found.contains("readrandom"), "db_bench counted nothing:\n{output}");
@@ -51,7 +51,7 @@ fn filled_and_checked(stage: &Stage) {
 }
 
 /// A database that is killed while it is filled can be opened again and is consistent.
-fn killed_while_filling(stage: &Stage) {
+fn killed_while_filling(stage: &ScenarioRun) {
     for round in 0..3 {
         let mut arguments = vec!["--db=db", "--num=100000000", "--benchmarks=fillrandom"];
         arguments.extend(["--write_buffer_size=262144", "--compression_type=none", "--value_size=100"]);
@@ -66,7 +66,7 @@ fn killed_while_filling(stage: &Stage) {
     }
 }
 
-fn holds_a_table(stage: &Stage) -> bool {
+fn holds_a_table(stage: &ScenarioRun) -> bool {
     let Ok(entries) = std::fs::read_dir(stage.path("db")) else { return false };
     entries.flatten().any(|entry| entry.path().extension().is_some_and(|kind| kind == "sst"))
 }

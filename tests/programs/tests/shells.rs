@@ -1,8 +1,8 @@
 //! Tests of bash and dash: redirections, here-documents, descriptors that share one file position.
 
-use bywash_programs::{Stage, in_both_places};
+use bywash_programs::{ScenarioRun, on_both_file_systems};
 
-in_both_places!(shared_positions, in_bash_only, busy_scripts);
+on_both_file_systems!(shared_positions, in_bash_only, busy_scripts);
 
 /// Script for both shells.
 const POSIX: &str = r#"
@@ -32,7 +32,7 @@ set -C; echo no > numbers || echo "kept"; set +C; echo clobbered >| numbers; cat
 trap 'echo "at the end" >> log; tail -n 1 log' EXIT
 "#;
 
-fn shared_positions(stage: &Stage) {
+fn shared_positions(stage: &ScenarioRun) {
     for shell in ["dash", "bash"] {
         stage.make_folder(shell);
         stage.write(&format!("{shell}/script"), POSIX);
@@ -63,7 +63,7 @@ source <(echo 'echo sourced $BASH_SUBSHELL')
 wait
 "#;
 
-fn in_bash_only(stage: &Stage) {
+fn in_bash_only(stage: &ScenarioRun) {
     stage.write("script", BASH);
     stage.program("bash").arg("script").run().note();
     stage.program("bash").input(BASH).run().note();
@@ -71,7 +71,7 @@ fn in_bash_only(stage: &Stage) {
 }
 
 /// Several shells write one log at once; every line must arrive whole.
-fn busy_scripts(stage: &Stage) {
+fn busy_scripts(stage: &ScenarioRun) {
     let writer = "for i in $(seq 1 60); do echo \"$1 line $i of a log that many write\" >> log; done";
     let script = format!("w() {{ {writer}; }}; for n in 1 2 3 4; do w $n & done; wait; sort log; wc log");
     stage.program("bash").args(["-c", &script]).run().note();

@@ -4,10 +4,10 @@
 //! may lose its last transactions. The sum over all accounts, one row of history for each transfer, and the
 //! database's structure (`PRAGMA integrity_check`) must stay correct.
 
-use bywash_programs::{Loop, Program, Running, Stage, crew, in_both_places};
+use bywash_programs::{CrashRounds, Program, Running, ScenarioRun, crew, on_both_file_systems};
 use std::fs;
 
-in_both_places!(
+on_both_file_systems!(
     the_same_database,
     crashes_in_wal_mode,
     crashes_with_a_rollback_journal,
@@ -17,12 +17,12 @@ in_both_places!(
 
 const ACCOUNTS: u64 = 400;
 
-fn sqlite<'a>(stage: &'a Stage, script: &str) -> Program<'a> {
+fn sqlite<'a>(stage: &'a ScenarioRun, script: &str) -> Program<'a> {
     stage.program("sqlite3").args(["-batch", "-bail", "bank.db"]).input(script)
 }
 
 /// Runs one script of all statements that access files in a way of their own, with a small cache.
-fn the_same_database(stage: &Stage) {
+fn the_same_database(stage: &ScenarioRun) {
     for mode in ["delete", "wal", "truncate", "persist"] {
         let file = format!("{mode}.db");
         let mut script = format!(
@@ -52,7 +52,7 @@ fn the_same_database(stage: &Stage) {
     stage.note_tree();
 }
 
-fn open_the_bank(stage: &Stage, mode: &str) {
+fn open_the_bank(stage: &ScenarioRun, mode: &str) {
     let script = format!(
         "PRAGMA page_size=1024; PRAGMA journal_mode={mode};
          CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER, moves INTEGER, note TEXT);
@@ -65,7 +65,7 @@ fn open_the_bank(stage: &Stage, mode: &str) {
 }
 
 /// Makes a script of transfers, a few per transaction, with each transaction on a line of its own.
-fn transfers(stage: &Stage, transactions: usize) -> String {
+fn transfers(stage: &ScenarioRun, transactions: usize) -> String {
     let mut script = ".timeout 20000\nPRAGMA cache_size=10; PRAGMA cache_spill=5;\n".to_owned();
     for _ in 0..transactions {
         script += "BEGIN IMMEDIATE;";
@@ -84,7 +84,7 @@ fn transfers(stage: &Stage, transactions: usize) -> String {
 }
 
 /// Checks the database, by the kernel and on the stage's own side.
-fn audit(stage: &Stage, round: u32) {
+fn audit(stage: &ScenarioRun, round: u32) {
     let script = format!(
         ".timeout 20000
          PRAGMA integrity_check; SELECT sum(balance)-{ACCOUNTS}*1000 FROM account;
@@ -104,10 +104,10 @@ enum Mixed {
     EveryOther,
 }
 
-fn crash_loop(stage: &Stage, mode: &str, mixed: Mixed) {
+fn crash_loop(stage: &ScenarioRun, mode: &str, mixed: Mixed) {
     open_the_bank(stage, mode);
     let script = transfers(stage, 3000);
-    for round in Loop::of(20) {
+    for round in CrashRounds::at_least(20) {
         let crew: Vec<Running> = (0..3)
             .map(|member| {
                 // Each member begins at another line of the script.
@@ -129,20 +129,20 @@ fn crash_loop(stage: &Stage, mode: &str, mixed: Mixed) {
     stage.expect_served("sqlite3");
 }
 
-fn history(stage: &Stage) -> u64 {
+fn history(stage: &ScenarioRun) -> u64 {
     let count = sqlite(stage, "SELECT count(*) FROM history").plain().run().ok();
     count.trim().parse().expect("a count")
 }
 
-fn crashes_in_wal_mode(stage: &Stage) {
+fn crashes_in_wal_mode(stage: &ScenarioRun) {
     crash_loop(stage, "wal", Mixed::No);
 }
 
-fn crashes_with_a_rollback_journal(stage: &Stage) {
+fn crashes_with_a_rollback_journal(stage: &ScenarioRun) {
     crash_loop(stage, "delete", Mixed::No);
 }
 
-fn half_under_the_library(stage: &Stage) {
+fn half_under_the_library(stage: &ScenarioRun) {
     for mode in ["wal", "delete"] {
         crash_loop(stage, mode, Mixed::EveryOther);
         stage.program("sh").plain().args(["-c", "rm bank.db*"]).run().ok();
@@ -150,7 +150,7 @@ fn half_under_the_library(stage: &Stage) {
 }
 
 /// Two shells run at the same time, without crashes, and the result is the same as on the other side.
-fn many_small_transactions(stage: &Stage) {
+fn many_small_transactions(stage: &ScenarioRun) {
     for (mode, synchronous) in [("wal", "normal"), ("delete", "full"), ("wal", "off"), ("truncate", "off")] {
         open_the_bank(stage, mode);
         let scripts = [(); 2].map(|()| {

@@ -1,8 +1,8 @@
 //! Tests of everyday tools: tar, cp, sort, gzip, sha256sum, grep, sed, dd, rsync, patch.
 
-use bywash_programs::{Stage, in_both_places};
+use bywash_programs::{ScenarioRun, on_both_file_systems};
 
-in_both_places!(
+on_both_file_systems!(
     archives_and_copies,
     sort_with_temporary_files,
     compressed_and_summed,
@@ -13,7 +13,7 @@ in_both_places!(
 );
 
 /// Makes a tree with small and large files, a hole, links and unusual permissions.
-fn make_tree(stage: &Stage) {
+fn make_tree(stage: &ScenarioRun) {
     stage.make_folder("tree/empty");
     stage.make_folder("tree/deep/er");
     for file in 0..40 {
@@ -29,7 +29,7 @@ fn make_tree(stage: &Stage) {
     stage.program("sh").plain().args(["-e", "-c", script]).run().ok();
 }
 
-fn archives_and_copies(stage: &Stage) {
+fn archives_and_copies(stage: &ScenarioRun) {
     make_tree(stage);
     let tar = |args: &[&str]| stage.program("tar").args(args).run().note().ok();
     tar(&["--sort=name", "-cf", "all.tar", "tree"]);
@@ -49,7 +49,7 @@ fn archives_and_copies(stage: &Stage) {
     stage.program("sh").plain().args(["-c", blocks]).run().note();
 }
 
-fn sort_with_temporary_files(stage: &Stage) {
+fn sort_with_temporary_files(stage: &ScenarioRun) {
     let text = stage.seed().text(20_000, 60);
     stage.write("in", text);
     stage.make_folder("temporary");
@@ -65,7 +65,7 @@ fn sort_with_temporary_files(stage: &Stage) {
     stage.note_tree();
 }
 
-fn compressed_and_summed(stage: &Stage) {
+fn compressed_and_summed(stage: &ScenarioRun) {
     let data = stage.seed().bytes(2_000_003);
     stage.write("data", data);
     let script = "gzip -k -n data; gzip -t data.gz; gzip -dc data.gz | cmp - data
@@ -79,7 +79,7 @@ fn compressed_and_summed(stage: &Stage) {
     stage.note_tree();
 }
 
-fn searched_and_edited_in_place(stage: &Stage) {
+fn searched_and_edited_in_place(stage: &ScenarioRun) {
     stage.make_folder("texts");
     for file in 0..30 {
         let text = stage.seed().text(300, 70);
@@ -98,7 +98,7 @@ fn searched_and_edited_in_place(stage: &Stage) {
     stage.note_tree();
 }
 
-fn odd_block_sizes(stage: &Stage) {
+fn odd_block_sizes(stage: &ScenarioRun) {
     let data = stage.seed().bytes(300_007);
     stage.write("in", data);
     stage.write("over", vec![b'.'; 400_000]);
@@ -120,7 +120,7 @@ fn odd_block_sizes(stage: &Stage) {
     stage.note_tree();
 }
 
-fn mirrored(stage: &Stage) {
+fn mirrored(stage: &ScenarioRun) {
     make_tree(stage);
     let rsync = |args: &[&str]| stage.program("rsync").args(args).run().note().ok();
     rsync(&["-aH", "tree/", "mirror"]);
@@ -132,7 +132,7 @@ fn mirrored(stage: &Stage) {
     stage.note_tree();
 }
 
-fn patched(stage: &Stage) {
+fn patched(stage: &ScenarioRun) {
     let old = stage.seed().text(2_000, 60);
     let new: String = old.lines().enumerate().fold(String::new(), |text, (at, line)| {
         text + if at % 97 == 3 { "changed" } else { line } + if at % 131 == 5 { "\nadded\n" } else { "\n" }

@@ -1,13 +1,13 @@
 //! Tests of programs that the library cannot be loaded into: set-uid programs, static ones, those without
 //! libc.
 
-use bywash_programs::{Stage, in_both_places, installed};
+use bywash_programs::{ScenarioRun, installed, on_both_file_systems};
 use std::os::unix::fs::PermissionsExt;
 
-in_both_places!(set_uid_programs, another_user_s_shell, static_programs, set_uid_of_our_own);
+on_both_file_systems!(set_uid_programs, another_user_s_shell, static_programs, set_uid_of_our_own);
 
 /// Set-uid programs, started as another user than their owner. No file of the user `nobody` is changed.
-fn set_uid_programs(stage: &Stage) {
+fn set_uid_programs(stage: &ScenarioRun) {
     let as_nobody = |program: &str, args: &[&str]| {
         let mode = std::fs::metadata(installed::find(program)).expect("the program").permissions().mode();
         assert!(mode & 0o4000 != 0, "{program} is not set-uid here: reinstall its Debian package");
@@ -23,7 +23,7 @@ fn set_uid_programs(stage: &Stage) {
 }
 
 /// su keeps the environment, so the library is loaded into the shell of the other user.
-fn another_user_s_shell(stage: &Stage) {
+fn another_user_s_shell(stage: &ScenarioRun) {
     if !rustix::process::getuid().is_root() {
         // Without root, su needs a password, so the two sides are compared by its refusal.
         stage.program("su").args(["nobody", "-c", "id"]).uncovered().run().note();
@@ -36,7 +36,7 @@ fn another_user_s_shell(stage: &Stage) {
     stage.program("su").args(["nobody", "-s", "/bin/sh", "-c", script]).run().note().ok();
 }
 
-fn static_programs(stage: &Stage) {
+fn static_programs(stage: &ScenarioRun) {
     let flags: [(&str, &[&str]); 3] = [
         ("plain_copy", &["-static"]),
         ("plain_copy", &["-static-pie", "-fPIE"]),
@@ -62,7 +62,7 @@ fn static_programs(stage: &Stage) {
 /// A set-uid copy of a program of these tests: the loader leaves the library out when user and owner differ.
 /// Where the folder is mounted nosuid, or the tests do not run as root, it runs as the user, and both sides
 /// must be equal as well.
-fn set_uid_of_our_own(stage: &Stage) {
+fn set_uid_of_our_own(stage: &ScenarioRun) {
     let driver = stage.driver("plain_copy", &[]);
     stage.write("in", "text of the owner's\n");
     let script = "cp \"$1\" mine; chmod 4755 mine; chmod 600 in; chmod 777 .";

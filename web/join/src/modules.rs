@@ -78,7 +78,7 @@ fn imported(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn of(modules: &'static [(&'static str, &'static str)]) -> Result<String, Error> {
+    fn join(modules: &'static [(&'static str, &'static str)]) -> Result<String, Error> {
         joined("page.js", &|name| {
             let found = modules.iter().find(|module| module.0 == name);
             found
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn what_is_imported_comes_first_and_once() {
-        let script = of(&[
+        let script = join(&[
             ("page.js", "import { a } from './a.js';\nimport { b, c } from './b.js';\na(b, c);"),
             ("a.js", "import { b } from './b.js';\nexport function a() { return b; }"),
             ("b.js", "export const b = 1;\nexport const c = 2;\n"),
@@ -107,7 +107,7 @@ mod tests {
             ("import { q } from './page.js';\nconst a = 1;\nfunction a() {}", "line 3: another module"),
         ] {
             let module: &'static [_] = Box::leak(Box::new([("page.js", module)]));
-            let error = of(module).unwrap_err().to_string();
+            let error = join(module).unwrap_err().to_string();
             assert!(error.contains(wanted), "{error}");
         }
     }

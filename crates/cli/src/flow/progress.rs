@@ -2,7 +2,7 @@
 
 use crate::cli::flow::FlowArgs;
 use crate::standard::say;
-use bywash_flow::Watch;
+use bywash_flow::ProgressHandle;
 use bywash_flow::size::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -37,7 +37,7 @@ impl Progress {
     }
 
     /// Shows the current progress.
-    pub fn show(&mut self, watch: &Watch) {
+    pub fn show(&mut self, watch: &ProgressHandle) {
         match self {
             Progress::Nothing => {}
             Progress::Bar { bar, begin } => {

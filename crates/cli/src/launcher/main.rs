@@ -27,23 +27,23 @@ mod text;
 
 use core::cell::UnsafeCell;
 use freestanding::{Inherited, exit, say};
-use places::Place;
-use program::{Room, execute};
+use places::InstallFolder;
+use program::{ArgumentBuffer, execute};
 
 /// Exit status for a failure of bywash itself; the same as the command's.
 const OWN_FAILURE: i32 = 125;
 
 /// Static memory, whose untouched pages are never allocated.
-struct Once(UnsafeCell<Room>);
+struct Once(UnsafeCell<ArgumentBuffer>);
 // SAFETY: only `launch` uses it, once, in a process with one thread.
 unsafe impl Sync for Once {}
-static ROOM: Once = Once(UnsafeCell::new(Room::new()));
+static ROOM: Once = Once(UnsafeCell::new(ArgumentBuffer::new()));
 
 /// Becomes the program or the command.
 fn launch(inherited: &Inherited) -> ! {
     // SAFETY: `launch` is called once, by the entry point, so no other reference exists.
     let room = unsafe { &mut *ROOM.0.get() };
-    let own = Place::own(inherited);
+    let own = InstallFolder::own(inherited);
     if let (Some(own), Some(options)) = (&own, options::read(inherited.words())) {
         // A start that returns has had no effect: the command tries again, and reports why it fails.
         let _ = program::start(inherited, &options, own, room);

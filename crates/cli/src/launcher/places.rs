@@ -14,7 +14,7 @@ pub type Path = Text<PATH_BYTES>;
 
 /// Path of a file relative to this program's own folder.
 #[derive(Clone, Copy)]
-pub enum Beside {
+pub enum CommandSearch {
     /// Path from the program's folder on, with a leading slash.
     Here(&'static str),
     /// Path from the folder above on, with a leading slash.
@@ -22,43 +22,43 @@ pub enum Beside {
 }
 
 /// Paths where the preloaded library may lie.
-pub const LIBRARY: [Beside; 3] = [
-    Beside::Here("/libbywash_shim.so"),
-    Beside::Above("/lib/bywash/libbywash_shim.so"),
-    Beside::Above("/lib/libbywash_shim.so"),
+pub const LIBRARY: [CommandSearch; 3] = [
+    CommandSearch::Here("/libbywash_shim.so"),
+    CommandSearch::Above("/lib/bywash/libbywash_shim.so"),
+    CommandSearch::Above("/lib/libbywash_shim.so"),
 ];
 
 /// Paths where the command may lie.
-pub const COMMAND: [Beside; 2] =
-    [Beside::Here("/bywash-command"), Beside::Above("/lib/bywash/bywash-command")];
+pub const COMMAND: [CommandSearch; 2] =
+    [CommandSearch::Here("/bywash-command"), CommandSearch::Above("/lib/bywash/bywash-command")];
 
 /// Folder that this program lies in; empty for the root.
-pub struct Place(Path);
+pub struct InstallFolder(Path);
 
-impl Place {
+impl InstallFolder {
     /// Returns this program's own folder. Without /proc, the path by which it was executed gives the folder.
-    pub fn own(inherited: &Inherited) -> Option<Place> {
+    pub fn own(inherited: &Inherited) -> Option<InstallFolder> {
         let mut buffer = [0; 4096];
         let linked = read_link(c"/proc/self/exe", &mut buffer).ok().filter(|length| *length < 4096);
         let path = match linked {
             Some(length) => buffer.get(..length)?,
             None => inherited.executed_path()?,
         };
-        Some(Place(Path::of(&[folder_of(path)?])?))
+        Some(InstallFolder(Path::concat(&[folder_of(path)?])?))
     }
 
     /// Returns the path of a file beside this program; empty if it is too long.
-    pub fn beside(&self, place: Beside) -> Path {
+    pub fn beside(&self, place: CommandSearch) -> Path {
         let folder = self.0.as_bytes();
         let (folder, name) = match place {
-            Beside::Here(name) => (folder, name),
-            Beside::Above(name) => (folder_of(folder).unwrap_or(folder), name),
+            CommandSearch::Here(name) => (folder, name),
+            CommandSearch::Above(name) => (folder_of(folder).unwrap_or(folder), name),
         };
-        Path::of(&[folder, name.as_bytes()]).unwrap_or(Path::new())
+        Path::concat(&[folder, name.as_bytes()]).unwrap_or(Path::new())
     }
 
     /// Returns the path of a file beside this program, if the file exists.
-    pub fn find(&self, place: Beside) -> Option<Path> {
+    pub fn find(&self, place: CommandSearch) -> Option<Path> {
         let path = self.beside(place);
         is_file(path.as_c_str()).then_some(path)
     }

@@ -6,7 +6,7 @@
 
 use crate::freestanding::Inherited;
 use crate::options::Options;
-use crate::places::{LIBRARY, Path, Place};
+use crate::places::{InstallFolder, LIBRARY, Path};
 use crate::text::Text;
 use bywash_executable::{Target, examine, preload};
 use bywash_syscall::{Error, call};
@@ -20,17 +20,22 @@ const VARIABLES_MAX: usize = 8192;
 const NAME_BYTES_MAX: usize = 255;
 
 /// Memory for a program's environment and path.
-pub struct Room {
+pub struct ArgumentBuffer {
     variables: [*const c_char; VARIABLES_MAX],
     count: usize,
     preload: Text<16_384>,
     path: Path,
 }
 
-impl Room {
+impl ArgumentBuffer {
     /// Returns empty room, which touches no page as a static.
-    pub const fn new() -> Room {
-        Room { variables: [ptr::null(); VARIABLES_MAX], count: 0, preload: Text::new(), path: Path::new() }
+    pub const fn new() -> ArgumentBuffer {
+        ArgumentBuffer {
+            variables: [ptr::null(); VARIABLES_MAX],
+            count: 0,
+            preload: Text::new(),
+            path: Path::new(),
+        }
     }
 
     /// Appends a variable; `None` if the variable and a terminating null do not fit.
@@ -43,7 +48,12 @@ impl Room {
 
 /// Becomes the program that `options` names, with the library. Returns if that fails, or if the case is not
 /// plain enough.
-pub fn start(inherited: &Inherited, options: &Options, own: &Place, room: &mut Room) -> Option<()> {
+pub fn start(
+    inherited: &Inherited,
+    options: &Options,
+    own: &InstallFolder,
+    room: &mut ArgumentBuffer,
+) -> Option<()> {
     // `inherited` counts the word `bywash` as well, `options` does not.
     let arguments = inherited.arguments_from(options.program + 1)?;
     let program = inherited.words().nth(options.program)?;
@@ -74,7 +84,7 @@ fn fill(
     options: &Options,
     library: &[u8],
     preloaded: &[u8],
-    room: &mut Room,
+    room: &mut ArgumentBuffer,
 ) -> Option<()> {
     let set = [(PRELOAD, true), (b"BYWASH_WRITES", options.writes), (b"BYWASH_OFF", options.off)];
     for variable in inherited.variables() {
@@ -112,7 +122,12 @@ fn set_preload(text: &mut Text<16_384>, library: &[u8], before: &[u8]) -> Option
 
 /// Executes the first program of this name in `folders`, as execvp(3) does. Returns if no folder has one that
 /// the kernel executes.
-fn search(name: &[u8], folders: &[u8], arguments: *const *const c_char, room: &mut Room) -> Option<()> {
+fn search(
+    name: &[u8],
+    folders: &[u8],
+    arguments: *const *const c_char,
+    room: &mut ArgumentBuffer,
+) -> Option<()> {
     if name.len() > NAME_BYTES_MAX {
         return None;
     }

@@ -15,7 +15,7 @@ impl<const N: usize> Text<N> {
     }
 
     /// Joins the parts; `None` if they are too long or contain a zero byte.
-    pub fn of(parts: &[&[u8]]) -> Option<Text<N>> {
+    pub fn concat(parts: &[&[u8]]) -> Option<Text<N>> {
         let mut text = Text::new();
         text.set(parts)?;
         Some(text)

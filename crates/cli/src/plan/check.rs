@@ -1,6 +1,6 @@
 //! `bywash plan check`: the papers' statements against the numbers that are computed and simulated here.
 
-use super::watch::Watch;
+use super::watch::Progress;
 use super::words::{json, print};
 use crate::cli::CheckArgs;
 use crate::error::Failure;
@@ -50,7 +50,7 @@ struct Sensitivity {
 /// [`Failure`] if standard output cannot be written.
 pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
     let variants = if arguments.sensitivity { VARIANTS } else { &[] };
-    let watch = Watch::new(1 + variants.len() as u64);
+    let watch = Progress::new(1 + variants.len() as u64);
     watch.go_on(0.0);
     let figures = Figures::simulated();
     let statements = [figures.targets(), servers::gap_targets(), streams::targets()];

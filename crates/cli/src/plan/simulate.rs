@@ -3,7 +3,7 @@
 use super::file;
 use super::timeline;
 use super::trace;
-use super::watch::Watch;
+use super::watch::Progress;
 use super::words::{around, json, print, rate, time};
 use crate::cli::{CompareArgs, Pacing, RunsArgs, SimulateArgs};
 use crate::error::Failure;
@@ -21,8 +21,8 @@ use std::path::Path;
 pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
     let description = file::read(&arguments.file, &arguments.runs.set)?;
     let architecture = arguments.architecture.unwrap_or(description.architecture);
-    let work = Work::of(&arguments.runs)?;
-    let watch = Watch::new(u64::from(replications(&arguments.runs)));
+    let work = Work::new(&arguments.runs)?;
+    let watch = Progress::new(u64::from(replications(&arguments.runs)));
     let refused = refused(&arguments.file);
     let report = match &arguments.trace {
         None => run(&watch, &description, architecture, &work).map_err(refused)?,
@@ -58,8 +58,8 @@ pub fn compare(arguments: &CompareArgs) -> Result<i32, Failure> {
             columns.push((name, path, description, description.architecture));
         }
     }
-    let work = Work::of(&arguments.runs)?;
-    let watch = Watch::new(columns.len() as u64 * u64::from(replications(&arguments.runs)));
+    let work = Work::new(&arguments.runs)?;
+    let watch = Progress::new(columns.len() as u64 * u64::from(replications(&arguments.runs)));
     let mut reports = Vec::new();
     for (name, path, description, architecture) in columns {
         let report = run(&watch, &description, architecture, &work).map_err(refused(path))?;
@@ -93,7 +93,7 @@ enum Work<'a> {
 }
 
 impl Work<'_> {
-    fn of(runs: &RunsArgs) -> Result<Work<'_>, Failure> {
+    fn new(runs: &RunsArgs) -> Result<Work<'_>, Failure> {
         let Some(path) = &runs.replay else { return Ok(Work::Requests(runs)) };
         let pace = match runs.pace {
             Pacing::Recorded => Pace::Recorded,
@@ -109,7 +109,7 @@ fn options(runs: &RunsArgs) -> Options {
 
 /// Simulates `work`, with all its replications, and shows the progress.
 fn run(
-    watch: &Watch,
+    watch: &Progress,
     description: &Description,
     architecture: Architecture,
     work: &Work<'_>,

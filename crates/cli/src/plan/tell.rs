@@ -13,7 +13,7 @@ use serde::Serialize;
 
 /// Answer for a description under one architecture.
 #[derive(Serialize)]
-struct Answer {
+struct JsonAnswer {
     architecture: Architecture,
     bound: Bound,
     closed: Closed,
@@ -31,11 +31,11 @@ pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
         reason: why.to_string(),
     };
     let text = if arguments.sweep.is_empty() {
-        let answers: Vec<Answer> = Architecture::ALL
+        let answers: Vec<JsonAnswer> = Architecture::ALL
             .iter()
             .map(|architecture| {
                 let (machine, work) = (&description.machine, &description.workload());
-                Answer {
+                JsonAnswer {
                     architecture: *architecture,
                     bound: bound(machine, work, *architecture),
                     closed: closed(machine, work, *architecture),
@@ -53,12 +53,12 @@ pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
     print(&text)
 }
 
-fn in_words(description: &Description, answers: &[Answer]) -> String {
+fn in_words(description: &Description, answers: &[JsonAnswer]) -> String {
     let mut text = format!(
         "{:13} {:>12}  {:21} {:>12} {:>12}   busy with {} threads\n",
         "", "at most", "bound by", "with threads", "response", description.load.threads
     );
-    for Answer { architecture, bound, closed } in answers {
+    for JsonAnswer { architecture, bound, closed } in answers {
         let busy: Vec<String> = Resource::ALL
             .iter()
             .zip(closed.utilisation)

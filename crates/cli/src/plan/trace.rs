@@ -41,7 +41,7 @@ fn imported(path: &Path) -> Result<Imported, Failure> {
     let bytes = fs::read(path).map_err(|source| Failure::Read { path: path.into(), source })?;
     // The output of the traced program between strace's lines may be any bytes.
     let text = String::from_utf8_lossy(&bytes);
-    Trace::of(&text).map_err(|why| Failure::Description { path: path.into(), reason: why.to_string() })
+    Trace::import(&text).map_err(|why| Failure::Description { path: path.into(), reason: why.to_string() })
 }
 
 fn in_words(imported: &Imported) -> String {

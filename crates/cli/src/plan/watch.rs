@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A progress bar on a terminal, and a watch for signals.
-pub struct Watch {
+pub struct Progress {
     signals: Signals,
     bar: ProgressBar,
     /// Thousandths of runs that have ended.
@@ -15,15 +15,15 @@ pub struct Watch {
 
 const STEPS: u64 = 1000;
 
-impl Watch {
+impl Progress {
     /// Starts to watch `runs` simulations.
-    pub fn new(runs: u64) -> Watch {
+    pub fn new(runs: u64) -> Progress {
         let all = runs * STEPS;
         let bar = if std::io::stderr().is_terminal() { ProgressBar::new(all) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {eta} left") {
             bar.set_style(style);
         }
-        Watch { signals: Signals::listen(), bar, done: AtomicU64::new(0) }
+        Progress { signals: Signals::listen(), bar, done: AtomicU64::new(0) }
     }
 
     /// Shows the share of the current run that is done, from 0 to 1. Returns false if a signal has arrived.

@@ -29,7 +29,7 @@
 //! events; their meaning is in `bywash_session::Counter`. A path that was too long lacks its beginning.
 
 use super::{NotServed, Report, calls};
-use crate::run::End;
+use crate::run::ProgramEnd;
 use bywash_session::{Counter, FileUse, RecordView};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -40,8 +40,8 @@ pub fn render(report: &Report) -> String {
         version: 1,
         program: &report.program,
         exit: match report.end {
-            End::Exit(status) => Exit::Status(status),
-            End::Signal(signal) => Exit::Signal(signal),
+            ProgramEnd::Exit(status) => Exit::Status(status),
+            ProgramEnd::Signal(signal) => Exit::Signal(signal),
         },
         wall_seconds: report.wall.as_secs_f64(),
         loaded: report.absent.is_none(),

@@ -13,7 +13,7 @@ pub mod json;
 pub mod table;
 mod words;
 
-use crate::run::End;
+use crate::run::ProgramEnd;
 use bywash_executable::{Finding, Reason};
 use bywash_session::{Counter, FileUse, RecordView, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,7 +27,7 @@ pub struct Report {
     /// The program and its arguments.
     pub program: Vec<String>,
     /// Exit status or signal of the program.
-    pub end: End,
+    pub end: ProgramEnd,
     /// Wall-clock time from the program's start to its end.
     pub wall: Duration,
     /// Records of the processes, in the order of their claims.
@@ -58,7 +58,7 @@ pub struct Ran {
     /// Process id.
     pub pid: u32,
     /// Exit status or signal.
-    pub end: End,
+    pub end: ProgramEnd,
     /// Wall-clock time from start to end.
     pub wall: Duration,
     /// True if the library was switched off.
@@ -186,7 +186,11 @@ mod tests {
         }
         let program = ["p10".into(), "arg".into()];
         let wall = Duration::from_millis(1234);
-        Report::new(&program, Ran { pid: 10, end: End::Exit(0), wall, off: false, unserved: None }, &session)
+        Report::new(
+            &program,
+            Ran { pid: 10, end: ProgramEnd::Exit(0), wall, off: false, unserved: None },
+            &session,
+        )
     }
 
     #[test]

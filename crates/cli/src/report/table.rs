@@ -4,7 +4,7 @@
 //! calls. Lines fit into 100 columns: a path that is too long loses its beginning, since its end says more.
 
 use super::{Report, words};
-use crate::run::End;
+use crate::run::ProgramEnd;
 use bywash_flow::size::{Bytes, Count};
 use bywash_session::{Counter, RecordView};
 use std::fmt::Write;
@@ -31,8 +31,8 @@ pub fn render(report: &Report) -> String {
 
 fn head(out: &mut String, report: &Report) {
     let end = match report.end {
-        End::Exit(status) => format!("exit status {status}"),
-        End::Signal(signal) => format!("killed by signal {signal}"),
+        ProgramEnd::Exit(status) => format!("exit status {status}"),
+        ProgramEnd::Signal(signal) => format!("killed by signal {signal}"),
     };
     let wall = report.wall.as_secs_f64();
     let _ = writeln!(out, "bywash: {} ran {wall:.2} s, {end}", report.program[0]);

@@ -15,7 +15,7 @@ mod supervisor;
 
 pub use library::find as find_library;
 pub use process::{ignored, survive_broken_pipes};
-pub use supervisor::End;
+pub use supervisor::ProgramEnd;
 
 use crate::cli::RunArgs;
 use crate::error::Failure;
@@ -68,8 +68,8 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     drop(reserved);
     publish(arguments, file, &report);
     Ok(match end {
-        End::Exit(status) => status,
-        End::Signal(signal) => process::die_of(signal),
+        ProgramEnd::Exit(status) => status,
+        ProgramEnd::Signal(signal) => process::die_of(signal),
     })
 }
 

@@ -3,7 +3,7 @@
 //! The standard library's `Command` empties the signal mask and resets SIGPIPE in the program it starts. A
 //! program under bywash must not be able to tell that it was not started directly, so this module calls fork
 //! and execvpe(3) itself. Invariant: until [`Image::exec`] or [`Image::spawn`], this process has one thread
-//! and has changed neither signal mask nor dispositions, except those that [`Watch`] remembers and the child
+//! and has changed neither signal mask nor dispositions, except those that [`Progress`] remembers and the child
 //! undoes. Called by the supervisor and by `bywash run`.
 
 #![allow(unsafe_code)]
@@ -54,7 +54,7 @@ impl Image {
     /// # Errors
     /// [`Failed::Fork`] if pipe(2) or fork(2) fails, and [`Failed::Start`] if the program could not be
     /// executed.
-    pub fn spawn(&self, watch: &Watch) -> Result<Pid, Failed> {
+    pub fn spawn(&self, watch: &ExitWatch) -> Result<Pid, Failed> {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map_err(|error| Failed::Fork(error.into()))?;
         // SAFETY: this process has one thread, so the child may call any function that this process may call.
@@ -78,7 +78,7 @@ impl Image {
 
     /// Runs the child's half of [`Image::spawn`]. The pipe closes when the program starts, and carries the
     /// error number if it does not.
-    fn exec_in_child(&self, watch: &Watch, writer: &OwnedFd) -> ! {
+    fn exec_in_child(&self, watch: &ExitWatch, writer: &OwnedFd) -> ! {
         watch.undo();
         let code = self.exec().raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
         // SAFETY: `code` is four bytes on the stack, valid for the write; _exit ends the child without
@@ -98,8 +98,8 @@ pub enum Failed {
     Start(io::Error),
 }
 
-/// Signals that a supervisor has blocked and takes one by one, from [`Watch::begin`] on.
-pub struct Watch {
+/// Signals that a supervisor has blocked and takes one by one, from [`Progress::begin`] on.
+pub struct ExitWatch {
     taken: libc::sigset_t,
     mask_before: libc::sigset_t,
     /// Signals of the set that were ignored when this process started; the child ignores them again.
@@ -115,11 +115,11 @@ pub struct Arrival {
     pub sender: Option<i32>,
 }
 
-impl Watch {
-    /// Blocks `signals` and SIGCHLD, so that [`Watch::next`] receives them. Includes signals that were
+impl ExitWatch {
+    /// Blocks `signals` and SIGCHLD, so that [`Progress::next`] receives them. Includes signals that were
     /// ignored: the program, which starts with them ignored, may have installed handlers by the time they
     /// arrive.
-    pub fn begin(signals: &[i32]) -> io::Result<Watch> {
+    pub fn begin(signals: &[i32]) -> io::Result<ExitWatch> {
         let mut taken = MaybeUninit::uninit();
         let mut mask_before = MaybeUninit::uninit();
         // SAFETY: sigemptyset and pthread_sigmask initialise the sets before they are read; SIG_DFL installs
@@ -140,7 +140,7 @@ impl Watch {
                 libc::signal(*signal, libc::SIG_DFL);
             }
             let (taken, mask_before) = (taken.assume_init(), mask_before.assume_init());
-            Ok(Watch { taken, mask_before, ignored_before })
+            Ok(ExitWatch { taken, mask_before, ignored_before })
         }
     }
 

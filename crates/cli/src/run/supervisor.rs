@@ -13,14 +13,14 @@
 //! Orphans of the program are adopted by init as always: this process is no subreaper, since a daemon may
 //! check its parent. The report gives the number of processes left running.
 
-use super::process::{self, Arrival, Failed, Image, Watch};
+use super::process::{self, Arrival, ExitWatch, Failed, Image};
 use crate::error::Failure;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::path::Path;
 
 /// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProgramEnd {
     /// The program exited with this status.
     Exit(i32),
     /// The program was killed by this signal.
@@ -28,9 +28,9 @@ pub enum End {
 }
 
 /// Runs `image` to its end. Returns the program's process id and its end.
-pub fn run(image: &Image, program: &Path) -> Result<(u32, End), Failure> {
-    let watch =
-        Watch::begin(&passed_on()).map_err(|source| Failure::Supervise { what: "block signals", source })?;
+pub fn run(image: &Image, program: &Path) -> Result<(u32, ProgramEnd), Failure> {
+    let watch = ExitWatch::begin(&passed_on())
+        .map_err(|source| Failure::Supervise { what: "block signals", source })?;
     let child = image.spawn(&watch).map_err(|failed| match failed {
         Failed::Fork(source) => Failure::Supervise { what: "make a process", source },
         Failed::Start(source) => Failure::start(program, source),
@@ -57,7 +57,7 @@ fn passed_on() -> Vec<i32> {
 }
 
 /// Checks without waiting if the child has ended, and follows it into a stop.
-fn look(child: Pid) -> Result<Option<End>, Failure> {
+fn look(child: Pid) -> Result<Option<ProgramEnd>, Failure> {
     loop {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         match rustix::process::waitpid(Some(child), options) {
@@ -74,8 +74,8 @@ fn look(child: Pid) -> Result<Option<End>, Failure> {
     }
 }
 
-fn end(status: WaitStatus) -> Option<End> {
-    status.exit_status().map(End::Exit).or_else(|| status.terminating_signal().map(End::Signal))
+fn end(status: WaitStatus) -> Option<ProgramEnd> {
+    status.exit_status().map(ProgramEnd::Exit).or_else(|| status.terminating_signal().map(ProgramEnd::Signal))
 }
 
 fn follow_stop(child: Pid, status: WaitStatus) {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const TOKEN_BYTES_MIN: usize = 16;
 
 /// Endpoint of the metrics, open until this is dropped.
-pub struct Told {
+pub struct StatusReport {
     /// Name of the socket, which is dropped, and so removed, before the socket itself.
     _name: Option<SocketFile>,
     /// Socket or address, as text for people.
@@ -30,7 +30,7 @@ pub struct Told {
     pub service: Arc<Service>,
 }
 
-impl Told {
+impl StatusReport {
     pub fn failed(&self, source: io::Error) -> Failure {
         Failure::Metrics { place: self.place.clone(), source }
     }
@@ -41,7 +41,7 @@ impl Told {
 /// # Errors
 /// [`Failure::Metrics`] if the socket or address cannot be bound, [`Failure::Read`] if the token's file
 /// cannot be read, [`Failure::Description`] if other users can reach the token or it is unfit.
-pub fn start(argument: &MetricsArg, watch: StatusHandle) -> Result<Told, Failure> {
+pub fn start(argument: &MetricsArg, watch: StatusHandle) -> Result<StatusReport, Failure> {
     let site = move |path: &str| match path {
         "/metrics" => {
             let status = watch.status().ok_or("the server stops\n")?;
@@ -56,7 +56,7 @@ pub fn start(argument: &MetricsArg, watch: StatusHandle) -> Result<Told, Failure
             let failed = |source| Failure::Metrics { place: place.clone(), source };
             let (listener, name) = socket.listen().map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
-            Ok(Told {
+            Ok(StatusReport {
                 _name: Some(name),
                 place,
                 listener: Listener::Unix(listener),
@@ -69,7 +69,7 @@ pub fn start(argument: &MetricsArg, watch: StatusHandle) -> Result<Told, Failure
             let listener = TcpListener::bind(address).map_err(failed)?;
             listener.set_nonblocking(true).map_err(failed)?;
             let place = format!("http://{}/metrics", listener.local_addr().map_err(failed)?);
-            Ok(Told {
+            Ok(StatusReport {
                 _name: None,
                 place,
                 listener: Listener::Tcp(listener),

@@ -11,7 +11,7 @@ use crate::signals::Signals;
 use crate::standard::Unfailing;
 use bywash_client::Client;
 use bywash_server::{LimitsFile, Options, Server};
-use metrics::Told;
+use metrics::StatusReport;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::io::{self, Write};
 use std::path::Path;
@@ -88,7 +88,7 @@ pub fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
 }
 
 /// Prints the devices and the sockets of the server.
-fn tell(server: &Server, arguments: &ServerArgs, metrics: Option<&Told>) -> Result<(), Failure> {
+fn tell(server: &Server, arguments: &ServerArgs, metrics: Option<&StatusReport>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     for device in server.status()?.devices {
         writeln!(out, "device {}: {}", device.name, device.how).map_err(Failure::Output)?;

@@ -1,7 +1,7 @@
 //! `bywash volume devices`, `adopt`, `relabel`, `forget`: devices of a store, and the labels that identify
 //! them.
 
-use super::Place;
+use super::VolumeAccess;
 use crate::error::Failure;
 use bywash_device::Spec;
 use bywash_flow::size::Bytes;
@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 /// A device in the list.
 #[derive(Serialize)]
-struct Told {
+struct DeviceRow {
     name: String,
     bytes: u64,
     free: u64,
@@ -20,11 +20,11 @@ struct Told {
     id: Option<String>,
 }
 
-pub(super) fn list(place: &Place, json: bool) -> Result<(), Failure> {
+pub(super) fn list(place: &VolumeAccess, json: bool) -> Result<(), Failure> {
     let devices = match place {
-        Place::Server(client) => {
+        VolumeAccess::Server(client) => {
             let devices = client.status()?.devices.into_iter();
-            let told = devices.map(|device| Told {
+            let told = devices.map(|device| DeviceRow {
                 name: device.name,
                 bytes: device.bytes,
                 free: device.free,
@@ -32,7 +32,7 @@ pub(super) fn list(place: &Place, json: bool) -> Result<(), Failure> {
             });
             told.collect()
         }
-        Place::Store(store) => of_store(store)?,
+        VolumeAccess::Store(store) => devices_in_store(store)?,
     };
     let mut out = io::stdout().lock();
     if json {
@@ -40,19 +40,19 @@ pub(super) fn list(place: &Place, json: bool) -> Result<(), Failure> {
         return writeln!(out, "{text}").map_err(Failure::Output);
     }
     let mut text = format!("{:<16} {:>10} {:>10} {}\n", "device", "size", "free", "identity");
-    for Told { name, bytes, free, id } in devices {
+    for DeviceRow { name, bytes, free, id } in devices {
         let (bytes, free) = (Bytes(bytes).to_string(), Bytes(free).to_string());
         text += &format!("{name:<16} {bytes:>10} {free:>10} {}\n", id.as_deref().unwrap_or("none"));
     }
     out.write_all(text.as_bytes()).map_err(Failure::Output)
 }
 
-fn of_store(store: &Store) -> Result<Vec<Told>, Failure> {
+fn devices_in_store(store: &Store) -> Result<Vec<DeviceRow>, Failure> {
     let told = |device: bywash_volume::Device| {
         let bytes = |blocks: Blocks| device.block.bytes(blocks).map_or(u64::MAX, |bytes| bytes.0);
         let free = bytes(Blocks(device.free.0.saturating_add(device.to_clear.0)));
         let id = device.identity.id().map(|id| id.to_string());
-        Told { bytes: bytes(device.blocks), free, id, name: device.name }
+        DeviceRow { bytes: bytes(device.blocks), free, id, name: device.name }
     };
     Ok(store.devices()?.into_iter().map(told).collect())
 }

@@ -21,35 +21,35 @@ pub fn main(arguments: &VolumeArgs) -> Result<i32, Failure> {
     let place = match &arguments.policy {
         // A missing store is created only to adopt a first device.
         Some(path) if matches!(arguments.command, VolumeCommand::Adopt { .. }) => {
-            Place::Store(Store::open(path)?)
+            VolumeAccess::Store(Store::open(path)?)
         }
         Some(path) => {
             std::fs::metadata(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
-            Place::Store(Store::open(path)?)
+            VolumeAccess::Store(Store::open(path)?)
         }
-        None => Place::Server(crate::serve::connect(&arguments.socket, "bywash volume")?),
+        None => VolumeAccess::Server(crate::serve::connect(&arguments.socket, "bywash volume")?),
     };
     carry_out(&place, &arguments.command)?;
     Ok(0)
 }
 
 /// Server or store whose volumes are changed.
-enum Place {
+enum VolumeAccess {
     Server(Client),
     Store(Store),
 }
 
-fn carry_out(place: &Place, command: &VolumeCommand) -> Result<(), Failure> {
+fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failure> {
     match command {
         VolumeCommand::Create { name, device, size, owner, group, mode } => {
             let owner = owner.as_deref().map_or_else(|| Ok(uzers::get_current_uid()), user)?;
             let group = group.as_deref().map_or_else(|| Ok(uzers::get_current_gid()), self::group)?;
             match place {
-                Place::Server(client) => {
+                VolumeAccess::Server(client) => {
                     let (name, device, bytes) = (name.clone(), device.clone(), size.bytes());
                     client.create(NewVolume { name, device, bytes, owner, group, mode: *mode })?;
                 }
-                Place::Store(store) => {
+                VolumeAccess::Store(store) => {
                     let ownership = Ownership { owner, group, mode: Mode::new(*mode)?, read_only: false };
                     store.create(name, device, bywash_volume::Bytes(size.bytes()), ownership)?;
                 }
@@ -59,24 +59,24 @@ fn carry_out(place: &Place, command: &VolumeCommand) -> Result<(), Failure> {
         VolumeCommand::List { json } => return list(&volumes(place)?, *json),
         VolumeCommand::Resize { name, size } => {
             match place {
-                Place::Server(client) => client.resize(name, size.bytes())?,
-                Place::Store(store) => drop(store.resize(name, bywash_volume::Bytes(size.bytes()))?),
+                VolumeAccess::Server(client) => client.resize(name, size.bytes())?,
+                VolumeAccess::Store(store) => drop(store.resize(name, bywash_volume::Bytes(size.bytes()))?),
             }
             return tell_rounded(place, name, size.bytes());
         }
         VolumeCommand::Rename { name, to } => match place {
-            Place::Server(client) => client.rename(name, to)?,
-            Place::Store(store) => drop(store.rename(name, to)?),
+            VolumeAccess::Server(client) => client.rename(name, to)?,
+            VolumeAccess::Store(store) => drop(store.rename(name, to)?),
         },
         VolumeCommand::Permit { name, owner, group, mode, read_only } => {
             let owner = owner.as_deref().map(user).transpose()?;
             let group = group.as_deref().map(self::group).transpose()?;
             match place {
-                Place::Server(client) => {
+                VolumeAccess::Server(client) => {
                     let permissions = Permissions { owner, group, mode: *mode, read_only: *read_only };
                     client.permit(name, permissions)?;
                 }
-                Place::Store(store) => {
+                VolumeAccess::Store(store) => {
                     let mode = mode.map(Mode::new).transpose()?;
                     store.set_ownership(name, |ownership| {
                         ownership.owner = owner.unwrap_or(ownership.owner);
@@ -88,12 +88,12 @@ fn carry_out(place: &Place, command: &VolumeCommand) -> Result<(), Failure> {
             }
         }
         VolumeCommand::Revoke { name } => match place {
-            Place::Server(client) => client.revoke(name)?,
-            Place::Store(_) => return Err(Failure::NeedsServer("to take grants back")),
+            VolumeAccess::Server(client) => client.revoke(name)?,
+            VolumeAccess::Store(_) => return Err(Failure::NeedsServer("to take grants back")),
         },
         VolumeCommand::Remove { name } => match place {
-            Place::Server(client) => client.remove(name)?,
-            Place::Store(store) => store.remove(name)?,
+            VolumeAccess::Server(client) => client.remove(name)?,
+            VolumeAccess::Store(store) => store.remove(name)?,
         },
         VolumeCommand::Devices { json } => return devices::list(place, *json),
         VolumeCommand::Adopt { device, force } => {
@@ -109,17 +109,17 @@ fn carry_out(place: &Place, command: &VolumeCommand) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Place {
+impl VolumeAccess {
     fn store(&self, what: &'static str) -> Result<&Store, Failure> {
         match self {
-            Place::Store(store) => Ok(store),
-            Place::Server(_) => Err(Failure::NeedsStore(what)),
+            VolumeAccess::Store(store) => Ok(store),
+            VolumeAccess::Server(_) => Err(Failure::NeedsStore(what)),
         }
     }
 }
 
 /// Prints the size of a volume if it was rounded up from the requested size.
-fn tell_rounded(place: &Place, name: &str, asked: u64) -> Result<(), Failure> {
+fn tell_rounded(place: &VolumeAccess, name: &str, asked: u64) -> Result<(), Failure> {
     // The volume may have been removed meanwhile.
     let Some(volume) = volumes(place)?.into_iter().find(|volume| volume.name == name) else { return Ok(()) };
     if volume.bytes != asked {
@@ -131,10 +131,10 @@ fn tell_rounded(place: &Place, name: &str, asked: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-fn volumes(place: &Place) -> Result<Vec<report::Volume>, Failure> {
+fn volumes(place: &VolumeAccess) -> Result<Vec<report::Volume>, Failure> {
     let store = match place {
-        Place::Server(client) => return Ok(client.volumes()?),
-        Place::Store(store) => store,
+        VolumeAccess::Server(client) => return Ok(client.volumes()?),
+        VolumeAccess::Store(store) => store,
     };
     Ok(store.list()?.into_iter().map(volume_report).collect())
 }

@@ -1,9 +1,9 @@
 //! `bywash doctor` as a table and as JSON, also where little is allowed.
 
-use crate::place::{Place, stdout};
+use crate::place::{TestFolder, stdout};
 use serde_json::Value;
 
-fn findings(place: &Place, prepare: impl Fn(&mut std::process::Command)) -> Value {
+fn findings(place: &TestFolder, prepare: impl Fn(&mut std::process::Command)) -> Value {
     let mut command = place.bywash(&["doctor", "--json"]);
     prepare(&mut command);
     let output = command.output().unwrap();
@@ -13,7 +13,7 @@ fn findings(place: &Place, prepare: impl Fn(&mut std::process::Command)) -> Valu
 
 #[test]
 fn json_has_the_machine_the_paths_and_the_costs() {
-    let value = findings(&Place::new(), |_| {});
+    let value = findings(&TestFolder::new(), |_| {});
     assert_eq!(value["version"], 1);
     assert!(value["machine"]["cores"].as_u64().unwrap() >= 1);
     assert!(value["costs"][0]["ns"].as_f64().unwrap() > 1.0);
@@ -27,7 +27,7 @@ fn json_has_the_machine_the_paths_and_the_costs() {
 
 #[test]
 fn the_table_says_usable_or_why_not() {
-    let output = Place::new().bywash(&["doctor"]).output().unwrap();
+    let output = TestFolder::new().bywash(&["doctor"]).output().unwrap();
     assert!(output.status.success());
     let table = stdout(&output);
     for part in ["preloaded library", "io_uring", "huge pages", "system call", "--threshold"] {
@@ -38,7 +38,7 @@ fn the_table_says_usable_or_why_not() {
 
 #[test]
 fn one_core_is_a_finding_and_no_failure() {
-    let value = findings(&Place::new(), |command| {
+    let value = findings(&TestFolder::new(), |command| {
         use std::os::unix::process::CommandExt;
         // SAFETY: sched_setaffinity is a plain system call on memory of this frame.
         unsafe {
@@ -63,7 +63,7 @@ fn one_core_is_a_finding_and_no_failure() {
 
 #[test]
 fn a_temporary_folder_that_is_not_there_is_a_finding_with_a_remedy() {
-    let value = findings(&Place::new(), |command| {
+    let value = findings(&TestFolder::new(), |command| {
         command.env("TMPDIR", "/no/such/folder");
     });
     let paths = value["paths"].as_array().unwrap();

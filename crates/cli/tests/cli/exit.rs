@@ -1,6 +1,6 @@
 //! Exit statuses: the program's, or 125, 126, 127.
 
-use crate::place::{Place, stderr};
+use crate::place::{TestFolder, stderr};
 use std::os::unix::process::ExitStatusExt;
 
 /// Both ways of running: bywash becomes the program, or waits for it.
@@ -8,7 +8,7 @@ const WAYS: [&[&str]; 2] = [&[], &["--stats"]];
 
 #[test]
 fn the_programs_status_is_passed_on() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for flags in WAYS {
         for status in [0, 1, 42, 125, 255] {
             let output = place.sh(flags, &format!("exit {status}"));
@@ -19,7 +19,7 @@ fn the_programs_status_is_passed_on() {
 
 #[test]
 fn the_signal_that_kills_the_program_kills_bywash() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for flags in WAYS {
         for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV, libc::SIGPIPE, libc::SIGUSR1] {
             let output = place.sh(flags, &format!("kill -{signal} $$"));
@@ -30,7 +30,7 @@ fn the_signal_that_kills_the_program_kills_bywash() {
 
 #[test]
 fn bywash_leaves_no_core_dump_of_its_own() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = place.sh(&["--stats"], "ulimit -c 0; kill -ABRT $$");
     assert_eq!(output.status.signal(), Some(libc::SIGABRT));
     assert!(!output.status.core_dumped());
@@ -38,7 +38,7 @@ fn bywash_leaves_no_core_dump_of_its_own() {
 
 #[test]
 fn a_missing_program_is_127() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for flags in WAYS {
         for program in ["no-such-program-here", "./missing", "/no/such/folder/program"] {
             let output = place.bywash(&["run"]).args(flags).args(["--", program]).output().unwrap();
@@ -54,7 +54,7 @@ fn a_missing_program_is_127() {
 
 #[test]
 fn a_program_that_cannot_be_executed_is_126() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("text", "no program");
     for flags in WAYS {
         for program in ["./text", "/tmp"] {
@@ -66,7 +66,7 @@ fn a_program_that_cannot_be_executed_is_126() {
 
 #[test]
 fn a_script_without_an_interpreter_line_is_run_by_the_shell() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.script("script", "exit 7\n");
     for flags in WAYS {
         let output = place.bywash(&["run"]).args(flags).args(["--", "./script"]).output().unwrap();
@@ -76,7 +76,7 @@ fn a_script_without_an_interpreter_line_is_run_by_the_shell() {
 
 #[test]
 fn a_wrong_command_line_is_125() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for arguments in [&["run", "--no-such-flag", "ls"][..], &["run"], &["no-such-command"], &[]] {
         let output = place.bywash(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(125), "{arguments:?}");

@@ -1,7 +1,7 @@
 //! A program under bywash finds what it would have found without: arguments, signal mask, ignored signals,
 //! descriptors, parent and group; and nothing on the terminal that is not its own.
 
-use crate::place::{Place, stdout};
+use crate::place::{TestFolder, stdout};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
@@ -10,7 +10,7 @@ const WAYS: [&[&str]; 2] = [&[], &["--report", "report.json"]];
 /// What `script` prints without bywash and with it, in both ways of running. `prepare` makes the
 /// circumstances.
 fn same(script: &str, prepare: impl Fn(&mut Command)) {
-    let place = Place::new();
+    let place = TestFolder::new();
     let run = |mut command: Command| -> Output {
         prepare(&mut command);
         command.output().unwrap()
@@ -80,7 +80,7 @@ fn no_descriptor_is_added_or_lost() {
 
 #[test]
 fn the_report_does_not_get_into_a_closed_standard_error() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut command = place.bywash(&["run", "--stats", "--report", "r.json", "--", "true"]);
     // SAFETY: close is async-signal-safe.
     unsafe {
@@ -107,7 +107,7 @@ fn the_environment_is_the_callers_but_for_the_library() {
 
 #[test]
 fn arguments_are_not_interpreted() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = place
         .bywash(&["run", "--", "printf", "%s|", "--stats", "--", "", "a b", "*", "-h"])
         .output()
@@ -126,7 +126,7 @@ fn the_group_the_session_and_the_limits_stay() {
             });
         }
     });
-    let place = Place::new();
+    let place = TestFolder::new();
     let output =
         place.bywash(&["run", "--stats", "--", "sh", "-c", "cut -d' ' -f5 /proc/self/stat"]).output();
     // SAFETY: asks only.
@@ -136,7 +136,7 @@ fn the_group_the_session_and_the_limits_stay() {
 
 #[test]
 fn without_stats_bywash_becomes_the_program() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let child = place
         .bywash(&["run", "--", "sh", "-c", "echo $$"])
         .stdout(std::process::Stdio::piped())
@@ -148,7 +148,7 @@ fn without_stats_bywash_becomes_the_program() {
 
 #[test]
 fn what_was_preloaded_before_stays_behind_the_library() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = place
         .bywash(&["run", "--", "sh", "-c", "echo $LD_PRELOAD"])
         .env("LD_PRELOAD", "libm.so.6")
@@ -160,7 +160,7 @@ fn what_was_preloaded_before_stays_behind_the_library() {
 
 #[test]
 fn flags_become_the_librarys_variables() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let flags = ["--only", "/data", "--only", "rel", "--except", "/data/x", "--threshold", "64K"];
     let flags = [&flags[..], &["--positions", "user", "--off"]].concat();
     let output = place.sh(&flags, "env | grep ^BYWASH_ | sort");
@@ -177,7 +177,7 @@ fn flags_become_the_librarys_variables() {
 
 #[test]
 fn what_no_flag_sets_is_left_as_the_caller_set_it() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = place
         .bywash(&["run", "--threshold", "1", "--", "sh", "-c", "env | grep ^BYWASH_ | sort"])
         .env("BYWASH_RESIDENT", "5")

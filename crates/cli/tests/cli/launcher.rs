@@ -1,6 +1,6 @@
 //! The launcher: what it costs, and that nobody can tell it from the command.
 
-use crate::place::{Place, bywash, stderr, stdout};
+use crate::place::{TestFolder, bywash, stderr, stdout};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -48,7 +48,7 @@ fn page_faults(command: &mut Command, status: i32) -> i64 {
 
 #[test]
 fn it_touches_few_pages() {
-    let place = Place::new();
+    let place = TestFolder::new();
     // A static program that ends at once: the launcher, which does not find its command.
     let program = place.executable(bywash(), "lonely/program");
     let median = |faults: &dyn Fn() -> i64| {
@@ -63,7 +63,7 @@ fn it_touches_few_pages() {
 }
 
 /// Runs the launcher and the command with the same `arguments`, both in an environment of `variables`.
-fn both(place: &Place, variables: &[(&str, &str)], arguments: &[&str]) -> [Output; 2] {
+fn both(place: &TestFolder, variables: &[(&str, &str)], arguments: &[&str]) -> [Output; 2] {
     [bywash().to_path_buf(), command()].map(|program| {
         let mut started = place.command(program);
         started.env_clear().envs(variables.iter().copied()).args(arguments).output().unwrap()
@@ -72,7 +72,7 @@ fn both(place: &Place, variables: &[(&str, &str)], arguments: &[&str]) -> [Outpu
 
 #[test]
 fn a_program_finds_what_the_command_would_have_given_it() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let folder = place.path().display().to_string();
     place.script("bin/tool", "#!/usr/bin/env -S env -0 SCRIPT=1\n");
     place.script("bin/bare", "echo no interpreter \"$0\" \"$@\"; env\n");
@@ -118,7 +118,7 @@ fn a_program_finds_what_the_command_would_have_given_it() {
 }
 
 /// Asserts that the launcher and the command give the same.
-fn compare(place: &Place, variables: &[(&str, &str)], arguments: &[&str]) {
+fn compare(place: &TestFolder, variables: &[(&str, &str)], arguments: &[&str]) {
     let [launched, commanded] = both(place, variables, arguments);
     let case = format!("{variables:?} {arguments:?}");
     assert_eq!(stdout(&launched), stdout(&commanded), "{case}");
@@ -131,7 +131,7 @@ fn compare(place: &Place, variables: &[(&str, &str)], arguments: &[&str]) {
 
 #[test]
 fn a_large_environment_is_passed_on() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let many: Vec<(String, String)> = (0..9_000).map(|n| (format!("V{n}"), n.to_string())).collect();
     let mut variables: Vec<(&str, &str)> = many.iter().map(|(name, value)| (&name[..], &value[..])).collect();
     variables.push(("PATH", "/usr/bin:/bin"));
@@ -142,7 +142,7 @@ fn a_large_environment_is_passed_on() {
 
 #[test]
 fn the_command_has_the_name_by_which_it_was_started() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut flow = place.bywash(&["flow", "-", "-"]);
     let mut child = flow
         .stdin(std::process::Stdio::piped())
@@ -164,7 +164,7 @@ fn the_command_has_the_name_by_which_it_was_started() {
 
 #[test]
 fn a_missing_command_is_named_with_the_remedy() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let copy = place.executable(bywash(), "opt/bin/bywash");
     let output = place.command(copy).arg("doctor").output().unwrap();
     assert_eq!(output.status.code(), Some(125));
@@ -179,7 +179,7 @@ fn a_missing_command_is_named_with_the_remedy() {
 
 #[test]
 fn installed_it_finds_the_command_and_the_library() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let copy = place.executable(bywash(), "usr/bin/bywash");
     place.executable(&command(), "usr/lib/bywash/bywash-command");
     let library =

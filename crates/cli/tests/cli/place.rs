@@ -6,13 +6,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 /// A folder that is gone when the test ends.
-pub struct Place {
+pub struct TestFolder {
     folder: tempfile::TempDir,
 }
 
-impl Place {
-    pub fn new() -> Place {
-        Place { folder: tempfile::tempdir().unwrap() }
+impl TestFolder {
+    pub fn new() -> TestFolder {
+        TestFolder { folder: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self) -> &Path {

@@ -1,6 +1,6 @@
 //! `bywash plan`: answers, figures, refusals.
 
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use serde_json::Value;
 use std::fs;
 use std::process::Output;
@@ -8,11 +8,11 @@ use std::process::Output;
 /// The description of the guide, which is to be tried as it stands there.
 const SERVER: &str = include_str!("../../../../docs/guide/server.toml");
 
-fn plan(place: &Place, words: &[&str]) -> Output {
+fn plan(place: &TestFolder, words: &[&str]) -> Output {
     place.bywash(&["plan"]).args(words).output().unwrap()
 }
 
-fn plans(place: &Place, words: &[&str]) -> String {
+fn plans(place: &TestFolder, words: &[&str]) -> String {
     let output = plan(place, words);
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output)
@@ -20,7 +20,7 @@ fn plans(place: &Place, words: &[&str]) -> String {
 
 #[test]
 fn the_guide_s_server_is_answered_in_words_and_in_json() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("server.toml", SERVER);
     let words = plans(&place, &["model", "server.toml"]);
     let line = |name: &str| words.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
@@ -34,7 +34,7 @@ fn the_guide_s_server_is_answered_in_words_and_in_json() {
 
 #[test]
 fn a_sweep_is_a_table() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("server.toml", SERVER);
     let sweep = [
         "model",
@@ -56,7 +56,7 @@ fn a_sweep_is_a_table() {
 
 #[test]
 fn figures_are_written_with_their_numbers() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let named = plans(&place, &["figure", "all", "--out", "figures"]);
     for number in 2..=9 {
         let svg = fs::read_to_string(place.path().join(format!("figures/figure-{number}.svg"))).unwrap();
@@ -73,7 +73,7 @@ fn figures_are_written_with_their_numbers() {
 #[test]
 fn the_acceptance_table_is_told_and_is_the_one_in_the_documentation() {
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/planner.md");
-    let place = Place::new();
+    let place = TestFolder::new();
     let page = fs::read_to_string(PAGE).unwrap();
     if std::env::var_os("BYWASH_UPDATE_DOCS").is_some() {
         let (check, table) = indented(&plans(&place, &["check", "--sensitivity"]));
@@ -123,7 +123,7 @@ fn marks(name: &str) -> (String, String) {
 
 #[test]
 fn a_simulation_is_told_in_words_and_in_json() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let words = plans(&place, &["simulate", "preset:carrera-table-4", "--until", "2000"]);
     assert!(words.starts_with("conventional: 2000 requests in "), "{words}");
     assert!(words.contains("bound by       interconnect") && words.contains("memory bus"), "{words}");
@@ -150,7 +150,7 @@ fn a_simulation_is_told_in_words_and_in_json() {
 
 #[test]
 fn descriptions_are_compared_side_by_side() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("server.toml", SERVER);
     let structures = plans(&place, &["compare", "server.toml", "--until", "1000"]);
     let line = |text: &str, name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
@@ -169,7 +169,7 @@ fn descriptions_are_compared_side_by_side() {
 
 #[test]
 fn a_timeline_has_what_happened() {
-    let place = Place::new();
+    let place = TestFolder::new();
     plans(&place, &["simulate", "preset:carrera-table-2", "--until", "50", "--trace", "out.json"]);
     let text = fs::read_to_string(place.path().join("out.json")).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
@@ -189,7 +189,7 @@ fn a_timeline_has_what_happened() {
 
 #[test]
 fn presets_are_listed_and_printed_to_be_used() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let listed = plans(&place, &["presets"]);
     for line in listed.lines() {
         let name = line.split(' ').next().unwrap();
@@ -201,7 +201,7 @@ fn presets_are_listed_and_printed_to_be_used() {
 
 #[test]
 fn a_signal_ends_a_simulation_with_what_there_is() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let words = ["plan", "simulate", "preset:carrera-table-4", "--until", "1000000000"];
     let mut child = place.bywash(&words).stdout(std::process::Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(700));
@@ -215,7 +215,7 @@ fn a_signal_ends_a_simulation_with_what_there_is() {
 
 #[test]
 fn what_is_wrong_is_named() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for (from, to, wanted) in [
         ("2 GiB/s", "2 GHz", "line 5"),
         ("miss", "mis", "line 11"),

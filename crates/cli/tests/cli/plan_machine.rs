@@ -1,6 +1,6 @@
 //! `bywash plan calibrate` and `bywash plan validate`: this machine is measured, described, and held against the description.
 
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use std::sync::{Mutex, PoisonError};
 /// Who measures is alone, at least of these tests.
 static MEASURING: Mutex<()> = Mutex::new(());
 
-fn plan(place: &Place, words: &[&str]) -> Output {
+fn plan(place: &TestFolder, words: &[&str]) -> Output {
     let _alone = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
     place.bywash(&["plan"]).args(words).output().unwrap()
 }
 
-fn plans(place: &Place, words: &[&str]) -> String {
+fn plans(place: &TestFolder, words: &[&str]) -> String {
     let output = plan(place, words);
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output)
@@ -38,7 +38,7 @@ fn is_empty(folder: &Path) -> bool {
 
 #[test]
 fn what_is_written_can_be_planned_with_and_nothing_else_is_left() {
-    let place = Place::new();
+    let place = TestFolder::new();
     fs::create_dir(place.path().join("disk")).unwrap();
     let told = plans(&place, &["calibrate", "--quick", "--dir", "disk", "--out", "here.toml"]);
     assert!(told.contains("system call") && told.contains("written: here.toml"), "{told}");
@@ -57,7 +57,7 @@ fn what_is_written_can_be_planned_with_and_nothing_else_is_left() {
 /// Within what any machine of the last twenty years and of the next ten may have, on a busy day, built without optimisation.
 #[test]
 fn numbers_are_those_of_a_machine() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let answer = json(&plans(&place, &["calibrate", "--quick", "--json"]));
     let measured = |what: &str, unit: &str| {
         let all = answer["measurements"].as_array().unwrap().iter();
@@ -94,7 +94,7 @@ fn numbers_are_those_of_a_machine() {
 
 #[test]
 fn every_run_is_predicted_and_measured() {
-    let place = Place::new();
+    let place = TestFolder::new();
     plans(&place, &["calibrate", "--quick", "--out", "here.toml"]);
     let answer = json(&plans(&place, &["validate", "here.toml", "--quick", "--json"]));
     let rows = answer["rows"].as_array().unwrap();
@@ -115,7 +115,7 @@ fn every_run_is_predicted_and_measured() {
 
 #[test]
 fn without_a_description_one_is_made_first() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let words = plans(&place, &["validate", "--quick"]);
     for run in ["copying a file", "page cache, 2 threads", "device, 1 thread", "loopback, 4 clients"] {
         let line = words.lines().find(|line| line.contains(run)).unwrap_or_else(|| panic!("{run}:\n{words}"));
@@ -126,7 +126,7 @@ fn without_a_description_one_is_made_first() {
 
 #[test]
 fn a_folder_that_cannot_be_used_is_named_with_the_remedy() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for command in ["calibrate", "validate"] {
         for folder in ["none", "/proc"] {
             let output = plan(&place, &[command, "--quick", "--dir", folder]);
@@ -142,7 +142,7 @@ fn a_folder_that_cannot_be_used_is_named_with_the_remedy() {
 
 #[test]
 fn a_description_that_cannot_be_written_is_refused_before_anything_is_measured() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = plan(&place, &["calibrate", "--out", "none/here.toml", "--dir", "none"]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("none/here.toml"), "{}", stderr(&output));
@@ -154,7 +154,7 @@ fn a_description_that_cannot_be_written_is_refused_before_anything_is_measured()
 /// A disk without room: an error that says so, and nothing on it afterwards.
 #[test]
 fn a_full_disk_is_said_to_be_full() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let small = place.path().join("small");
     fs::create_dir(&small).unwrap();
     let mount = format!(

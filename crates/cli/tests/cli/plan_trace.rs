@@ -1,6 +1,6 @@
 //! `bywash plan trace`: recordings become traces.
 
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use serde_json::Value;
 use std::fs;
 use std::process::Output;
@@ -11,13 +11,13 @@ const SQLITE: &str = include_str!("../../../sim/src/trace/recordings/sqlite.txt"
 const BLKPARSE: &str = include_str!("../../../sim/src/trace/recordings/blkparse.txt");
 const HEADER: &str = "time,process,call,file,offset,length\n";
 
-fn trace(place: &Place, words: &[&str]) -> Output {
+fn trace(place: &TestFolder, words: &[&str]) -> Output {
     place.bywash(&["plan", "trace"]).args(words).output().unwrap()
 }
 
 #[test]
 fn what_strace_printed_becomes_a_trace_on_standard_output() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("calls.txt", SQLITE);
     let output = trace(&place, &["calls.txt"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -34,7 +34,7 @@ fn what_strace_printed_becomes_a_trace_on_standard_output() {
 
 #[test]
 fn a_trace_is_written_where_it_is_asked_for_and_read_again() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("requests.txt", BLKPARSE);
     let output = trace(&place, &["requests.txt", "--out", "disk.csv"]);
     assert!(output.status.success() && stdout(&output).is_empty(), "{}", stderr(&output));
@@ -48,7 +48,7 @@ fn a_trace_is_written_where_it_is_asked_for_and_read_again() {
 
 #[test]
 fn what_is_no_recording_is_refused_with_what_to_do() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("notes.txt", "nothing of the kind\n");
     place.file("wrong.csv", format!("{HEADER}0,1,read,a,0,4k\n"));
     place.file("untimed.txt", "read(3</data/a>, \"\"..., 4096) = 4096\n");
@@ -71,7 +71,7 @@ fn what_is_no_recording_is_refused_with_what_to_do() {
 
 #[test]
 fn what_was_recorded_is_replayed_on_any_machine() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("calls.txt", SQLITE);
     let calls = stdout(&trace(&place, &["calls.txt"])).lines().count() as u64 - 1;
     let run = |words: &[&str]| -> Value {

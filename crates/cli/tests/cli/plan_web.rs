@@ -2,13 +2,13 @@
 //!
 //! What the page does in a browser is tested by `web/tests`. A command that was built without the page says so.
 
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use std::fs;
 
 #[cfg(not(feature = "page"))]
 #[test]
 fn a_command_without_the_page_says_how_to_get_one() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for words in [&["plan", "web", "--port", "0"][..], &["plan", "web", "--export", "here"]] {
         let output = place.bywash(words).output().unwrap();
         assert_eq!(output.status.code(), Some(125));
@@ -36,7 +36,7 @@ mod with_the_page {
     }
 
     impl Serving {
-        fn start(place: &Place) -> Serving {
+        fn start(place: &TestFolder) -> Serving {
             let mut command = place.bywash(&["plan", "web", "--port", "0"]);
             let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
             let mut line = String::new();
@@ -72,7 +72,7 @@ mod with_the_page {
 
     #[test]
     fn what_is_served_is_what_is_exported() {
-        let place = Place::new();
+        let place = TestFolder::new();
         let output = place.bywash(&["plan", "web", "--export", "some/where"]).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         assert_eq!(stdout(&output), "some/where/index.html\n");
@@ -92,7 +92,7 @@ mod with_the_page {
 
     #[test]
     fn nothing_else_is_served() {
-        let serving = Serving::start(&Place::new());
+        let serving = Serving::start(&TestFolder::new());
         for (request, wanted) in [
             ("GET /../../etc/passwd HTTP/1.1\r\n\r\n", "HTTP/1.1 404 "),
             ("DELETE / HTTP/1.1\r\n\r\n", "HTTP/1.1 405 "),
@@ -105,7 +105,7 @@ mod with_the_page {
 
     #[test]
     fn who_says_nothing_keeps_nobody_waiting() {
-        let serving = Serving::start(&Place::new());
+        let serving = Serving::start(&TestFolder::new());
         let silent: Vec<TcpStream> = (0..5).map(|_| serving.connect()).collect();
         assert!(serving.ask("GET / HTTP/1.1\r\n\r\n").0.starts_with("HTTP/1.1 200"));
         // They are let go after a while: the end of the stream is seen.
@@ -117,7 +117,7 @@ mod with_the_page {
     #[test]
     fn a_signal_ends_it() {
         // Not SIGINT: where a shell runs the tests in the background it is ignored, and then so by the command.
-        let mut serving = Serving::start(&Place::new());
+        let mut serving = Serving::start(&TestFolder::new());
         // SAFETY: our own child, which has not been waited for.
         assert_eq!(unsafe { libc::kill(serving.child.id() as i32, libc::SIGTERM) }, 0);
         assert_eq!(serving.child.wait().unwrap().code(), Some(128 + libc::SIGTERM));
@@ -125,7 +125,7 @@ mod with_the_page {
 
     #[test]
     fn what_is_in_the_way_is_named() {
-        let place = Place::new();
+        let place = TestFolder::new();
         let serving = Serving::start(&place);
         let port = serving.address.rsplit(':').next().unwrap();
         place.file("taken", "");

@@ -1,10 +1,10 @@
 //! What is refused: each message names the file or flag, the reason and the remedy, and nothing was started.
 
-use crate::place::{Place, stderr};
+use crate::place::{TestFolder, stderr};
 use std::fs;
 
 /// Runs `touch started` under `bywash run` with `flags`; answers the message of the refusal.
-fn refused(place: &Place, flags: &[&str]) -> String {
+fn refused(place: &TestFolder, flags: &[&str]) -> String {
     let output = place.bywash(&["run"]).args(flags).args(["--", "touch", "started"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125), "{flags:?}: {}", stderr(&output));
     assert!(!place.path().join("started").exists(), "{flags:?}");
@@ -13,7 +13,7 @@ fn refused(place: &Place, flags: &[&str]) -> String {
 
 #[test]
 fn a_wrong_threshold_says_how_to_write_one() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for wrong in ["64X", "", "1.5M", "99999999999999999999", "-1"] {
         let message = refused(&place, &[&format!("--threshold={wrong}")]);
         assert!(message.contains("--threshold <BYTES>"), "{message}");
@@ -23,7 +23,7 @@ fn a_wrong_threshold_says_how_to_write_one() {
 
 #[test]
 fn a_prefix_with_a_colon_or_without_anything_is_refused() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for flag in ["--only", "--except"] {
         let message = refused(&place, &[flag, "/a:b"]);
         assert!(message.starts_with(&format!("bywash: {flag} '/a:b': has a colon in it")), "{message}");
@@ -35,7 +35,7 @@ fn a_prefix_with_a_colon_or_without_anything_is_refused() {
 
 #[test]
 fn a_report_that_cannot_be_written_is_found_before_the_program_starts() {
-    let place = Place::new();
+    let place = TestFolder::new();
     fs::create_dir(place.path().join("folder")).unwrap();
     for wrong in ["no/such/folder/r.json", "folder"] {
         let message = refused(&place, &["--report", wrong]);
@@ -46,7 +46,7 @@ fn a_report_that_cannot_be_written_is_found_before_the_program_starts() {
 
 #[test]
 fn no_empty_report_is_left_and_no_old_one_lost_when_the_program_cannot_start() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("old.json", "precious");
     for report in ["new.json", "old.json"] {
         let output = place.bywash(&["run", "--report", report, "--", "./missing"]).output().unwrap();
@@ -57,7 +57,7 @@ fn no_empty_report_is_left_and_no_old_one_lost_when_the_program_cannot_start() {
 }
 
 /// A copy of the command in a folder of its own, without the library.
-fn lonely_copy(place: &Place, folder: &str) -> std::path::PathBuf {
+fn lonely_copy(place: &TestFolder, folder: &str) -> std::path::PathBuf {
     let command = crate::place::bywash().with_file_name("bywash-command");
     place.executable(&command, &format!("{folder}/bywash-command"));
     place.executable(crate::place::bywash(), &format!("{folder}/bywash"))
@@ -65,7 +65,7 @@ fn lonely_copy(place: &Place, folder: &str) -> std::path::PathBuf {
 
 #[test]
 fn a_missing_library_names_the_places_and_the_remedy() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let copy = lonely_copy(&place, "opt/bin");
     let output = place.command(&copy).args(["run", "--", "touch", "started"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
@@ -81,7 +81,7 @@ fn a_missing_library_names_the_places_and_the_remedy() {
 
 #[test]
 fn the_library_is_found_where_it_is_installed() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let copy = lonely_copy(&place, "opt/bin");
     fs::create_dir_all(place.path().join("opt/lib/bywash")).unwrap();
     let library = place.path().join("opt/lib/bywash/libbywash_shim.so");
@@ -94,7 +94,7 @@ fn the_library_is_found_where_it_is_installed() {
 
 #[test]
 fn a_library_whose_path_the_loader_would_split_is_refused() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let copy = lonely_copy(&place, "my tools");
     place.file("my tools/libbywash_shim.so", "");
     let output = place.command(&copy).args(["run", "--", "true"]).output().unwrap();

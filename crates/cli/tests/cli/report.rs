@@ -1,6 +1,6 @@
 //! `--stats` and `--report`.
 
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use bywash_session::{Counter, Session};
 use serde_json::Value;
 use std::ffi::CString;
@@ -30,7 +30,7 @@ fn counting_program() {
 }
 
 /// Runs [`counting_program`] under `bywash run` with `flags`.
-fn count(place: &Place, flags: &[&str], dies: bool) -> std::process::Output {
+fn count(place: &TestFolder, flags: &[&str], dies: bool) -> std::process::Output {
     let mut command = place.bywash(&["run"]);
     command.args(flags).arg("--").arg(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "report::counting_program"]);
@@ -40,7 +40,7 @@ fn count(place: &Place, flags: &[&str], dies: bool) -> std::process::Output {
     command.output().unwrap()
 }
 
-fn read(place: &Place, name: &str) -> Value {
+fn read(place: &TestFolder, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(place.path().join(name)).unwrap()).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn counted(report: &Value) -> &Value {
 
 #[test]
 fn the_report_has_what_was_counted() {
-    let place = Place::new();
+    let place = TestFolder::new();
     assert!(count(&place, &["--report", "r.json"], false).status.success());
     let report = read(&place, "r.json");
     assert_eq!((&report["version"], &report["loaded"]), (&1.into(), &true.into()));
@@ -66,7 +66,7 @@ fn the_report_has_what_was_counted() {
 
 #[test]
 fn what_a_killed_program_counted_is_not_lost() {
-    let place = Place::new();
+    let place = TestFolder::new();
     count(&place, &["--report", "r.json"], true);
     let report = read(&place, "r.json");
     assert_eq!(report["exit"], serde_json::json!({"signal": libc::SIGABRT}));
@@ -75,7 +75,7 @@ fn what_a_killed_program_counted_is_not_lost() {
 
 #[test]
 fn the_table_goes_to_standard_error_and_says_it_in_words() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = count(&place, &["--stats"], false);
     let table = stderr(&output);
     assert!(!stdout(&output).contains("bywash:"));
@@ -93,7 +93,7 @@ fn the_table_goes_to_standard_error_and_says_it_in_words() {
 
 #[test]
 fn an_old_report_is_replaced_not_overwritten_in_part() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("r.json", "x".repeat(100_000));
     assert!(place.sh(&["--report", "r.json"], "true").status.success());
     assert_eq!(read(&place, "r.json")["version"], 1);
@@ -101,7 +101,7 @@ fn an_old_report_is_replaced_not_overwritten_in_part() {
 
 #[test]
 fn the_report_may_be_a_pipe_and_changing_the_folder_does_not_move_it() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = place.sh(&["--report", "/dev/stdout"], "cd /");
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!(report["program"][0], "sh");
@@ -109,7 +109,7 @@ fn the_report_may_be_a_pipe_and_changing_the_folder_does_not_move_it() {
 
 #[test]
 fn a_report_that_cannot_be_finished_keeps_the_programs_status() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let output = place.sh(&["--report", "/dev/full"], "exit 5");
     assert_eq!(output.status.code(), Some(5));
     assert!(stderr(&output).starts_with("bywash: --report '/dev/full': cannot write it: No space left"));
@@ -117,7 +117,7 @@ fn a_report_that_cannot_be_finished_keeps_the_programs_status() {
 
 #[test]
 fn a_broken_pipe_for_the_table_keeps_the_programs_status() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut command = place.bywash(&["run", "--stats", "--", "sh", "-c", "sleep 0.2; exit 6"]);
     let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stderr.take());
@@ -126,7 +126,7 @@ fn a_broken_pipe_for_the_table_keeps_the_programs_status() {
 
 #[test]
 fn a_static_program_runs_and_is_said_not_to_have_loaded_the_library() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("p.c", "int main(void) { return 4; }\n");
     let built = place.command("cc").args(["-static", "-o", "p", "p.c"]).status().unwrap();
     assert!(built.success(), "cc -static");
@@ -143,7 +143,7 @@ fn a_static_program_runs_and_is_said_not_to_have_loaded_the_library() {
 
 #[test]
 fn the_library_counts_every_read_and_write_of_an_unmodified_program() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("data", vec![7; 512 * 400]);
     let script = "dd if=data of=copy bs=512 2>/dev/null; dd if=copy of=again bs=4096 2>/dev/null";
     assert!(place.sh(&["--report", "r.json"], script).status.success());
@@ -163,7 +163,7 @@ fn the_library_counts_every_read_and_write_of_an_unmodified_program() {
 
 #[test]
 fn a_process_that_outlives_the_program_is_not_waited_for_but_said() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let begin = Instant::now();
     let counting = std::env::current_exe().unwrap();
     let script = format!(
@@ -182,7 +182,7 @@ fn a_process_that_outlives_the_program_is_not_waited_for_but_said() {
 
 #[test]
 fn a_run_within_a_run_counts_for_the_outer_one() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let bywash = crate::place::bywash().to_str().unwrap();
     let inner = format!("{bywash} run -- sh -c 'echo $BYWASH_SESSION'; echo $BYWASH_SESSION");
     let output = place.sh(&["--stats"], &inner);

@@ -1,6 +1,6 @@
 //! `bywash serve`, `bywash volume`, `bywash serve status`: a server as its users have it.
 
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -20,7 +20,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(place: &Place, arguments: &[&str]) -> Serving {
+    fn start(place: &TestFolder, arguments: &[&str]) -> Serving {
         Serving::started(place.bywash(&["serve", "--socket", "socket"]).args(arguments))
     }
 
@@ -56,12 +56,12 @@ impl Drop for Serving {
     }
 }
 
-fn volume(place: &Place, arguments: &[&str]) -> Output {
+fn volume(place: &TestFolder, arguments: &[&str]) -> Output {
     place.bywash(&["volume", "--socket", "socket"]).args(arguments).output().unwrap()
 }
 
 /// Of the store, which no server may have.
-fn stored(place: &Place, arguments: &[&str]) -> Output {
+fn stored(place: &TestFolder, arguments: &[&str]) -> Output {
     place.bywash(&["volume", "--policy", "volumes"]).args(arguments).output().unwrap()
 }
 
@@ -78,7 +78,7 @@ fn refused(output: &Output) -> String {
 #[test]
 fn standard_error_that_is_closed_or_full_ends_no_server() {
     for stderr in ["2>&-", "2>/dev/full"] {
-        let place = Place::new();
+        let place = TestFolder::new();
         // It has something to say at once, and each time that it changes its policy.
         let script =
             format!("exec \"$0\" serve --socket socket --device fast=mem:4M --limits limits {stderr}");
@@ -93,7 +93,7 @@ fn standard_error_that_is_closed_or_full_ends_no_server() {
 
 #[test]
 fn volumes_are_made_and_last() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let arguments =
         ["--policy", "volumes", "--device", "fast=mem:16M", "--device", "disk=file:disk,size=16M"];
     let mut serving = Serving::start(&place, &arguments);
@@ -136,7 +136,7 @@ fn volumes_are_made_and_last() {
 
 #[test]
 fn its_status_is_a_table_json_and_metrics() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let token = place.file("token", "0123456789abcdef\n");
     std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).unwrap();
     let metrics = "tcp:127.0.0.1:0,token=token";
@@ -176,7 +176,7 @@ fn its_status_is_a_table_json_and_metrics() {
 /// connections half open stops nobody.
 #[test]
 fn metrics_are_told_at_a_socket_to_those_who_may() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let metrics = "metrics,mode=620,group=0";
     let mut serving = Serving::start(&place, &["--device", "fast=mem:4M", "--metrics", metrics]);
     assert!(serving.said.contains("metrics at metrics, under /metrics"), "{}", serving.said);
@@ -219,7 +219,7 @@ fn metrics_are_told_at_a_socket_to_those_who_may() {
 
 #[test]
 fn a_device_is_known_by_its_label_and_not_by_its_name() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let devices = ["--policy", "volumes", "--device", "a=file:a,size=4M", "--device", "b=file:b,size=4M"];
     let mut serving = Serving::start(&place, &devices);
     done(volume(&place, &["create", "secret", "1M", "--device", "a"]));
@@ -289,7 +289,7 @@ fn a_device_is_known_by_its_label_and_not_by_its_name() {
 /// A file that holds something is left alone, until whoever takes it has named what is lost.
 #[test]
 fn a_file_that_holds_something_is_adopted_by_name_only() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let file = std::fs::File::create(place.path().join("disk")).unwrap();
     file.set_len(64 << 20).unwrap();
     drop(file);
@@ -322,7 +322,7 @@ fn a_file_that_holds_something_is_adopted_by_name_only() {
 
 #[test]
 fn volumes_on_memory_are_gone_with_the_server_that_had_it() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let arguments = ["--policy", "volumes", "--device", "fast=mem:8M"];
     let mut serving = Serving::start(&place, &arguments);
     done(volume(&place, &["create", "log", "2M", "--device", "fast"]));
@@ -342,7 +342,7 @@ fn volumes_on_memory_are_gone_with_the_server_that_had_it() {
 /// Sizes have one form, and it is told when they are rounded.
 #[test]
 fn sizes_are_given_in_either_place_and_told_when_rounded() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let _serving = Serving::start(&place, &["--device", "fast=mem:16M"]);
     let told = |arguments: &[&str]| {
         let output = volume(&place, arguments);
@@ -369,7 +369,7 @@ fn sizes_are_given_in_either_place_and_told_when_rounded() {
 
 #[test]
 fn what_cannot_be_served_is_named() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("text", "no socket");
     place.file("limits.toml", "[default]\nshare = 0\n");
     for (arguments, why) in [
@@ -409,7 +409,7 @@ fn what_cannot_be_served_is_named() {
 
 #[test]
 fn a_name_is_taken_over_from_a_server_that_died_and_from_no_other() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut serving = Serving::start(&place, &["--device", "fast=mem:4M"]);
     let second = place.bywash(&["serve", "--socket", "socket", "--device", "fast=mem:4M"]).output().unwrap();
     assert!(
@@ -425,7 +425,7 @@ fn a_name_is_taken_over_from_a_server_that_died_and_from_no_other() {
 
 #[test]
 fn who_started_it_as_a_service_hears_when_it_serves() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let path = place.path().join("notify");
     let heard = UnixDatagram::bind(&path).unwrap();
     heard.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -444,7 +444,7 @@ fn who_started_it_as_a_service_hears_when_it_serves() {
 /// A frontend passes a socket that lingers when it is closed, and goes: the status shows the thread that closes it.
 #[test]
 fn threads_that_are_stuck_are_shown() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let arguments = ["--policy", "volumes", "--device", "disk=file:disk,size=16M"];
     let mut serving = Serving::start(&place, &arguments);
     done(volume(&place, &["create", "root", "--device", "disk", "--size", "4M"]));
@@ -488,7 +488,7 @@ fn threads_that_are_stuck_are_shown() {
 #[test]
 fn a_virtual_machine_has_a_volume_as_its_disk() {
     use bywash_guest::{Guest, script};
-    let place = Place::new();
+    let place = TestFolder::new();
     let arguments = ["--policy", "volumes", "--device", "disk=file:disk,size=80M"];
     let mut serving = Serving::start(&place, &arguments);
     done(volume(&place, &["create", "root", "--device", "disk", "--size", "64M"]));
@@ -517,7 +517,7 @@ fn a_virtual_machine_has_a_volume_as_its_disk() {
 fn the_unit_is_one() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bywash.service");
     let text = std::fs::read_to_string(unit).unwrap();
-    let place = Place::new();
+    let place = TestFolder::new();
     // With a program that is there, as it is when the unit is installed.
     let text = text.replace("@PREFIX@/bin/bywash", "/bin/true").replace("@SYSCONFDIR@", "/etc");
     let installed = place.file("bywash.service", text);
@@ -537,7 +537,7 @@ fn the_unit_is_one() {
 /// What is installed is there, the service's configuration with it, and goes again but for what was changed.
 #[test]
 fn the_service_is_installed_with_its_configuration() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let programs = ["bywash", "bywash-command"];
     let libraries = ["libbywash_shim.so", "libbywash.so", "libbywash.a", "man/man1/bywash.1"];
     let completions = ["completions/bywash", "completions/_bywash", "completions/bywash.fish"];

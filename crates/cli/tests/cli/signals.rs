@@ -1,6 +1,6 @@
 //! Signals: to bywash, from the terminal, stop and continue.
 
-use crate::place::Place;
+use crate::place::TestFolder;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
@@ -116,7 +116,7 @@ echo ready $$
 while :; do sleep 0.02; done
 "#;
 
-fn listener(place: &Place) -> Running {
+fn listener(place: &TestFolder) -> Running {
     let mut running =
         Running::start(place.bywash(&["run", "--report", "r.json", "--", "sh", "-c", LISTENER]));
     running.expect("ready");
@@ -125,7 +125,7 @@ fn listener(place: &Place) -> Running {
 
 #[test]
 fn signals_sent_to_bywash_reach_the_program_once() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut running = listener(&place);
     let sent = [
         (libc::SIGHUP, "HUP"),
@@ -150,7 +150,7 @@ fn signals_sent_to_bywash_reach_the_program_once() {
 
 #[test]
 fn a_signal_that_the_program_does_not_catch_kills_both() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut running =
         Running::start(place.bywash(&["run", "--stats", "--", "sh", "-c", "echo ready; exec sleep 30"]));
     running.expect("ready");
@@ -161,7 +161,7 @@ fn a_signal_that_the_program_does_not_catch_kills_both() {
 
 #[test]
 fn stopping_and_continuing_bywash_stops_and_continues_the_program() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut running = listener(&place);
     running.kill(libc::SIGTSTP);
     std::thread::sleep(Duration::from_millis(300));
@@ -173,7 +173,7 @@ fn stopping_and_continuing_bywash_stops_and_continues_the_program() {
 
 #[test]
 fn an_alarm_set_before_is_the_programs() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut command = place.bywash(&["run", "--stats", "--", "sh", "-c", LISTENER]);
     // SAFETY: alarm is async-signal-safe.
     unsafe {
@@ -189,7 +189,7 @@ fn an_alarm_set_before_is_the_programs() {
 }
 
 /// Runs `shell_command` on a terminal of its own.
-fn on_terminal(place: &Place, shell_command: &str) -> Running {
+fn on_terminal(place: &TestFolder, shell_command: &str) -> Running {
     let mut command = place.command("script");
     command.args(["--quiet", "--return", "--command", shell_command, "/dev/null"]);
     Running::start(command)
@@ -197,7 +197,7 @@ fn on_terminal(place: &Place, shell_command: &str) -> Running {
 
 #[test]
 fn a_terminals_interrupt_reaches_the_program_once() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let program = place.script("listener", format!("#!/bin/sh\n{LISTENER}"));
     let bywash = crate::place::bywash();
     let mut running = on_terminal(
@@ -219,7 +219,7 @@ fn a_terminals_interrupt_reaches_the_program_once() {
 
 #[test]
 fn a_job_is_stopped_from_the_terminal_and_goes_on_in_the_foreground() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let bywash = crate::place::bywash();
     let mut running = on_terminal(&place, "exec bash --norc --noprofile -i");
     running.type_in(&format!(
@@ -250,7 +250,7 @@ select(undef, undef, undef, 0.02) while 1;
 
 #[test]
 fn signals_that_were_ignored_at_the_start_reach_handlers_installed_later() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let command = place.bywash(&["run", "--report", "r.json", "--", "perl", "-e", INSTALLER]);
     // As nohup(1) ignores them, and `&` in a script.
     let ignored = &[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGUSR2];

@@ -1,10 +1,10 @@
 //! Programs that the library cannot serve run without it, and it is said why.
 
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use serde_json::Value;
 use std::fs;
 
-fn musl_program(place: &Place) {
+fn musl_program(place: &TestFolder) {
     let source = "#include <stdio.h>\n#include <stdlib.h>\n\
         int main(void) { char *value = getenv(\"LD_PRELOAD\"); puts(value ? value : \"unset\"); return 4; }\n";
     place.file("p.c", source);
@@ -14,7 +14,7 @@ fn musl_program(place: &Place) {
 
 #[test]
 fn a_musl_program_starts_and_other_preloaded_libraries_stay() {
-    let place = Place::new();
+    let place = TestFolder::new();
     musl_program(&place);
     let output = place.bywash(&["run", "--", "./p"]).output().unwrap();
     assert_eq!((output.status.code(), &*stdout(&output), &*stderr(&output)), (Some(4), "unset\n", ""));
@@ -24,7 +24,7 @@ fn a_musl_program_starts_and_other_preloaded_libraries_stay() {
 
 #[test]
 fn the_program_itself_and_what_it_starts_are_named_with_the_reason() {
-    let place = Place::new();
+    let place = TestFolder::new();
     musl_program(&place);
     let output = place.bywash(&["run", "--stats", "--report", "r.json", "--", "./p"]).output().unwrap();
     let table = stderr(&output);

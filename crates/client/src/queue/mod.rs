@@ -48,7 +48,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use volumes::Opened;
+use volumes::OpenVolume;
 
 /// A queue of requests that are submitted without waiting, and reaped when they have completed.
 ///
@@ -65,7 +65,7 @@ pub struct Queue {
     options: Options,
     session: Arc<Session>,
     channel: bywash_channel::Client,
-    volumes: Vec<Option<Opened>>,
+    volumes: Vec<Option<OpenVolume>>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
     /// Requests to mapped volumes that are carried out, and others that need no channel, until they are
@@ -129,7 +129,7 @@ impl Queue {
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         // A device may still write to memory of an arena whose connection has ended.
         self.check_end()?;
-        let inner = self.channel.alloc(bytes).map_err(|error| self.of_link(error))?;
+        let inner = self.channel.alloc(bytes).map_err(|error| self.from_link(error))?;
         Ok(Buffer { inner, generation: self.session.generation })
     }
 

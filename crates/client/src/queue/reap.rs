@@ -6,7 +6,7 @@
 use super::Queue;
 use super::memory::{Buffer, Completion, KeptMemory, RequestMemory};
 use super::ready::ReadyKind;
-use super::volumes::Opened;
+use super::volumes::OpenVolume;
 use crate::client::{connect_again, make_channel};
 use crate::error::Error;
 use crate::mapped::fence_behind_reads;
@@ -184,7 +184,7 @@ impl Queue {
     #[cold]
     fn arm_anew(&mut self) -> Result<bool, Error> {
         self.check_end()?;
-        self.channel.arm().map_err(|error| self.of_link(error))
+        self.channel.arm().map_err(|error| self.from_link(error))
     }
 
     /// Reaps the first ready request, confirming all ready ones before if necessary.
@@ -303,7 +303,7 @@ impl Queue {
     /// Ends the connection after an error of the channel.
     #[cold]
     fn connection_ended_by(&mut self, error: bywash_link::Error) {
-        let error = self.of_link(error);
+        let error = self.from_link(error);
         self.connection_ended(error);
     }
 
@@ -356,7 +356,7 @@ impl Queue {
         let channel = make_channel(&session, &self.options, end.max(Instant::now() + self.options.timeout))?;
         // The volumes are opened one after the other, each with the whole timeout.
         for opened in self.volumes.iter_mut().flatten() {
-            let Opened { origin, grant, .. } = opened;
+            let OpenVolume { origin, grant, .. } = opened;
             *grant = session.open(origin, self.options.choice, Instant::now() + self.options.timeout);
             if let Err(error) = grant
                 && error.is_end()
@@ -380,8 +380,8 @@ impl Queue {
         let slot = &self.slots[number as usize];
         let shape: RequestHeader = slot.shape;
         let grant_of = |index: u32| match self.volumes.get(index as usize) {
-            Some(Some(Opened { grant: Ok(grant), .. })) => Ok(grant),
-            Some(Some(Opened { grant: Err(error), .. })) => Err(error.clone()),
+            Some(Some(OpenVolume { grant: Ok(grant), .. })) => Ok(grant),
+            Some(Some(OpenVolume { grant: Err(error), .. })) => Err(error.clone()),
             _ => Err(Error::Foreign { what: "volume", of: "queue" }),
         };
         let is_many = matches!(shape.opcode, Opcode::ReadRanges | Opcode::WriteRanges);
@@ -406,7 +406,7 @@ impl Queue {
             buffer.write(0, &contents);
             submission = submission.buffer(buffer);
         }
-        self.channel.submit(submission).map(drop).map_err(|refused| self.of_link(refused.error))
+        self.channel.submit(submission).map(drop).map_err(|refused| self.from_link(refused.error))
     }
 
     /// Ends the request in slot `number` with an error.

@@ -5,7 +5,7 @@
 
 use super::memory::{Buffer, KeptMemory, RequestMemory, SubmitError};
 use super::ready::ReadyKind;
-use super::volumes::Opened;
+use super::volumes::OpenVolume;
 use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::request::RequestHeader;
@@ -29,13 +29,13 @@ impl Queue {
     }
 
     #[cold]
-    pub(super) fn of_link(&self, error: bywash_link::Error) -> Error {
+    pub(super) fn from_link(&self, error: bywash_link::Error) -> Error {
         Error::from_link(error, "a request", self.options.timeout)
     }
 
     #[inline]
     pub(super) fn alloc_inner(&self, bytes: usize) -> Result<bywash_channel::Buffer, Error> {
-        self.channel.alloc(bytes).map_err(|error| self.of_link(error))
+        self.channel.alloc(bytes).map_err(|error| self.from_link(error))
     }
 
     /// Submits a request with a buffer of the program, copying it first if it belongs to an arena before the
@@ -102,7 +102,7 @@ impl Queue {
             return Err(Error::Full { depth: self.depth() as u32 }.into());
         };
         let grant = match self.volumes.get(volume as usize) {
-            Some(Some(Opened { grant: Ok(grant), .. })) => grant.number,
+            Some(Some(OpenVolume { grant: Ok(grant), .. })) => grant.number,
             _ => 0,
         };
         let mut submission = shape.submission(grant).user_data(u64::from(number));
@@ -115,7 +115,7 @@ impl Queue {
                 let keep = std::mem::take(&mut slot.keep);
                 self.free.push(number);
                 let room = self.room_of(keep, refused.submission.buffer);
-                Err(SubmitError::new(self.of_link(refused.error), room))
+                Err(SubmitError::new(self.from_link(refused.error), room))
             }
         }
     }

@@ -34,7 +34,7 @@ impl VolumeId {
 }
 
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenVolume {
     tag: u32,
     pub(super) origin: VolumeSource,
     /// The grant, or the reason why the volume could not be opened after the queue had connected again.
@@ -72,7 +72,7 @@ impl Queue {
             grant => grant?,
         };
         let tag = TAGS.fetch_add(1, Ordering::Relaxed);
-        let opened = Some(Opened { tag, origin, grant: Ok(grant) });
+        let opened = Some(OpenVolume { tag, origin, grant: Ok(grant) });
         let index = match self.volumes.iter().position(Option::is_none) {
             Some(free) => {
                 self.volumes[free] = opened;
@@ -143,7 +143,7 @@ impl Queue {
     }
 
     #[inline(always)]
-    fn opened(&self, volume: VolumeId) -> Option<&Opened> {
+    fn opened(&self, volume: VolumeId) -> Option<&OpenVolume> {
         self.volumes.get(volume.index as usize)?.as_ref().filter(|opened| opened.tag == volume.tag)
     }
 

@@ -19,18 +19,20 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// Reply of a malicious server: bytes, and file descriptors.
-type Said = (Vec<u8>, Vec<OwnedFd>);
+type EncodedReply = (Vec<u8>, Vec<OwnedFd>);
 
 /// A malicious server, which replies to one client by calling a function until the client disconnects or the
 /// function returns `None`.
-struct Liar {
+struct MaliciousServer {
     socket: PathBuf,
     thread: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
 
-impl Liar {
-    fn start(mut lie: impl FnMut(ControlRequest, Vec<OwnedFd>) -> Option<Said> + Send + 'static) -> Liar {
+impl MaliciousServer {
+    fn start(
+        mut lie: impl FnMut(ControlRequest, Vec<OwnedFd>) -> Option<EncodedReply> + Send + 'static,
+    ) -> MaliciousServer {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let listener = Listener::bind(&socket).unwrap();
@@ -45,7 +47,7 @@ impl Liar {
                 }
             }
         });
-        Liar { socket, thread, _folder: folder }
+        MaliciousServer { socket, thread, _folder: folder }
     }
 
     fn end(self) {
@@ -119,7 +121,7 @@ fn lies_in_the_welcome_are_errors() {
     for (name, bytes, files, expected) in cases {
         let before = mapped();
         let mut answer = Some((bytes, files));
-        let liar = Liar::start(move |_, _| answer.take());
+        let liar = MaliciousServer::start(move |_, _| answer.take());
         let error =
             timed(name, || Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap_err());
         assert!(error.to_string().contains(expected), "{name}: {error}");
@@ -130,8 +132,8 @@ fn lies_in_the_welcome_are_errors() {
 
 /// Replies correctly to hello and close messages, and by `lie` to all others.
 fn lie_about(
-    mut lie: impl FnMut(&ControlRequest, Vec<OwnedFd>) -> Option<Said> + Send + 'static,
-) -> impl FnMut(ControlRequest, Vec<OwnedFd>) -> Option<Said> + Send + 'static {
+    mut lie: impl FnMut(&ControlRequest, Vec<OwnedFd>) -> Option<EncodedReply> + Send + 'static,
+) -> impl FnMut(ControlRequest, Vec<OwnedFd>) -> Option<EncodedReply> + Send + 'static {
     move |ask, files| match &ask {
         ControlRequest::Hello { .. } => Some((said(&welcome()), vec![page()])),
         ControlRequest::Close { .. } => Some((said(&ControlReply::Done {}), vec![])),
@@ -158,7 +160,7 @@ fn lies_about_grants_are_errors() {
         ("rubbish", b"{".to_vec(), "no message"),
     ] {
         let mut answer = Some(bytes);
-        let liar = Liar::start(lie_about(move |_, _| Some((answer.take()?, vec![]))));
+        let liar = MaliciousServer::start(lie_about(move |_, _| Some((answer.take()?, vec![]))));
         let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
         let error = timed(name, || client.open("x", Access::ReadWrite).unwrap_err());
         assert!(
@@ -198,7 +200,7 @@ fn lies_about_chunks_are_errors() {
     ];
     for (name, bytes, files, expected) in cases {
         let mut answer = Some((bytes, files));
-        let liar = Liar::start(lie_about(move |ask, _| match ask {
+        let liar = MaliciousServer::start(lie_about(move |ask, _| match ask {
             ControlRequest::Open { .. } => Some((said(&ControlReply::Granted(granted())), vec![])),
             _ => answer.take(),
         }));
@@ -219,7 +221,7 @@ fn lies_about_chunks_are_errors() {
         (chunks(1 << 63, 1), vec![whole()]),
         (chunks(4096, 25), vec![memory(4096, FIXED), memory(4096, FIXED)]),
     ];
-    let liar = Liar::start(lie_about(move |ask, _| match ask {
+    let liar = MaliciousServer::start(lie_about(move |ask, _| match ask {
         ControlRequest::Open { .. } => Some((said(&ControlReply::Granted(granted())), vec![])),
         _ => answers.pop(),
     }));
@@ -229,7 +231,7 @@ fn lies_about_chunks_are_errors() {
     drop(client);
     liar.end();
     // A correct reply is mapped. The last chunk may be larger than the rest of the volume.
-    let liar = Liar::start(lie_about(move |ask, _| match ask {
+    let liar = MaliciousServer::start(lie_about(move |ask, _| match ask {
         ControlRequest::Open { .. } => Some((said(&ControlReply::Granted(granted())), vec![])),
         _ => Some((chunks(65536, 2), vec![whole(), whole()])),
     }));
@@ -247,7 +249,8 @@ fn lies_about_chunks_are_errors() {
 fn a_volume_larger_than_all_addresses_goes_through_the_channel() {
     let _alone = serialise_test();
     let huge = || GrantInfo { bytes: u64::MAX, ..granted() };
-    let liar = Liar::start(lie_about(move |_, _| Some((said(&ControlReply::Granted(huge())), vec![]))));
+    let liar =
+        MaliciousServer::start(lie_about(move |_, _| Some((said(&ControlReply::Granted(huge())), vec![]))));
     let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
     let volume = client.open("x", Access::ReadWrite).unwrap();
     assert!(format!("{:?}", volume.path()).contains("cannot be mapped here"), "{:?}", volume.path());
@@ -271,7 +274,7 @@ fn lies_in_reports_are_errors() {
     ];
     for (name, bytes, files, expected) in cases {
         let mut answer = Some((bytes, files));
-        let liar = Liar::start(lie_about(move |_, _| answer.take()));
+        let liar = MaliciousServer::start(lie_about(move |_, _| answer.take()));
         let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
         let error = timed(name, || client.volumes().unwrap_err());
         assert!(
@@ -287,7 +290,7 @@ fn lies_in_reports_are_errors() {
 #[test]
 fn a_server_that_says_nothing_is_not_waited_for() {
     let _alone = serialise_test();
-    let liar = Liar::start(|_, _| {
+    let liar = MaliciousServer::start(|_, _| {
         thread::sleep(Duration::from_millis(300));
         None
     });
@@ -297,7 +300,7 @@ fn a_server_that_says_nothing_is_not_waited_for() {
     liar.end();
     // The server replies to the hello message, and then to the request for a channel without making one.
     for answer in [said(&ControlReply::Done {}), said(&ControlReply::Report {}), b"x".to_vec()] {
-        let liar = Liar::start(lie_about(move |_, _| Some((answer.clone(), vec![]))));
+        let liar = MaliciousServer::start(lie_about(move |_, _| Some((answer.clone(), vec![]))));
         let short = options(PathChoice::Automatic).limit(Duration::from_millis(200));
         timed("no channel", || Queue::connect(&liar.socket, short).unwrap_err());
         liar.end();
@@ -313,7 +316,7 @@ fn completions_with_rubbish_are_errors_or_done() {
     for round in 0..rounds(30) {
         let mut seed = Random(random.number());
         let mut servers = Vec::new();
-        let liar = Liar::start(lie_about(move |ask, mut files| match ask {
+        let liar = MaliciousServer::start(lie_about(move |ask, mut files| match ask {
             ControlRequest::SetUpChannel {} => {
                 let socket = files.pop()?;
                 let mut seed = seed.clone();

@@ -3,7 +3,7 @@
 //! The peer is not trusted: an entry is copied out of shared memory first, then each piece is checked against
 //! the arena that it names. After a violation of the protocol nothing more is accepted from the peer.
 
-use super::{Control, End, Meeting, Shipper};
+use super::{Control, LaneEnd, Meeting, Shipper};
 use crate::container::{Inline, MESSAGE_PIECES_MAX, Message, Received, Storage};
 use crate::layout::{
     self, ARENAS_MAX, Entry, EntryKind, GRANULE, Piece, RETURNED_WORDS, SHIPPED_WORDS, SocketMessage,
@@ -52,7 +52,7 @@ impl Receiver {
         arena: Option<Arena>,
         options: &Options,
         hello: &Hello,
-        end: &End,
+        end: &LaneEnd,
     ) -> Receiver {
         let state = State {
             ring: Consumer::new(control.shipped.clone(), hello.rings[0] as usize),

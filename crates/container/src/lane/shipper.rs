@@ -4,7 +4,7 @@
 //! ticket, which the peer returns. So a malicious peer can only keep what it received, or return a ticket
 //! that it does not own, which is detected and ends the path.
 
-use super::{Control, End, Meeting};
+use super::{Control, LaneEnd, Meeting};
 use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Received, Span, Storage};
 use crate::layout::{
     self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, PIECES_PER_ENTRY, Piece, RETURNED_WORDS, SHIPPED_WORDS,
@@ -70,7 +70,7 @@ impl Shipper {
         control: &Control,
         arena: Option<Arena>,
         options: &Options,
-        end: &End,
+        end: &LaneEnd,
         closing: ClosedFlag,
     ) -> Shipper {
         let (depth, tickets) = (options.depth, options.tickets);

@@ -79,7 +79,7 @@ impl Medium {
     }
 
     /// Wraps a regular file. `direct` tells if O_DIRECT is set on it, `holes` that nobody else truncates it.
-    pub(super) fn of_file(
+    pub(super) fn from_file(
         file: OwnedFd,
         geometry: Geometry,
         direct: Result<u32, String>,
@@ -91,7 +91,12 @@ impl Medium {
     }
 
     /// Wraps a block device that was opened with the flags for its use.
-    pub(super) fn of_block(file: OwnedFd, name: &str, cached: bool, access: Access) -> Result<Medium, Error> {
+    pub(super) fn from_block_device(
+        file: OwnedFd,
+        name: &str,
+        cached: bool,
+        access: Access,
+    ) -> Result<Medium, Error> {
         let bytes = seek(&file, SeekFrom::End(0)).map_err(|error| failed("find the size of", name, error))?;
         let block =
             ioctl_blksszget(&file).map_err(|error| failed("find the blocks of", name, error))?.max(BLOCK);
@@ -220,7 +225,7 @@ fn whole_file(options: &FileOptions, file: OwnedFd, is_made: bool) -> Result<Med
     }
     let optimal = u32::try_from(status.st_blksize).unwrap_or(block).max(block);
     let geometry = Geometry { bytes, block, optimal, transfer_max: TRANSFER_MAX, access: access(options) };
-    Ok(Medium::of_file(file, geometry, direct, true))
+    Ok(Medium::from_file(file, geometry, direct, true))
 }
 
 /// Clears O_NONBLOCK, which was only needed for opening. With that flag, io_uring of older kernels completes
@@ -315,5 +320,5 @@ fn open_block(options: &FileOptions) -> Result<Medium, Error> {
         Errno::BUSY => unfit(name, "it is mounted, or part of another device, or somebody has it open"),
         error => failed("open", name, error),
     })?;
-    Medium::of_block(file, name, options.cached, access(options))
+    Medium::from_block_device(file, name, options.cached, access(options))
 }

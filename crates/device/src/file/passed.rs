@@ -53,7 +53,7 @@ pub(super) fn open(descriptor: OwnedFd, options: &PassedOptions) -> Result<Mediu
     }
     let file = open_again(&descriptor, access, is_block, options)?;
     if is_block {
-        return Medium::of_block(file, NAME, options.cached, access);
+        return Medium::from_block_device(file, NAME, options.cached, access);
     }
     wait_again(&file, NAME)?;
     let (direct, block) = past_the_cache(NAME, options.cached, &file)?;
@@ -65,7 +65,7 @@ pub(super) fn open(descriptor: OwnedFd, options: &PassedOptions) -> Result<Mediu
     }
     let optimal = u32::try_from(status.st_blksize).unwrap_or(block).max(block);
     let geometry = Geometry { bytes, block, optimal, transfer_max: TRANSFER_MAX, access };
-    Ok(Medium::of_file(file, geometry, direct, false))
+    Ok(Medium::from_file(file, geometry, direct, false))
 }
 
 /// Returns the access mode that the descriptor was opened with.

@@ -106,7 +106,7 @@ pub fn a_block_is_compared_and_written(mut subject: Subject) {
     let offset = 7 * block as u64;
     subject.write(offset, &old);
     let mut swap = |expected: &[u8], written: &[u8], cut: usize| {
-        let area = Area::of(&[expected, written].concat());
+        let area = Area::holding(&[expected, written].concat());
         let segments = [area.segment(0, cut), area.segment(cut, 2 * block - cut)];
         let result = subject.run(Command::compare_and_write(1, offset, &segments), &area);
         (result, subject.read(offset, block))
@@ -128,7 +128,7 @@ pub fn a_block_is_compared_and_written(mut subject: Subject) {
 pub fn durable_writes_and_flushes_are_done(mut subject: Subject) {
     let block = subject.block();
     let bytes = pattern(11, 4 * block);
-    let area = Area::of(&bytes);
+    let area = Area::holding(&bytes);
     let segments = [area.segment(0, block), area.segment(block, 3 * block)];
     assert_eq!(subject.run(Command::write_durable(1, 0, &segments), &area), Ok(()));
     assert_eq!(subject.run(Command::flush(1), &area), Ok(()));
@@ -143,7 +143,7 @@ pub fn durable_writes_and_flushes_are_done(mut subject: Subject) {
 
 pub fn registered_memory_is_used_and_forgotten(mut subject: Subject) {
     let block = subject.block();
-    let area = Area::of(&pattern(12, 64 * block));
+    let area = Area::holding(&pattern(12, 64 * block));
     // SAFETY: the area owns its memory, and the test reads and writes it by copying only.
     let region = unsafe { Region::new(area.base(), 64 * block, area.clone()) };
     let memory = match region.pin() {
@@ -154,7 +154,7 @@ pub fn registered_memory_is_used_and_forgotten(mut subject: Subject) {
         Ok(id) => id,
         Err(error) => return println!("left out: {error}"),
     };
-    let outside = Area::of(&pattern(13, block));
+    let outside = Area::holding(&pattern(13, block));
     for (memory, at, number) in [(&area, 0, 0), (&area, 63 * block, 1), (&outside, 0, 2)] {
         let segment = [memory.segment(at, block)];
         let offset = number * block as u64;

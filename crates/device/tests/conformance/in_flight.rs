@@ -38,7 +38,7 @@ pub fn overlapping_commands_take_effect_in_order(mut subject: Subject) {
 pub fn no_block_is_ever_torn(mut subject: Subject) {
     let block = subject.block();
     let depth = subject.device.depth().min(48) as u64;
-    let filled: Vec<_> = (0..depth).map(|token| Area::of(&vec![token as u8 + 1; 4 * block])).collect();
+    let filled: Vec<_> = (0..depth).map(|token| Area::holding(&vec![token as u8 + 1; 4 * block])).collect();
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..50 {
         for (token, area) in (0..depth).zip(&filled) {
@@ -66,7 +66,9 @@ pub fn of_those_who_compare_one_wins(mut subject: Subject) {
     let mut there = vec![0; block];
     for round in 0..20 {
         let areas: Vec<_> = (0..depth)
-            .map(|number| Area::of(&[there.clone(), pattern(round * 100 + number as u64, block)].concat()))
+            .map(|number| {
+                Area::holding(&[there.clone(), pattern(round * 100 + number as u64, block)].concat())
+            })
             .collect();
         for (token, area) in areas.iter().enumerate() {
             let segment = [area.segment(0, 2 * block)];
@@ -89,7 +91,7 @@ pub fn of_those_who_compare_one_wins(mut subject: Subject) {
 
 pub fn whoever_sleeps_is_woken(mut subject: Subject) {
     let block = subject.block();
-    let area = Area::of(&pattern(1, 8 * block));
+    let area = Area::holding(&pattern(1, 8 * block));
     for round in 0..200u64 {
         let token = round % 8;
         let segment = [area.segment(0, block * (1 + round as usize % 8))];
@@ -126,7 +128,7 @@ pub fn whoever_sleeps_is_woken(mut subject: Subject) {
 pub fn dropping_waits_for_what_is_in_flight(mut subject: Subject) {
     let block = subject.block();
     let depth = subject.device.depth().min(60);
-    let area = Area::of(&pattern(2, 64 * block));
+    let area = Area::holding(&pattern(2, 64 * block));
     for token in 0..depth {
         let (offset, segment) =
             (token as u64 * 8 * block as u64 % (subject.bytes() / 2), [area.segment(3, 32 * block)]);

@@ -7,7 +7,7 @@ pub fn what_is_outside_is_refused(mut subject: Subject) {
     let block = subject.block();
     let bytes = pattern(1, subject.bytes() as usize);
     subject.write(0, &bytes);
-    let area = Area::of(&pattern(2, 4 * block));
+    let area = Area::holding(&pattern(2, 4 * block));
     let last = subject.bytes() - block as u64;
     let far = u64::MAX - (block as u64 - 1);
     for (offset, blocks) in
@@ -40,7 +40,7 @@ pub fn what_is_outside_is_refused(mut subject: Subject) {
 
 pub fn what_is_uneven_is_refused(mut subject: Subject) {
     let block = subject.block();
-    let area = Area::of(&pattern(3, 4 * block));
+    let area = Area::holding(&pattern(3, 4 * block));
     for (offset, bytes) in
         [(1, block), (0, 1), (0, block - 1), (block as u64 / 2, block / 2), (u64::MAX, block)]
     {

@@ -42,7 +42,7 @@ impl Area {
         Arc::new(Area { base: unsafe { alloc_zeroed(layout) }, layout })
     }
 
-    pub fn of(bytes: &[u8]) -> Arc<Area> {
+    pub fn holding(bytes: &[u8]) -> Arc<Area> {
         let area = Area::new(bytes.len());
         area.put(0, bytes);
         area
@@ -121,7 +121,7 @@ impl Subject {
     }
 
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let area = Area::of(bytes);
+        let area = Area::holding(bytes);
         assert_eq!(self.run(Command::write(1, offset, &[area.segment(0, bytes.len())]), &area), Ok(()));
     }
 

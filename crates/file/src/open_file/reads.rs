@@ -11,7 +11,7 @@ use crate::account;
 use crate::buffer::Buffer;
 use crate::copy::{Fault, guarded_word};
 use crate::pages::{self, PAGE_BYTES};
-use crate::policy::{self, Choice};
+use crate::policy::{self, Route};
 use crate::process;
 use crate::threads::Thread;
 use crate::window::Window;
@@ -92,7 +92,7 @@ impl OpenFile {
         let warm = is_warm(spot, length);
         let touched = warm || each_page(spot, length, pages::is_seen);
         let request = self.request(offset, length, touched, policy::STREAM_READ_BYTES);
-        if let Choice::Kernel(why) = policy::read_way(&request) {
+        if let Route::Kernel(why) = policy::read_way(&request) {
             return Err(why);
         }
         let Some((window, start)) = spot else { return Err(Why::Window) };

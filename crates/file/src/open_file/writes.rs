@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::copy::Fault;
 use crate::groups;
 use crate::pages;
-use crate::policy::{self, Choice, WriteFacts};
+use crate::policy::{self, Route, WriteFacts};
 use crate::process;
 use crate::threads::{self, Inside};
 use bywash_session::FallbackReason as Why;
@@ -45,7 +45,7 @@ impl OpenFile {
             allowed: self.has(MAPPED_WRITES),
             times_age_ms: now_ms().saturating_sub(self.times_ms.load(Relaxed)),
         };
-        if let Choice::Kernel(why) = policy::write_way(&request, &facts) {
+        if let Route::Kernel(why) = policy::write_way(&request, &facts) {
             return Err(why);
         }
         let Some((window, start)) = spot else { return Err(Why::Window) };

@@ -16,7 +16,7 @@ use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::Ordering::Relaxed;
 
 /// Way in which a call at the file's own position continues.
-pub enum Here {
+pub enum PositionLookup {
     /// The call was served at user level, with this number of bytes.
     Served(usize),
     /// The kernel serves the call at this offset; the caller passes the result to [`Ours::finish`].
@@ -122,8 +122,8 @@ fn led_to(fd: i32) -> Result<&'static OpenFile, KernelCall> {
 /// # Safety
 /// Same as [`super::serve_at`].
 #[inline(always)]
-pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> Here {
-    let kernel = |call| Here::Kernel(KernelPosition { call, fd });
+pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> PositionLookup {
+    let kernel = |call| PositionLookup::Kernel(KernelPosition { call, fd });
     if !process::settings().positions_at_user_level {
         return kernel(KernelCall::Free);
     }
@@ -153,11 +153,11 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
         };
         let length = wanted.unwrap_or(0);
         if length == 0 || (direction == Direction::Read && at >= file.size()) {
-            return Here::Ours(Ours { offset: at as i64, fd, passed: false });
+            return PositionLookup::Ours(Ours { offset: at as i64, fd, passed: false });
         }
         match direction {
             Direction::Read if file.passes_read(at, length) => {
-                return Here::Ours(Ours { offset: at as i64, fd, passed: true });
+                return PositionLookup::Ours(Ours { offset: at as i64, fd, passed: true });
             }
             Direction::Read => {
                 // A read across the end returns the bytes that exist; if the file has grown, the next call
@@ -166,7 +166,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
                     if !file.position.advance(at, at + done as u64) {
                         continue;
                     }
-                    return Here::Served(done);
+                    return PositionLookup::Served(done);
                 }
             }
             Direction::Write => {
@@ -175,14 +175,14 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> H
                     continue;
                 }
                 if file.passes_writes() {
-                    return Here::Ours(Ours { offset: at as i64, fd, passed: true });
+                    return PositionLookup::Ours(Ours { offset: at as i64, fd, passed: true });
                 }
                 if let Some(done) = serve_at(at, length) {
-                    return Here::Served(done);
+                    return PositionLookup::Served(done);
                 }
             }
         }
-        return Here::Ours(Ours { offset: at as i64, fd, passed: false });
+        return PositionLookup::Ours(Ours { offset: at as i64, fd, passed: false });
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Tally {
 
 /// What can be taken next.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Taken<'a> {
+pub(crate) enum Accepted<'a> {
     Bytes(&'a [u8]),
     Zeros(usize),
     /// Nothing is ready.
@@ -136,16 +136,16 @@ impl Assembly {
     }
 
     /// The next bytes in order, at most `most`.
-    pub(crate) fn take(&mut self, most: usize) -> Taken<'_> {
+    pub(crate) fn take(&mut self, most: usize) -> Accepted<'_> {
         match self.pieces.front_mut() {
-            None => Taken::Nothing,
+            None => Accepted::Nothing,
             Some(Piece::Zeros(left)) => {
                 let count = (*left).min(most as u64);
                 *left -= count;
                 if *left == 0 {
                     self.pieces.pop_front();
                 }
-                Taken::Zeros(count as usize)
+                Accepted::Zeros(count as usize)
             }
             Some(Piece::Bytes(left)) => {
                 let count = (*left).min(most);
@@ -154,7 +154,7 @@ impl Assembly {
                     self.pieces.pop_front();
                 }
                 self.ready_taken += count;
-                Taken::Bytes(&self.ready[self.ready_taken - count..self.ready_taken])
+                Accepted::Bytes(&self.ready[self.ready_taken - count..self.ready_taken])
             }
         }
     }

@@ -17,9 +17,9 @@ fn payload(position: u64, length: usize) -> Vec<u8> {
 fn drain(assembly: &mut Assembly, most: usize, into: &mut Vec<u8>) {
     while assembly.is_ready() {
         match assembly.take(most) {
-            Taken::Bytes(bytes) => into.extend_from_slice(bytes),
-            Taken::Zeros(count) => into.resize(into.len() + count, 0),
-            Taken::Nothing => return,
+            Accepted::Bytes(bytes) => into.extend_from_slice(bytes),
+            Accepted::Zeros(count) => into.resize(into.len() + count, 0),
+            Accepted::Nothing => return,
         }
     }
 }
@@ -52,7 +52,7 @@ fn positions_that_cannot_be_are_counted_and_move_nothing() {
     assembly.offer(u64::MAX, u64::MAX, b"x");
     assembly.offer(0, 0, b"");
     assert_eq!(assembly.tally().absurd, 4);
-    assert_eq!(assembly.take(10), Taken::Nothing);
+    assert_eq!(assembly.take(10), Accepted::Nothing);
     assert_eq!(assembly.next(), 0);
 }
 

@@ -61,7 +61,7 @@ pub(crate) enum Medium {
 
 /// What the kernel said when it was asked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct EngineFacts {
     pub medium: Medium,
     /// UDP_SEGMENT and UDP_GRO are known.
     pub offload: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Facts {
 ///
 /// # Errors
 /// That the engine that was forced cannot be had, and why.
-pub(crate) fn choose(facts: Facts, forced: Option<Engine>) -> Result<Engine, Error> {
+pub(crate) fn choose(facts: EngineFacts, forced: Option<Engine>) -> Result<Engine, Error> {
     let best = match facts.medium {
         Medium::Udp if facts.offload => Engine::Offload,
         Medium::Ethernet if facts.ring => Engine::Ring,
@@ -122,7 +122,7 @@ mod tests {
             (Ethernet, true, false, Some(Ring), None),
             (Ethernet, false, true, Some(Single), Some(Single)),
         ] {
-            let chosen = choose(Facts { medium, offload, ring }, forced);
+            let chosen = choose(EngineFacts { medium, offload, ring }, forced);
             assert_eq!(chosen.ok(), expected, "{medium:?} {offload} {ring} {forced:?}");
         }
     }

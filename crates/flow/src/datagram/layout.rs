@@ -48,7 +48,7 @@ const VERSION: u8 = 1;
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum PacketKind {
     /// Bytes of the stream.
     Data = 1,
     /// There were so many; answered by a report.
@@ -68,7 +68,7 @@ pub(crate) enum Kind {
 /// What is in front of every payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub kind: Kind,
+    pub kind: PacketKind,
     pub port: u16,
     pub length: u16,
     /// Names the transfer: random, so that a sender that was started anew is noticed.
@@ -128,13 +128,13 @@ impl Header {
             return None;
         }
         let kind = match head[3] {
-            1 => Kind::Data,
-            2 => Kind::End,
-            3 => Kind::Probe,
-            4 => Kind::Report,
-            5 => Kind::Ask,
-            6 => Kind::Sync,
-            7 => Kind::Done,
+            1 => PacketKind::Data,
+            2 => PacketKind::End,
+            3 => PacketKind::Probe,
+            4 => PacketKind::Report,
+            5 => PacketKind::Ask,
+            6 => PacketKind::Sync,
+            7 => PacketKind::Done,
             _ => return None,
         };
         let header = Header {
@@ -215,7 +215,7 @@ mod tests {
     use proptest::prelude::*;
 
     const HEADER: Header = Header {
-        kind: Kind::Data,
+        kind: PacketKind::Data,
         port: 0x0102,
         length: 3,
         transfer: 0x1112_1314_1516_1718,

@@ -48,7 +48,7 @@ use plain::{PlainInput, PlainOutput};
 use port::Port;
 use receiver::SequencedInput;
 use sender::SequencedOutput;
-use translate::{Side, Translation};
+use translate::{RelaySide, Translation};
 use udp::UdpPort;
 
 pub(crate) use accounting::Ledger;
@@ -181,10 +181,10 @@ fn connect(place: &DatagramEndpoint) -> Result<Box<dyn Port>, Error> {
     })
 }
 
-fn side(place: &DatagramEndpoint) -> Side {
+fn side(place: &DatagramEndpoint) -> RelaySide {
     match place {
-        DatagramEndpoint::Udp(options) => Side { sequenced: options.sequenced, port: 0 },
-        DatagramEndpoint::Eth(options) => Side { sequenced: true, port: options.port },
+        DatagramEndpoint::Udp(options) => RelaySide { sequenced: options.sequenced, port: 0 },
+        DatagramEndpoint::Eth(options) => RelaySide { sequenced: true, port: options.port },
     }
 }
 

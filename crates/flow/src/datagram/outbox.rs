@@ -38,7 +38,7 @@ const FULL_TRIES_MAX: u32 = 20_000;
 
 /// How datagrams become messages and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SendMethod {
     /// A call a datagram.
     Each,
     /// A call for many.
@@ -62,7 +62,7 @@ struct SegmentControl([u8; CONTROL_BYTES]);
 
 /// Where in the runs a call begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct Slot {
     run: usize,
     datagram: usize,
 }
@@ -86,11 +86,11 @@ impl Outbox {
         socket: BorrowedFd<'_>,
         runs: &[Run<'_>],
         to: Option<&Name>,
-        way: Way,
+        way: SendMethod,
         control: &Control,
     ) -> Result<Option<Errno>, SendError> {
         let (mut way, mut refused) = (way, None);
-        let mut place = Place { run: 0, datagram: 0 };
+        let mut place = Slot { run: 0, datagram: 0 };
         let mut full = 0;
         while place.run < runs.len() {
             match self.call(socket, runs, place, to, way) {
@@ -102,8 +102,8 @@ impl Outbox {
                     control.sleep_until(Instant::now() + FULL_WAIT)?;
                 }
                 // The device cannot cut or cannot make checksums (EIO), or a segment is too large for it (EINVAL).
-                Err(error @ (Errno::IO | Errno::INVAL)) if way == Way::Cut => {
-                    (way, refused) = (Way::Many, Some(error));
+                Err(error @ (Errno::IO | Errno::INVAL)) if way == SendMethod::Cut => {
+                    (way, refused) = (SendMethod::Many, Some(error));
                 }
                 Err(error) => return Err(SendError::Kernel(error)),
             }
@@ -116,13 +116,13 @@ impl Outbox {
         &mut self,
         socket: BorrowedFd<'_>,
         runs: &[Run<'_>],
-        place: Place,
+        place: Slot,
         to: Option<&Name>,
-        way: Way,
-    ) -> Result<Place, Errno> {
+        way: SendMethod,
+    ) -> Result<Slot, Errno> {
         self.fill(runs, place, to, way);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let sent = if way == Way::Each {
+        let sent = if way == SendMethod::Each {
             // SAFETY: the header was filled from what the caller lent for this call.
             answer(unsafe { libc::sendmsg(socket.as_raw_fd(), &self.messages[0].msg_hdr, flags) })?;
             1
@@ -137,11 +137,11 @@ impl Outbox {
     }
 
     /// Makes the messages of the next call. The vectors have room for all, and do not move what they hold.
-    fn fill(&mut self, runs: &[Run<'_>], mut place: Place, to: Option<&Name>, way: Way) {
+    fn fill(&mut self, runs: &[Run<'_>], mut place: Slot, to: Option<&Name>, way: SendMethod) {
         self.messages.clear();
         self.pieces.clear();
         self.controls.clear();
-        let messages_max = if way == Way::Each { 1 } else { MESSAGES_MAX };
+        let messages_max = if way == SendMethod::Each { 1 } else { MESSAGES_MAX };
         while place.run < runs.len() && self.messages.len() < messages_max {
             let run = &runs[place.run];
             let next = place.behind_message(runs, way);
@@ -155,7 +155,8 @@ impl Outbox {
                 self.push_piece(head);
                 self.push_piece(segment);
             }
-            let cut = (way == Way::Cut && end - place.datagram > 1).then(|| run.datagram_bytes() as u16);
+            let cut =
+                (way == SendMethod::Cut && end - place.datagram > 1).then(|| run.datagram_bytes() as u16);
             self.push_message(first, to, cut);
             place = next;
         }
@@ -191,17 +192,17 @@ impl Outbox {
     }
 }
 
-impl Place {
+impl Slot {
     /// Where the message that begins here ends.
-    fn behind_message(self, runs: &[Run<'_>], way: Way) -> Place {
+    fn behind_message(self, runs: &[Run<'_>], way: SendMethod) -> Slot {
         let run = &runs[self.run];
         let most = match way {
-            Way::Each | Way::Many => 1,
-            Way::Cut => (CUT_BYTES_MAX / run.datagram_bytes().max(1)).clamp(1, SEGMENTS_MAX),
+            SendMethod::Each | SendMethod::Many => 1,
+            SendMethod::Cut => (CUT_BYTES_MAX / run.datagram_bytes().max(1)).clamp(1, SEGMENTS_MAX),
         };
         match self.datagram + most {
-            next if next < run.count() => Place { run: self.run, datagram: next },
-            _ => Place { run: self.run + 1, datagram: 0 },
+            next if next < run.count() => Slot { run: self.run, datagram: next },
+            _ => Slot { run: self.run + 1, datagram: 0 },
         }
     }
 }

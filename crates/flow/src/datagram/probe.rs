@@ -6,7 +6,7 @@
 //! [`super::sender`].
 
 use super::accounting::{Probing, Step};
-use super::layout::{Kind, Report};
+use super::layout::{PacketKind, Report};
 use super::search::Search;
 use super::voice::Voice;
 use crate::control::Control;
@@ -67,7 +67,7 @@ fn ask(
 ) -> Result<Option<Report>, Error> {
     let until = Instant::now() + wait;
     while Instant::now() < until {
-        voice.tell(Kind::Ask, packets, number, control)?;
+        voice.tell(PacketKind::Ask, packets, number, control)?;
         let again = Instant::now() + every;
         while Instant::now() < again {
             voice.listen(again, control)?;
@@ -96,7 +96,7 @@ fn step(
     while sent < packets {
         let body = &padding[..at_once.min((packets - sent) as usize) * size];
         pace.wait(body.len() as u64, control)?;
-        sent += voice.say(Kind::Probe, (sent, number, 0), body, size, control)?;
+        sent += voice.say(PacketKind::Probe, (sent, number, 0), body, size, control)?;
     }
     let took = begin.elapsed();
     let answer = ask(voice, number, packets, (ANSWER_WAIT, ANSWER_EVERY), control)?;

@@ -16,8 +16,8 @@
 //! movers.
 
 use super::accounting::Ledger;
-use super::assembly::{Assembly, Taken};
-use super::layout::{About, HEADER_BYTES, Header, Kind, PAYLOAD_BYTES_MAX, Report};
+use super::assembly::{Accepted, Assembly};
+use super::layout::{About, HEADER_BYTES, Header, PAYLOAD_BYTES_MAX, PacketKind, Report};
 use super::name::Name;
 use super::port::{Health, Port};
 use super::run::Run;
@@ -56,7 +56,7 @@ struct State {
     transfer: Option<u64>,
     sender: Option<Name>,
     heard: Instant,
-    end: Option<End>,
+    end: Option<EndMark>,
     is_over: bool,
     is_done: bool,
     restarted: bool,
@@ -69,7 +69,7 @@ struct State {
 }
 
 #[derive(Clone, Copy)]
-struct End {
+struct EndMark {
     bytes: u64,
     packets: u64,
     said: Instant,
@@ -142,7 +142,7 @@ impl SequencedInput {
             let drops = health.drops.saturating_sub(self.probes_dropped);
             let report = self.state.report(about, Health { drops, ..health }).write();
             let header = Header {
-                kind: Kind::Report,
+                kind: PacketKind::Report,
                 port: self.port.number(),
                 length: report.len() as u16,
                 transfer,
@@ -233,12 +233,12 @@ impl Input for SequencedInput {
             }
         }
         match self.state.assembly.take(room.len()) {
-            Taken::Bytes(bytes) => Ok(bytes),
-            Taken::Zeros(count) => {
+            Accepted::Bytes(bytes) => Ok(bytes),
+            Accepted::Zeros(count) => {
                 room[..count].fill(0);
                 Ok(&room[..count])
             }
-            Taken::Nothing => Ok(&[]),
+            Accepted::Nothing => Ok(&[]),
         }
     }
 }
@@ -281,13 +281,13 @@ impl State {
 
     /// Whether a packet belongs to the transfer, or begins it.
     fn is_ours(&mut self, header: &Header, now: Instant) -> bool {
-        if matches!(header.kind, Kind::Report) {
+        if matches!(header.kind, PacketKind::Report) {
             return false;
         }
         if self.transfer == Some(header.transfer) {
             return true;
         }
-        let begins = header.kind != Kind::Done;
+        let begins = header.kind != PacketKind::Done;
         let is_silent = self.transfer.is_none() || now.duration_since(self.heard) > SILENCE;
         if begins && is_silent && self.assembly.sequence_end() == 0 && self.end.is_none() {
             self.transfer = Some(header.transfer);
@@ -300,39 +300,41 @@ impl State {
     fn take(&mut self, header: &Header, payload: &[u8], now: Instant) {
         self.heard = now;
         match header.kind {
-            Kind::Data => {
+            PacketKind::Data => {
                 // After the end nothing is put together any more.
                 if !self.is_over {
                     self.assembly.offer(header.sequence, header.position, payload);
                     self.position = self.position.max(header.position.saturating_add(payload.len() as u64));
                 }
             }
-            Kind::End if header.position <= header.sequence.saturating_mul(PAYLOAD_BYTES_MAX as u64) => {
+            PacketKind::End
+                if header.position <= header.sequence.saturating_mul(PAYLOAD_BYTES_MAX as u64) =>
+            {
                 let (bytes, packets) = (header.position, header.sequence);
-                self.end.get_or_insert(End { bytes, packets, said: now });
+                self.end.get_or_insert(EndMark { bytes, packets, said: now });
                 if self.is_over {
                     self.owe(About::End);
                 }
             }
-            Kind::Probe => {
+            PacketKind::Probe => {
                 if self.probe.number != header.position {
                     self.probe = Step { number: header.position, packets: 0, first: now, last: now };
                 }
                 self.probe.packets += 1;
                 self.probe.last = now;
             }
-            Kind::Ask => {
+            PacketKind::Ask => {
                 if self.probe.number != header.position {
                     self.probe = Step { number: header.position, packets: 0, first: now, last: now };
                 }
                 self.owe(About::Probe);
             }
-            Kind::Sync => {
+            PacketKind::Sync => {
                 self.position = self.position.max(header.position);
                 self.owe(About::Progress);
             }
-            Kind::Done => self.is_done = true,
-            Kind::End | Kind::Report => self.foreign += 1,
+            PacketKind::Done => self.is_done = true,
+            PacketKind::End | PacketKind::Report => self.foreign += 1,
         }
     }
 

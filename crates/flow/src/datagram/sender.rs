@@ -5,7 +5,7 @@
 //! a part of the receiver's buffer, and a report of loss lowers the rate. Called by the movers.
 
 use super::accounting::Ledger;
-use super::layout::{HEADER_BYTES, Kind, PAYLOAD_BYTES_MAX, Report};
+use super::layout::{HEADER_BYTES, PAYLOAD_BYTES_MAX, PacketKind, Report};
 use super::options::Rate;
 use super::port::Port;
 use super::probe::probe;
@@ -140,7 +140,7 @@ impl SequencedOutput {
             // If what was under way is lost, nothing but an answer says so.
             let ask_at = asked.unwrap_or(begin) + SYNC_EVERY;
             if now >= ask_at {
-                self.voice.tell(Kind::Sync, self.sequence, self.position, control)?;
+                self.voice.tell(PacketKind::Sync, self.sequence, self.position, control)?;
                 asked = Some(now);
             }
             self.voice.listen(ask_at.max(now + HEAR_EVERY), control)?;
@@ -152,13 +152,13 @@ impl SequencedOutput {
     /// Says the end until the receiver has said what it has.
     fn settle(&mut self, control: &Control) -> Result<Option<Report>, Error> {
         for _ in 0..END_TRIES_MAX {
-            self.voice.tell(Kind::End, self.sequence, self.position, control)?;
+            self.voice.tell(PacketKind::End, self.sequence, self.position, control)?;
             let again = Instant::now() + END_EVERY;
             while Instant::now() < again {
                 self.voice.listen(again, control)?;
                 if let Some(report) = self.voice.heard().end {
                     // If this is not heard, the receiver stays a little longer.
-                    let _ = self.voice.tell(Kind::Done, 0, 0, control);
+                    let _ = self.voice.tell(PacketKind::Done, 0, 0, control);
                     return Ok(Some(report));
                 }
             }
@@ -196,7 +196,7 @@ impl Output for SequencedOutput {
             self.wait_for_window(part.len() as u64, control)?;
             self.pace.wait(part.len() as u64, control)?;
             let place = (self.sequence, self.position, 1);
-            self.sequence += self.voice.say(Kind::Data, place, part, self.size, control)?;
+            self.sequence += self.voice.say(PacketKind::Data, place, part, self.size, control)?;
             self.position += part.len() as u64;
             self.hear()?;
         }

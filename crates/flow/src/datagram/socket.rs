@@ -70,7 +70,7 @@ pub(crate) fn want_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<(
 
 /// What the kernel knows of a socket's memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct SocketBuffers {
     /// Bytes of the receive buffer, counted as the kernel counts.
     pub buffer: u64,
     /// Packets that found it full, modulo 2^32.
@@ -78,9 +78,9 @@ pub(crate) struct Memory {
 }
 
 /// Zeros where the kernel does not say (before Linux 4.12).
-pub(crate) fn memory(socket: BorrowedFd<'_>) -> Memory {
+pub(crate) fn memory(socket: BorrowedFd<'_>) -> SocketBuffers {
     let entries: Result<[u32; MEMINFO_ENTRIES], Errno> = get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO);
-    entries.map_or(Memory::default(), |entries| Memory {
+    entries.map_or(SocketBuffers::default(), |entries| SocketBuffers {
         buffer: u64::from(entries[MEMINFO_BUFFER]),
         drops: entries[MEMINFO_DROPS],
     })

@@ -9,7 +9,7 @@
 //!
 //! Invariant: datagrams keep their bounds and their order; payloads are not copied. Called by [`super::relay`].
 
-use super::layout::{HEADER_BYTES, Header, Kind, set_port};
+use super::layout::{HEADER_BYTES, Header, PacketKind, set_port};
 use super::run::Run;
 use crate::error::Error;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -41,13 +41,13 @@ pub(crate) struct Numbers {
 
 /// What one side of a relay reads and writes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Side {
+pub(crate) struct RelaySide {
     pub sequenced: bool,
     pub port: u16,
 }
 
 impl Translation {
-    pub(crate) fn between(from: Side, to: Side) -> Translation {
+    pub(crate) fn between(from: RelaySide, to: RelaySide) -> Translation {
         match (from.sequenced, to.sequenced) {
             (true, true) if from.port != to.port => {
                 Translation::Renumber { onwards: to.port, back: from.port }
@@ -87,13 +87,13 @@ impl Translation {
     pub(crate) fn end(&mut self, send: Send<'_>) -> Result<(), Error> {
         let Translation::Add(numbers) = self else { return Ok(()) };
         let mut head = [0; HEADER_BYTES];
-        numbers.header(Kind::End, 0).write(&mut head);
+        numbers.header(PacketKind::End, 0).write(&mut head);
         (0..ENDS).try_for_each(|_| send(&[Run::new(&head, HEADER_BYTES)]))
     }
 }
 
 impl Numbers {
-    fn header(&self, kind: Kind, length: usize) -> Header {
+    fn header(&self, kind: PacketKind, length: usize) -> Header {
         Header {
             kind,
             port: self.port,
@@ -112,7 +112,7 @@ impl Numbers {
         let mut size = 0;
         for segment in run.segments() {
             let mut head = [0; HEADER_BYTES];
-            self.header(Kind::Data, segment.len()).write(&mut head);
+            self.header(PacketKind::Data, segment.len()).write(&mut head);
             self.heads.extend_from_slice(&head);
             self.sequence += 1;
             self.position += segment.len() as u64;
@@ -155,7 +155,7 @@ fn strip(runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error>
         let mut count = 0;
         for packet in packets {
             match Header::read(packet) {
-                Some((header, payload)) if header.kind == Kind::Data => {
+                Some((header, payload)) if header.kind == PacketKind::Data => {
                     left[count] = Run::new(payload, payload.len());
                     count += 1;
                 }

@@ -4,11 +4,11 @@
 //! that listens is not, and answers to whom it is told. Called by [`super::open_input`],
 //! [`super::open_output`] and the relay.
 
-use super::engine::{Engine, Facts, Medium, choose};
+use super::engine::{Engine, EngineFacts, Medium, choose};
 use super::inbox::Inbox;
 use super::name::Name;
 use super::options::UdpOptions;
-use super::outbox::{Outbox, SendError, Way};
+use super::outbox::{Outbox, SendError, SendMethod};
 use super::port::{Health, Port, Ways};
 use super::run::Run;
 use super::socket;
@@ -89,7 +89,7 @@ impl UdpPort {
             .and_then(|()| socket::want_send_buffer(socket.as_fd(), socket::BUFFER_BYTES));
         wanted.map_err(|error| Error::io(format!("size the buffers of {label}"), error))?;
         let offload = knows_offload(socket.as_fd());
-        let engine = choose(Facts { medium: Medium::Udp, offload, ring: false }, options.engine)?;
+        let engine = choose(EngineFacts { medium: Medium::Udp, offload, ring: false }, options.engine)?;
         if engine == Engine::Offload {
             socket::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &1i32)
                 .map_err(|error| Error::io(format!("have datagrams joined at {label}"), error))?;
@@ -131,9 +131,9 @@ impl Port for UdpPort {
 
     fn send(&mut self, runs: &[Run<'_>], to: Option<&Name>, control: &Control) -> Result<(), Error> {
         let way = match self.engine {
-            Engine::Single => Way::Each,
-            Engine::Batch | Engine::Ring | Engine::Xdp | Engine::XdpRedirect => Way::Many,
-            Engine::Offload => Way::Cut,
+            Engine::Single => SendMethod::Each,
+            Engine::Batch | Engine::Ring | Engine::Xdp | Engine::XdpRedirect => SendMethod::Many,
+            Engine::Offload => SendMethod::Cut,
         };
         match self.outbox.send(self.socket.as_fd(), runs, to, way, control) {
             Ok(None) => Ok(()),

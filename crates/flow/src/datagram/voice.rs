@@ -3,7 +3,7 @@
 //! Invariant: every packet carries the transfer's random name; reports of other transfers are not heard. Called by
 //! [`super::sender`] and [`super::probe`].
 
-use super::layout::{About, HEADER_BYTES, Header, Kind, Report};
+use super::layout::{About, HEADER_BYTES, Header, PacketKind, Report};
 use super::plain::datagrams_at_once;
 use super::port::Port;
 use super::run::Run;
@@ -45,7 +45,7 @@ impl Voice {
     /// by `stride` bytes a byte: 1 for data, 0 where the position means something else. How many packets it were.
     pub(crate) fn say(
         &mut self,
-        kind: Kind,
+        kind: PacketKind,
         (sequence, position, stride): (u64, u64, u64),
         body: &[u8],
         size: usize,
@@ -75,7 +75,7 @@ impl Voice {
     /// Sends a packet without a payload.
     pub(crate) fn tell(
         &mut self,
-        kind: Kind,
+        kind: PacketKind,
         sequence: u64,
         position: u64,
         control: &Control,
@@ -89,7 +89,7 @@ impl Voice {
         self.port.receive(&mut |runs| {
             for packet in runs.iter().flat_map(Run::segments) {
                 let Some((header, payload)) = Header::read(packet) else { continue };
-                if header.kind == Kind::Report && header.transfer == transfer {
+                if header.kind == PacketKind::Report && header.transfer == transfer {
                     heard.note(payload);
                 }
             }

@@ -32,7 +32,7 @@ pub(crate) use page_cache::ReadBehind;
 pub(crate) use resume::resume;
 pub(crate) use socket::{ListeningSocket, StreamSettings, connect_tcp, connect_unix};
 pub(crate) use stat::{kind_of, size_of, stat_endpoint};
-pub(crate) use stream::{Opened, Stream};
+pub(crate) use stream::{OpenedStream, Stream};
 
 /// An open source.
 pub(crate) enum Source {

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::facts::Kind;
 
 /// An open end. One that moves data both ways can be a source and a sink at once.
-pub(crate) enum Opened<T> {
+pub(crate) enum OpenedStream<T> {
     /// An end that moves data in one direction.
     OneWay(T),
     /// A stream socket, which moves data in both directions.

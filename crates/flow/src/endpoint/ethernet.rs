@@ -3,7 +3,7 @@
 use super::udp::{open_sink, open_source};
 use super::{Direction, Endpoint, EndpointKind, EndpointType, OpenContext};
 use crate::datagram::{DatagramEndpoint, Engine, EthOptions, Rate, mac_of};
-use crate::end::{Opened, Sink, SinkSettings, Source};
+use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::mac::Neighbour;
@@ -114,11 +114,15 @@ impl EndpointType for Ethernet {
         false
     }
 
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
         open_source(self, context)
     }
 
-    fn open_sink(&self, context: &OpenContext<'_>, settings: &SinkSettings) -> Result<Opened<Sink>, Error> {
+    fn open_sink(
+        &self,
+        context: &OpenContext<'_>,
+        settings: &SinkSettings,
+    ) -> Result<OpenedStream<Sink>, Error> {
         open_sink(self, context, settings)
     }
 

@@ -7,7 +7,7 @@
 use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
 use crate::block_io::{Input, Output};
 use crate::control::Control;
-use crate::end::{Opened, Sink, SinkSettings, Source};
+use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::spec::{Escaped, OptionRow, Row, Words, flag};
@@ -72,14 +72,14 @@ impl EndpointType for Memory {
         self.listen
     }
 
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
         let path = open(self, context.name, context.control)?;
-        Ok(Opened::OneWay(Source::Other(Box::new(MemoryInput::new(self, path, context.name)))))
+        Ok(OpenedStream::OneWay(Source::Other(Box::new(MemoryInput::new(self, path, context.name)))))
     }
 
-    fn open_sink(&self, context: &OpenContext<'_>, _: &SinkSettings) -> Result<Opened<Sink>, Error> {
+    fn open_sink(&self, context: &OpenContext<'_>, _: &SinkSettings) -> Result<OpenedStream<Sink>, Error> {
         let path = open(self, context.name, context.control)?;
-        Ok(Opened::OneWay(Sink::Other(Box::new(MemoryOutput::new(self, path, context.name)))))
+        Ok(OpenedStream::OneWay(Sink::Other(Box::new(MemoryOutput::new(self, path, context.name)))))
     }
 
     fn check_shared_sink(&self) -> Result<(), Error> {

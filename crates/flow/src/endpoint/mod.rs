@@ -22,7 +22,7 @@ mod zero;
 
 use crate::control::Control;
 use crate::datagram::{DatagramEndpoint, Rate};
-use crate::end::{ListeningSocket, Opened, Role, Sink, SinkSettings, Source};
+use crate::end::{ListeningSocket, OpenedStream, Role, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::End;
 use crate::movers::Mover;
@@ -109,13 +109,17 @@ pub(crate) trait EndpointType: fmt::Display + fmt::Debug + Send + Sync {
     /// [`Error::Usage`] if the endpoint cannot be a source; [`Error::Io`] if it cannot be opened;
     /// [`Error::Data`] if the handshake of a framed connection fails; [`Error::Cancelled`] if the flow is
     /// cancelled.
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error>;
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error>;
 
     /// Opens the endpoint as a sink.
     ///
     /// # Errors
     /// [`Error::Usage`] if the endpoint cannot be a sink; otherwise those of [`EndpointType::open_source`].
-    fn open_sink(&self, context: &OpenContext<'_>, settings: &SinkSettings) -> Result<Opened<Sink>, Error>;
+    fn open_sink(
+        &self,
+        context: &OpenContext<'_>,
+        settings: &SinkSettings,
+    ) -> Result<OpenedStream<Sink>, Error>;
 
     /// Checks that several connections can write to the endpoint at once.
     ///
@@ -215,12 +219,12 @@ impl<'a> PendingEnd<'a> {
     }
 
     /// Opens the end as a source. Errors are those of [`EndpointType::open_source`].
-    pub(crate) fn open_source(self, role: Role) -> Result<Opened<Source>, Error> {
+    pub(crate) fn open_source(self, role: Role) -> Result<OpenedStream<Source>, Error> {
         self.endpoint.kind.open_source(&self.context(role))
     }
 
     /// Opens the end as a sink. Errors are those of [`EndpointType::open_sink`].
-    pub(crate) fn open_sink(self, role: Role, settings: &SinkSettings) -> Result<Opened<Sink>, Error> {
+    pub(crate) fn open_sink(self, role: Role, settings: &SinkSettings) -> Result<OpenedStream<Sink>, Error> {
         self.endpoint.kind.open_sink(&self.context(role), settings)
     }
 

@@ -1,7 +1,7 @@
 //! `null:`: a sink that discards the data.
 
 use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
-use crate::end::{self, Opened, Sink, SinkSettings, Source};
+use crate::end::{self, OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::spec::Row;
@@ -32,12 +32,12 @@ impl EndpointType for Null {
         false
     }
 
-    fn open_source(&self, _: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+    fn open_source(&self, _: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
         Err(Error::Usage("null: has nothing to give; name it as the sink".into()))
     }
 
-    fn open_sink(&self, _: &OpenContext<'_>, _: &SinkSettings) -> Result<Opened<Sink>, Error> {
-        Ok(Opened::OneWay(Sink::Other(Box::new(end::Null))))
+    fn open_sink(&self, _: &OpenContext<'_>, _: &SinkSettings) -> Result<OpenedStream<Sink>, Error> {
+        Ok(OpenedStream::OneWay(Sink::Other(Box::new(end::Null))))
     }
 
     fn check_shared_sink(&self) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use super::host::Host;
 use super::{EndpointType, OpenContext};
 use crate::block_io::{Input, Output};
 use crate::congestion::Congestion;
-use crate::end::{Opened, Sink, SinkSettings, Source};
+use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::spec::{flag, option};
@@ -103,12 +103,12 @@ impl EndpointType for Quic {
         self.listen
     }
 
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
-        Ok(Opened::OneWay(Source::Other(self.input(context)?)))
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
+        Ok(OpenedStream::OneWay(Source::Other(self.input(context)?)))
     }
 
-    fn open_sink(&self, context: &OpenContext<'_>, _: &SinkSettings) -> Result<Opened<Sink>, Error> {
-        Ok(Opened::OneWay(Sink::Other(self.output(context)?)))
+    fn open_sink(&self, context: &OpenContext<'_>, _: &SinkSettings) -> Result<OpenedStream<Sink>, Error> {
+        Ok(OpenedStream::OneWay(Sink::Other(self.output(context)?)))
     }
 
     fn check_shared_sink(&self) -> Result<(), Error> {

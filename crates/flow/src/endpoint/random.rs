@@ -4,7 +4,7 @@ use super::zero::source_only;
 use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
 use crate::block_io::Input;
 use crate::control::Control;
-use crate::end::{Opened, Sink, SinkSettings, Source};
+use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::spec::{OptionRow, Row, Value, number, option};
@@ -46,11 +46,11 @@ impl EndpointType for Random {
         false
     }
 
-    fn open_source(&self, _: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
-        Ok(Opened::OneWay(Source::Other(Box::new(Generator::new(self.seed)?))))
+    fn open_source(&self, _: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
+        Ok(OpenedStream::OneWay(Source::Other(Box::new(Generator::new(self.seed)?))))
     }
 
-    fn open_sink(&self, _: &OpenContext<'_>, _: &SinkSettings) -> Result<Opened<Sink>, Error> {
+    fn open_sink(&self, _: &OpenContext<'_>, _: &SinkSettings) -> Result<OpenedStream<Sink>, Error> {
         Err(source_only(self))
     }
 

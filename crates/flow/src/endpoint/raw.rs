@@ -2,7 +2,7 @@
 
 use super::file::{File, LENGTH, OFFSET};
 use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
-use crate::end::{Opened, Sink, SinkSettings, Source, kind_of, stat_endpoint};
+use crate::end::{OpenedStream, Sink, SinkSettings, Source, kind_of, stat_endpoint};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::spec::{Escaped, Row, Words, option};
@@ -70,12 +70,16 @@ impl EndpointType for Raw {
         false
     }
 
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
         self.check(context.name)?;
         self.file().open_source(context)
     }
 
-    fn open_sink(&self, context: &OpenContext<'_>, settings: &SinkSettings) -> Result<Opened<Sink>, Error> {
+    fn open_sink(
+        &self,
+        context: &OpenContext<'_>,
+        settings: &SinkSettings,
+    ) -> Result<OpenedStream<Sink>, Error> {
         self.check(context.name)?;
         self.file().open_sink(context, settings)
     }

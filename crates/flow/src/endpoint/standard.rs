@@ -2,7 +2,7 @@
 
 use super::file::{file_system, opened_source};
 use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
-use crate::end::{DescriptorSink, DescriptorSource, Opened, Sink, SinkSettings, Source, kind_of};
+use crate::end::{DescriptorSink, DescriptorSource, OpenedStream, Sink, SinkSettings, Source, kind_of};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::spec::Row;
@@ -55,12 +55,12 @@ impl EndpointType for Standard {
         false
     }
 
-    fn open_source(&self, _: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
-        Ok(Opened::OneWay(Source::Descriptor(open_input()?)))
+    fn open_source(&self, _: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
+        Ok(OpenedStream::OneWay(Source::Descriptor(open_input()?)))
     }
 
-    fn open_sink(&self, _: &OpenContext<'_>, settings: &SinkSettings) -> Result<Opened<Sink>, Error> {
-        Ok(Opened::OneWay(Sink::Descriptor(open_output(settings)?)))
+    fn open_sink(&self, _: &OpenContext<'_>, settings: &SinkSettings) -> Result<OpenedStream<Sink>, Error> {
+        Ok(OpenedStream::OneWay(Sink::Descriptor(open_output(settings)?)))
     }
 
     fn check_shared_sink(&self) -> Result<(), Error> {

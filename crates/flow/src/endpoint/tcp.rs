@@ -5,7 +5,7 @@ use super::stream::{FORK, MAX, WHOLE, connections, listening, open};
 use super::{Endpoint, EndpointKind, EndpointType, Listening, OpenContext, StreamEndpoint};
 use crate::control::Control;
 use crate::end::{
-    Connected, ListeningSocket, Opened, Sink, SinkSettings, Source, StreamSettings, connect_tcp,
+    Connected, ListeningSocket, OpenedStream, Sink, SinkSettings, Source, StreamSettings, connect_tcp,
 };
 use crate::error::Error;
 use crate::facts::{End, Kind};
@@ -92,12 +92,12 @@ impl EndpointType for Tcp {
         self.listening != Listening::Connects
     }
 
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
-        open(self, context).map(Opened::BothWays)
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
+        open(self, context).map(OpenedStream::BothWays)
     }
 
-    fn open_sink(&self, context: &OpenContext<'_>, _: &SinkSettings) -> Result<Opened<Sink>, Error> {
-        open(self, context).map(Opened::BothWays)
+    fn open_sink(&self, context: &OpenContext<'_>, _: &SinkSettings) -> Result<OpenedStream<Sink>, Error> {
+        open(self, context).map(OpenedStream::BothWays)
     }
 
     fn check_shared_sink(&self) -> Result<(), Error> {

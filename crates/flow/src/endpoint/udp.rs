@@ -5,7 +5,7 @@ use super::quic::Quic;
 use super::{Direction, Endpoint, EndpointKind, EndpointType, OpenContext, UnnumberedDatagrams};
 use crate::congestion::Congestion;
 use crate::datagram::{self, DatagramEndpoint, Engine, Ledger, Rate, UdpOptions};
-use crate::end::{Opened, Sink, SinkSettings, Source};
+use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::movers::Mover;
@@ -149,11 +149,15 @@ impl EndpointType for Udp {
         false
     }
 
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
         open_source(self, context)
     }
 
-    fn open_sink(&self, context: &OpenContext<'_>, settings: &SinkSettings) -> Result<Opened<Sink>, Error> {
+    fn open_sink(
+        &self,
+        context: &OpenContext<'_>,
+        settings: &SinkSettings,
+    ) -> Result<OpenedStream<Sink>, Error> {
         open_sink(self, context, settings)
     }
 
@@ -193,7 +197,7 @@ impl EndpointType for Udp {
 pub(super) fn open_source(
     endpoint: &dyn EndpointType,
     context: &OpenContext<'_>,
-) -> Result<Opened<Source>, Error> {
+) -> Result<OpenedStream<Source>, Error> {
     let datagrams = endpoint.datagrams(Direction::Receive, context.via, Rate::Unlimited)?;
     let datagrams = datagrams.ok_or_else(|| {
         let name = context.name;
@@ -201,7 +205,7 @@ pub(super) fn open_source(
     })?;
     let ledger = Ledger::default();
     let input = datagram::open_input(&datagrams, ledger.clone())?;
-    Ok(Opened::OneWay(Source::Datagrams(input, ledger)))
+    Ok(OpenedStream::OneWay(Source::Datagrams(input, ledger)))
 }
 
 /// Opens an endpoint of datagrams as a sink.
@@ -212,7 +216,7 @@ pub(super) fn open_sink(
     endpoint: &dyn EndpointType,
     context: &OpenContext<'_>,
     settings: &SinkSettings,
-) -> Result<Opened<Sink>, Error> {
+) -> Result<OpenedStream<Sink>, Error> {
     let datagrams = endpoint.datagrams(Direction::Send, context.via, settings.rate)?;
     let datagrams = datagrams.ok_or_else(|| {
         let name = context.name;
@@ -220,7 +224,7 @@ pub(super) fn open_sink(
     })?;
     let ledger = Ledger::default();
     let output = datagram::open_output(&datagrams, ledger.clone())?;
-    Ok(Opened::OneWay(Sink::Datagrams(output, ledger)))
+    Ok(OpenedStream::OneWay(Sink::Datagrams(output, ledger)))
 }
 
 impl fmt::Display for Udp {

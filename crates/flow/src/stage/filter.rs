@@ -103,9 +103,9 @@ pub(crate) mod tests {
 
     /// Output that keeps everything in memory.
     #[derive(Default)]
-    pub(crate) struct Kept(pub(crate) Vec<u8>);
+    pub(crate) struct Collected(pub(crate) Vec<u8>);
 
-    impl Output for Kept {
+    impl Output for Collected {
         fn put(&mut self, block: &[u8], _: &Control) -> Result<(), Error> {
             self.0.extend_from_slice(block);
             Ok(())
@@ -119,7 +119,7 @@ pub(crate) mod tests {
     /// Sends `data` through `stages` in blocks of `piece` bytes, and returns the output.
     pub(crate) fn through(stages: Vec<Box<dyn Filter>>, data: &[u8], piece: usize) -> Result<Vec<u8>, Error> {
         let control = Control::new()?;
-        let (mut chain, mut kept) = (Chain(stages), Kept::default());
+        let (mut chain, mut kept) = (Chain(stages), Collected::default());
         for block in data.chunks(piece) {
             if chain.pass(block, &control, &mut kept)? == Demand::Enough {
                 break;

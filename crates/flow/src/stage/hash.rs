@@ -135,7 +135,7 @@ impl Filter for HashFilter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::filter::tests::{Kept, through};
+    use super::super::filter::tests::{Collected, through};
     use super::super::filter::{Chain, Filter};
     use super::*;
 
@@ -152,9 +152,9 @@ mod tests {
         ] {
             let control = Control::new().unwrap();
             let mut chain = Chain(vec![Box::new(HashFilter::new(algorithm, None)) as Box<dyn Filter>]);
-            chain.pass(b"ab", &control, &mut Kept::default()).unwrap();
-            chain.pass(b"c", &control, &mut Kept::default()).unwrap();
-            chain.finish(&control, &mut Kept::default()).unwrap();
+            chain.pass(b"ab", &control, &mut Collected::default()).unwrap();
+            chain.pass(b"c", &control, &mut Collected::default()).unwrap();
+            chain.finish(&control, &mut Collected::default()).unwrap();
             assert_eq!(chain.0[0].hash().unwrap().digits, digits);
         }
     }

@@ -3,7 +3,7 @@
 use super::filter::{Demand, Emit, Filter};
 use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, StageType};
 use crate::control::Control;
-use crate::end::{Opened, Role, Sink};
+use crate::end::{OpenedStream, Role, Sink};
 use crate::endpoint::{Endpoint, PendingEnd};
 use crate::error::Error;
 use crate::spec::Row;
@@ -42,8 +42,8 @@ impl FilterStage for Tee {
         let FilterContext { settings, via, control } = *context;
         let role = Role { sends: true, receives: false };
         let sink = match PendingEnd::new(&self.0, via, control)?.open_sink(role, settings)? {
-            Opened::OneWay(sink) => sink,
-            Opened::BothWays(stream) => stream.sink(&self.0.to_string(), settings),
+            OpenedStream::OneWay(sink) => sink,
+            OpenedStream::BothWays(stream) => stream.sink(&self.0.to_string(), settings),
         };
         Ok(Box::new(TeeFilter(sink)))
     }

@@ -6,7 +6,7 @@
 //! change the store. So after the reply nobody reads or writes by the old rights, and no client can reach
 //! free blocks.
 
-use crate::control::granting::of_store;
+use crate::control::granting::refusal_from;
 use crate::control::revocation_page::RevocationPage;
 use crate::control::thread::{Event, EventSender};
 use crate::control::{DeviceFacts, SharedState};
@@ -104,7 +104,7 @@ fn do_job(house: &SharedState, post: &EventSender, AdminRequest { connection, as
 fn carry_out(house: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
     match ask {
         ControlRequest::Create { volume, device, bytes, owner, group, mode } => {
-            let mode = Mode::new(mode).map_err(of_store)?;
+            let mode = Mode::new(mode).map_err(refusal_from)?;
             let ownership = Ownership { owner, group, mode, read_only: false };
             let facts = device_of(house, &device)?;
             with_cleared_blocks(house, &device, facts, || {
@@ -113,7 +113,7 @@ fn carry_out(house: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
             .map(drop)
         }
         ControlRequest::Resize { volume, bytes } => {
-            let (found, _) = house.store.get(&volume).map_err(of_store)?;
+            let (found, _) = house.store.get(&volume).map_err(refusal_from)?;
             let facts = device_of(house, &found.device)?;
             if bytes >= found.size().0 {
                 // Existing grants keep their old size; a client that wants the new size opens the volume
@@ -124,12 +124,12 @@ fn carry_out(house: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
             change_revoked(house, &volume, |_| house.store.resize(&volume, Bytes(bytes)).map(drop))
         }
         ControlRequest::Rename { volume, to } => {
-            let renamed = house.store.rename(&volume, &to).map_err(of_store)?;
+            let renamed = house.store.rename(&volume, &to).map_err(refusal_from)?;
             house.registry.lock().rename(renamed.id, &to);
             Ok(())
         }
         ControlRequest::SetOwnership { volume, owner, group, mode, read_only } => {
-            let mode = mode.map(Mode::new).transpose().map_err(of_store)?;
+            let mode = mode.map(Mode::new).transpose().map_err(refusal_from)?;
             change_revoked(house, &volume, |_| {
                 let edit = |ownership: &mut Ownership| {
                     ownership.owner = owner.unwrap_or(ownership.owner);
@@ -142,7 +142,7 @@ fn carry_out(house: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
         }
         ControlRequest::Remove { volume } => match house.store.get(&volume) {
             // Volumes of a lost memory device cannot be opened, so no grants need to be revoked.
-            Err(Error::VolumeLost { .. }) => house.store.remove(&volume).map_err(of_store),
+            Err(Error::VolumeLost { .. }) => house.store.remove(&volume).map_err(refusal_from),
             _ => change_revoked(house, &volume, |_| house.store.remove(&volume)),
         },
         ControlRequest::Revoke { volume } => change_revoked(house, &volume, |_| Ok(())),
@@ -165,10 +165,10 @@ fn change_revoked(
     name: &str,
     change: impl FnOnce(&Volume) -> Result<(), Error>,
 ) -> Result<(), Refusal> {
-    let (found, extents) = house.store.get(name).map_err(of_store)?;
+    let (found, extents) = house.store.get(name).map_err(refusal_from)?;
     let holders = house.registry.lock().close(found.id);
     let outcome =
-        revoke_grants(house, &found, &extents, holders).and_then(|()| change(&found).map_err(of_store));
+        revoke_grants(house, &found, &extents, holders).and_then(|()| change(&found).map_err(refusal_from));
     house.registry.lock().open(found.id);
     outcome
 }
@@ -268,15 +268,15 @@ fn with_cleared_blocks<T>(
             {
                 clear_some(house, device, facts)?;
             }
-            outcome => return outcome.map_err(of_store),
+            outcome => return outcome.map_err(refusal_from),
         }
     }
 }
 
 /// Clears some of the blocks that belong to no volume and may contain a former owner's data.
 fn clear_some(house: &SharedState, device: &str, facts: &DeviceFacts) -> Result<(), Refusal> {
-    let block = house.store.device(device).map_err(of_store)?.block;
-    for extent in house.store.to_clear(device, EXTENTS_PER_CLEAR).map_err(of_store)? {
+    let block = house.store.device(device).map_err(refusal_from)?.block;
+    for extent in house.store.to_clear(device, EXTENTS_PER_CLEAR).map_err(refusal_from)? {
         let Some(span) = block.span(extent) else { continue };
         match facts.chunk_bytes {
             Some(chunk_bytes) if block.size() == Bytes(chunk_bytes) => {
@@ -296,7 +296,7 @@ fn clear_some(house: &SharedState, device: &str, facts: &DeviceFacts) -> Result<
                 }
             }
         }
-        house.store.cleared(device, extent).map_err(of_store)?;
+        house.store.cleared(device, extent).map_err(refusal_from)?;
     }
     Ok(())
 }

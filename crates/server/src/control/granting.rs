@@ -21,7 +21,7 @@ impl From<CoreStopped> for Refusal {
 }
 
 /// Converts an error of the volume store to a refusal.
-pub(crate) fn of_store(error: volume::Error) -> Refusal {
+pub(crate) fn refusal_from(error: volume::Error) -> Refusal {
     use volume::Error as E;
     let code = match &error {
         E::NoDevice(_) | E::NoVolume(_) | E::VolumeLost { .. } => RefusalKind::Missing,
@@ -52,7 +52,7 @@ pub(crate) fn open(
     // The lock is held until the grant is registered, so that an administrator who changes the volume either
     // finds the grant or prevents it.
     let mut everybody = house.registry.lock();
-    let (found, extents) = house.store.get(name).map_err(of_store)?;
+    let (found, extents) = house.store.get(name).map_err(refusal_from)?;
     if !everybody.is_open(found.id) {
         let message = format!("volume '{name}' is just being changed; try again");
         return Err(Refusal::new(RefusalKind::Limit, message));
@@ -71,7 +71,7 @@ pub(crate) fn open(
         return Err(Refusal::new(RefusalKind::Denied, message));
     }
     let bytes = found.size().0;
-    let grant = Grant::new(facts.number, right, found.spans(&extents)).map_err(of_store)?;
+    let grant = Grant::new(facts.number, right, found.spans(&extents)).map_err(refusal_from)?;
     let known = known(connection)?;
     let number = add(house, known, grant)?;
     let (chunks, not_mapped) = chunks_of(facts, found.block, &extents, access);
@@ -97,7 +97,7 @@ fn known(connection: &mut Connection) -> Result<&mut Established, Refusal> {
 
 fn add(house: &SharedState, known: &Established, grant: Grant) -> Result<GrantNumber, Refusal> {
     let client = known.key;
-    house.orders.ask(|reply| CoreOrder::Grant { client, grant, reply })?.map_err(of_store)
+    house.orders.ask(|reply| CoreOrder::Grant { client, grant, reply })?.map_err(refusal_from)
 }
 
 /// Returns the chunks that a volume consists of, or the reason why a client cannot map them.
@@ -148,7 +148,7 @@ pub(crate) fn open_passed(
     let owner = Some(uid);
     let number =
         house.orders.ask(|reply| CoreOrder::AddDevice { name: name.clone(), device, owner, reply })?;
-    let grant = Grant::new(number, wanted(access), [ByteRange::new(0, geometry.bytes)]).map_err(of_store);
+    let grant = Grant::new(number, wanted(access), [ByteRange::new(0, geometry.bytes)]).map_err(refusal_from);
     let grant = match grant.and_then(|grant| add(house, known, grant)) {
         Ok(grant) => grant,
         Err(refused) => {

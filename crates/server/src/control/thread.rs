@@ -728,7 +728,7 @@ fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>,
 
 /// Returns the volumes that a client may read or write; an administrator sees all.
 fn volumes(house: &SharedState, connection: &Connection) -> Result<Vec<Volume>, Refusal> {
-    let all = house.store.list().map_err(granting::of_store)?;
+    let all = house.store.list().map_err(granting::refusal_from)?;
     let user = connection.user();
     let is_seen = |volume: &bywash_volume::Volume| {
         connection.is_administrator()

@@ -110,7 +110,7 @@ impl RequestRefusal {
         RequestRefusal { status, value }
     }
 
-    fn of(refusal: GrantError, piece: u64) -> RequestRefusal {
+    fn from_grant(refusal: GrantError, piece: u64) -> RequestRefusal {
         match refusal {
             GrantError::Unknown { .. } => RequestRefusal::new(Status::NoGrant, piece),
             GrantError::Revoked { .. } => RequestRefusal::new(Status::Revoked, piece),
@@ -233,8 +233,11 @@ impl RequestState {
         match asked.opcode {
             Opcode::Flush => {
                 let grant = GrantNumber::from_word(asked.piece.grant);
-                let device =
-                    client.table.find(grant).map_err(|refusal| RequestRefusal::of(refusal, 0))?.device();
+                let device = client
+                    .table
+                    .find(grant)
+                    .map_err(|refusal| RequestRefusal::from_grant(refusal, 0))?
+                    .device();
                 let (device, grant) = (device.0 as usize, client.state_of(grant));
                 self.stretches.push(DeviceSegment {
                     device,
@@ -302,7 +305,7 @@ impl RequestState {
         let pieces = client
             .table
             .check(grant, offset, length, self.wanted())
-            .map_err(|refusal| RequestRefusal::of(refusal, number))?;
+            .map_err(|refusal| RequestRefusal::from_grant(refusal, number))?;
         let device = pieces.device().0 as usize;
         let disk = disks.get(device).ok_or(RequestRefusal::new(Status::Failed, number))?;
         let block = u64::from(disk.geometry.block);

@@ -41,7 +41,7 @@ struct User {
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct Entry {
     turn: u32,
     /// User number and key in the user's schedule; `None` if the slot is free.
     connection: Option<(u32, ClientKey)>,
@@ -54,7 +54,7 @@ pub struct ByUser {
     by_uid: HashMap<u32, User>,
     /// User numbers, by the index of the users' keys.
     uids: Vec<u32>,
-    places: Vec<Place>,
+    places: Vec<Entry>,
     free: Vec<u32>,
     windows: Windows,
 }
@@ -85,7 +85,7 @@ impl ByUser {
         let user = self.by_uid.get_mut(&uid).ok_or(Error::Full)?;
         let connection = user.connections.join(Limits::default())?;
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place { turn: 0, connection: None });
+            self.places.push(Entry { turn: 0, connection: None });
             self.places.len() as u32 - 1
         });
         if user.members.len() <= connection.index() {

@@ -97,7 +97,7 @@ impl Windows {
     /// windows of other users have changed.
     pub(super) fn submitted(&mut self, user: ClientKey, share: i64, bytes: u64, now: u64) -> (bool, bool) {
         let cost = cost_of(bytes);
-        let known = self.of(user, share);
+        let known = self.user_mut(user, share);
         known.cost += cost;
         known.costliest = cost.max(known.costliest - known.costliest / 64);
         known.seen_ns = now;
@@ -141,7 +141,7 @@ impl Windows {
         self.users.get_mut(user.index())?.as_mut().filter(|known| known.user == user)
     }
 
-    fn of(&mut self, user: ClientKey, share: i64) -> &mut UserUsage {
+    fn user_mut(&mut self, user: ClientKey, share: i64) -> &mut UserUsage {
         if self.users.len() <= user.index() {
             self.users.resize(user.index() + 1, None);
         }

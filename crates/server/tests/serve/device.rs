@@ -21,11 +21,11 @@ pub fn memory() -> Memory {
 
 /// Handle of a device that the test and the server share.
 #[derive(Clone)]
-pub struct Both(Arc<Mutex<Option<Faulty<Memory>>>>);
+pub struct SharedDevice(Arc<Mutex<Option<Faulty<Memory>>>>);
 
-impl Both {
-    pub fn over(memory: Memory, seed: u64) -> Both {
-        Both(Arc::new(Mutex::new(Some(Faulty::over(memory, seed)))))
+impl SharedDevice {
+    pub fn over(memory: Memory, seed: u64) -> SharedDevice {
+        SharedDevice(Arc::new(Mutex::new(Some(Faulty::over(memory, seed)))))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Faulty<Memory>>> {
@@ -48,7 +48,7 @@ impl Both {
 }
 
 /// After a power failure the device accepts and completes no command.
-impl Device for Both {
+impl Device for SharedDevice {
     fn geometry(&self) -> Geometry {
         self.with(|device| device.geometry())
     }
@@ -86,18 +86,18 @@ impl Device for Both {
 }
 
 /// Starts a server over this device.
-pub fn over(device: &Both, request: Duration) -> Served {
+pub fn over(device: &SharedDevice, request: Duration) -> Served {
     over_all(&[("disk", device)], request)
 }
 
 /// Starts a server over several devices, given with their names.
-pub fn over_all(devices: &[(&str, &Both)], request: Duration) -> Served {
+pub fn over_all(devices: &[(&str, &SharedDevice)], request: Duration) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let mut options = Options::new(&socket);
     options.policy = Some(folder.path().join("volumes"));
     options.patience = Timeouts { request, ..Timeouts::default() };
-    let opened = |(name, device): &(&str, &Both)| OpenDevice {
+    let opened = |(name, device): &(&str, &SharedDevice)| OpenDevice {
         name: (*name).into(),
         device: Box::new((*device).clone()),
         contents: NewBlocks::Cleared,

@@ -1,6 +1,6 @@
 //! Devices that fail, are slow, or lose power, and a server that is killed.
 
-use crate::device::{BYTES, Both, memory, over};
+use crate::device::{BYTES, SharedDevice, memory, over};
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::Submission;
 use bywash_device::Operation;
@@ -21,7 +21,7 @@ fn opened(served: &Served) -> (Peer, u64) {
 
 #[test]
 fn what_the_device_fails_fails_alone() {
-    let device = Both::over(memory(), 1);
+    let device = SharedDevice::over(memory(), 1);
     let served = over(&device, LIMIT);
     let (mut peer, grant) = opened(&served);
     peer.write(grant, 0, &pattern(1, 4096)).unwrap();
@@ -53,7 +53,7 @@ fn what_the_device_fails_fails_alone() {
 
 #[test]
 fn a_command_that_does_not_come_back_is_given_up() {
-    let device = Both::over(memory(), 2);
+    let device = SharedDevice::over(memory(), 2);
     let served = over(&device, Duration::from_millis(300));
     let (mut peer, grant) = opened(&served);
     device.inject(Operation::Write, FaultEffect::Hold);
@@ -72,7 +72,7 @@ fn a_command_that_does_not_come_back_is_given_up() {
 
 #[test]
 fn a_slow_command_holds_up_no_other() {
-    let device = Both::over(memory(), 3);
+    let device = SharedDevice::over(memory(), 3);
     let served = over(&device, LIMIT);
     let (mut slow, grant) = opened(&served);
     let mut quick = served.peer().with_channel();
@@ -95,7 +95,7 @@ fn a_slow_command_holds_up_no_other() {
 /// before.
 #[test]
 fn what_is_in_flight_is_drained() {
-    let device = Both::over(memory(), 4);
+    let device = SharedDevice::over(memory(), 4);
     let served = over(&device, LIMIT);
     let (mut peer, grant) = opened(&served);
     let admin = served.peer();
@@ -119,7 +119,7 @@ fn what_is_in_flight_is_drained() {
 fn what_was_flushed_is_there_after_a_crash() {
     let mut random = Random::seeded("what_was_flushed_is_there_after_a_crash");
     for _ in 0..rounds(30) {
-        let device = Both::over(memory(), random.number());
+        let device = SharedDevice::over(memory(), random.number());
         let mut served = over(&device, Duration::from_millis(200));
         let (mut peer, grant) = opened(&served);
         const BLOCKS: usize = 64;
@@ -157,7 +157,7 @@ fn what_was_flushed_is_there_after_a_crash() {
         options.policy = Some(policy);
         let opened = OpenDevice {
             name: "disk".into(),
-            device: Box::new(Both::over(after, 0)),
+            device: Box::new(SharedDevice::over(after, 0)),
             contents: NewBlocks::Uncleared,
         };
         let again = Server::with_devices(options, vec![opened]).unwrap();

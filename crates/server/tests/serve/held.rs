@@ -1,7 +1,7 @@
 //! Commands that a device holds back: their grant is not drained, a client that leaves is not gone yet, and a
 //! server that is told to stop still stops.
 
-use crate::device::{BYTES, Both, memory, over, over_all};
+use crate::device::{BYTES, SharedDevice, memory, over, over_all};
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::Submission;
 use bywash_device::Operation;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Time for which a test checks that nothing happens.
 const WHILE: Duration = Duration::from_millis(300);
 
-fn hold(device: &Both, operation: Operation, times: u32) {
+fn hold(device: &SharedDevice, operation: Operation, times: u32) {
     let fault =
         Fault { operation: Some(operation), range: 0..u64::MAX, skip: 0, times, what: FaultEffect::Hold };
     device.with(|device| device.inject(fault));
@@ -39,7 +39,7 @@ fn in_flight(served: &Served, count: u64) {
 /// one, which must not contain the late write.
 #[test]
 fn what_its_client_has_closed_is_waited_for() {
-    let device = Both::over(memory(), 1);
+    let device = SharedDevice::over(memory(), 1);
     let served = over(&device, LIMIT);
     let admin = served.peer();
     admin.create("old", "disk", BYTES);
@@ -71,7 +71,7 @@ fn what_its_client_has_closed_is_waited_for() {
 #[test]
 fn clearing_that_fails_leaves_nothing_behind() {
     for skip in 0..4 {
-        let device = Both::over(memory(), 2);
+        let device = SharedDevice::over(memory(), 2);
         let served = over(&device, LIMIT);
         let mut peers = [served.peer().with_channel(), served.peer().with_channel()];
         peers[0].create("log", "disk", 1 << 20);
@@ -104,7 +104,7 @@ fn clearing_that_fails_leaves_nothing_behind() {
 /// on.
 #[test]
 fn a_device_that_is_full_holds_up_no_other() {
-    let (full, other) = (Both::over(memory(), 3), Both::over(memory(), 4));
+    let (full, other) = (SharedDevice::over(memory(), 3), SharedDevice::over(memory(), 4));
     let served = over_all(&[("full", &full), ("other", &other)], LIMIT);
     let mut peer = served.peer().with_channel();
     for (volume, device, bytes) in
@@ -146,7 +146,7 @@ fn a_device_that_is_full_holds_up_no_other() {
 /// when it is told to.
 #[test]
 fn nobody_waits_for_ever_for_a_device() {
-    let device = Both::over(memory(), 5);
+    let device = SharedDevice::over(memory(), 5);
     let mut served = over(&device, WHILE);
     let admin = served.peer();
     admin.create("old", "disk", BYTES);
@@ -176,7 +176,7 @@ fn nobody_waits_for_ever_for_a_device() {
 /// each time with another arena.
 #[test]
 fn who_has_left_and_is_not_gone_counts() {
-    let device = Both::over(memory(), 6);
+    let device = SharedDevice::over(memory(), 6);
     let folder = tempfile::tempdir().unwrap();
     let limits = folder.path().join("limits");
     std::fs::write(&limits, "[default]\nclients = 3").unwrap();
@@ -223,7 +223,7 @@ fn who_has_left_and_is_not_gone_counts() {
 /// completes it.
 #[test]
 fn what_was_given_up_is_drained_later() {
-    let device = Both::over(memory(), 7);
+    let device = SharedDevice::over(memory(), 7);
     let served = over(&device, WHILE / 2);
     let admin = served.peer();
     admin.create("log", "disk", BYTES);

@@ -20,7 +20,7 @@ const NOBODY: u32 = 65534;
 struct Mapped(*mut u8);
 
 impl Mapped {
-    fn of(descriptor: &OwnedFd, bytes: usize, rights: ProtFlags) -> Result<Mapped, Errno> {
+    fn map(descriptor: &OwnedFd, bytes: usize, rights: ProtFlags) -> Result<Mapped, Errno> {
         // SAFETY: this creates a new mapping at an address that the kernel chooses; the mapping stays until
         // the process ends.
         let base = unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, descriptor, 0)? };
@@ -63,7 +63,7 @@ fn what_could_not_be_taken_back_is_taken_back_later() {
     let (chunk_bytes, passed) = chunks(&peer, grant);
     let both = ProtFlags::READ | ProtFlags::WRITE;
     let mapped: Vec<Mapped> =
-        passed.iter().map(|chunk| Mapped::of(chunk, chunk_bytes as usize, both).unwrap()).collect();
+        passed.iter().map(|chunk| Mapped::map(chunk, chunk_bytes as usize, both).unwrap()).collect();
     let revoke = || admin.ask(ControlRequest::Revoke { volume: "log".into() });
     serving.may_open(false);
     let refused = revoke().unwrap_err();
@@ -113,8 +113,8 @@ fn another_user() {
     // A chunk of a read-only grant can be mapped for reading, and in no way for writing.
     let public = peer.open("public", Access::Read).unwrap();
     let (_, passed) = chunks(&peer, public.grant);
-    assert!(Mapped::of(&passed[0], PAGE, ProtFlags::READ).is_ok());
-    assert!(Mapped::of(&passed[0], PAGE, ProtFlags::READ | ProtFlags::WRITE).is_err());
+    assert!(Mapped::map(&passed[0], PAGE, ProtFlags::READ).is_ok());
+    assert!(Mapped::map(&passed[0], PAGE, ProtFlags::READ | ProtFlags::WRITE).is_err());
     let path = format!("/proc/self/fd/{}", passed[0].as_raw_fd());
     assert_eq!(rustix::fs::open(&path, OFlags::RDWR, Mode::empty()).unwrap_err(), Errno::ACCESS);
 }
@@ -236,15 +236,15 @@ fn exactly_the_grant_is_mapped_with_exactly_its_right() {
         assert_eq!(rustix::fs::ftruncate(chunk, 0), Err(Errno::PERM));
     }
     let both = ProtFlags::READ | ProtFlags::WRITE;
-    let second = Mapped::of(&passed[1], 2 << 20, both).unwrap();
+    let second = Mapped::map(&passed[1], 2 << 20, both).unwrap();
     second.write(4096, &pattern(3, 512));
     assert_eq!(peer.read(two.grant, (2 << 20) + 4096, 512).unwrap(), pattern(3, 512));
     peer.write(two.grant, 2 << 20, &pattern(4, 512)).unwrap();
     assert_eq!(second.read(0, 512), pattern(4, 512));
     let reader = peer.open("two", Access::Read).unwrap();
     let (_, passed) = chunks(&peer, reader.grant);
-    assert!(Mapped::of(&passed[1], 2 << 20, both).is_err());
-    assert_eq!(Mapped::of(&passed[1], 2 << 20, ProtFlags::READ).unwrap().read(0, 512), pattern(4, 512));
+    assert!(Mapped::map(&passed[1], 2 << 20, both).is_err());
+    assert_eq!(Mapped::map(&passed[1], 2 << 20, ProtFlags::READ).unwrap().read(0, 512), pattern(4, 512));
     // A grant for writing only cannot be mapped.
     let writer = peer.open("two", Access::Write).unwrap();
     assert!(writer.unmappable_reason.is_some());
@@ -264,9 +264,9 @@ fn what_was_mapped_is_out_of_reach_when_it_was_taken_back() {
     let grant = peer.open("log", Access::ReadWrite).unwrap().grant;
     let (_, passed) = chunks(&peer, grant);
     let both = ProtFlags::READ | ProtFlags::WRITE;
-    let mapped = Mapped::of(&passed[0], 2 << 20, both).unwrap();
-    let page = Mapped::of(&peer.page, PAGE, ProtFlags::READ).unwrap();
-    assert!(Mapped::of(&peer.page, PAGE, both).is_err());
+    let mapped = Mapped::map(&passed[0], 2 << 20, both).unwrap();
+    let page = Mapped::map(&peer.page, PAGE, ProtFlags::READ).unwrap();
+    assert!(Mapped::map(&peer.page, PAGE, both).is_err());
     let is_valid = |grant: u64| {
         let word = page.read(revocations::index_of(grant) * 8, 8);
         revocations::is_valid(grant, u64::from_ne_bytes(word.try_into().unwrap()))
@@ -346,7 +346,7 @@ fn the_last_page_of_a_client_is_its_own() {
     let (grant, same) =
         (one.open("log", Access::Read).unwrap(), other.open("log", Access::ReadWrite).unwrap());
     assert_eq!(grant.grant, same.grant);
-    let page = Mapped::of(&other.page, PAGE, ProtFlags::READ).unwrap();
+    let page = Mapped::map(&other.page, PAGE, ProtFlags::READ).unwrap();
     one.ask(ControlRequest::Close { grant: grant.grant }).unwrap();
     assert_eq!(page.read(0, 8), vec![0; 8]);
 }

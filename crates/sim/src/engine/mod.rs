@@ -25,6 +25,6 @@ mod timeline;
 pub use arm::Arm;
 pub use measure::{Distribution, Interval, Sample};
 pub use net::{Net, Op, Record, Register, Registers, Script, ServiceTime, Station};
-pub use run::{Outcome, Run, StationUse, StopCondition};
+pub use run::{Run, RunResult, StationUse, StopCondition};
 pub use time::Time;
 pub use timeline::{Span, Timeline};

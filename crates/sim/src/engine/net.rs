@@ -52,7 +52,7 @@ impl ServiceTime {
     /// station has the arm.
     #[inline]
     pub(super) fn draw(self, random: &mut Random, registers: &Registers) -> Time {
-        let of = |fixed: Time, rate: f64, bytes: u32| fixed + Time::of_picoseconds(rate * f64::from(bytes));
+        let of = |fixed: Time, rate: f64, bytes: u32| fixed + Time::from_picoseconds(rate * f64::from(bytes));
         match self {
             ServiceTime::Fixed(time) => time,
             ServiceTime::Exponential(mean) => Time::from_seconds(mean * random.exponential()),

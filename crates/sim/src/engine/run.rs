@@ -142,7 +142,7 @@ pub struct StationUse {
 
 /// Result of a run, measured from the end of its warm-up.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct RunResult {
     /// Measured time, in simulated seconds.
     pub seconds: f64,
     /// Number of requests that finished.
@@ -164,7 +164,7 @@ pub struct Outcome {
     pub timeline: Option<Box<Timeline>>,
 }
 
-impl Outcome {
+impl RunResult {
     /// Returns the throughput in requests per second.
     pub fn rate(&self) -> f64 {
         self.finished as f64 / self.seconds.max(f64::MIN_POSITIVE)
@@ -230,18 +230,18 @@ impl<'a> Run<'a> {
 
     /// Runs until `warm_up` requests have finished, discards the measurements, and runs until `requests` more
     /// have finished.
-    pub fn until_finished(self, warm_up: u64, requests: u64) -> Outcome {
+    pub fn until_finished(self, warm_up: u64, requests: u64) -> RunResult {
         self.run_until(StopCondition::Requests { warm_up, requests }, &mut |_| true)
     }
 
     /// Runs for `warm_up`, discards the measurements, and runs for `time`.
-    pub fn until_time(self, warm_up: Time, time: Time) -> Outcome {
+    pub fn until_time(self, warm_up: Time, time: Time) -> RunResult {
         self.run_until(StopCondition::Time { warm_up, time }, &mut |_| true)
     }
 
     /// Runs until `end`. Calls `watch` from time to time with the share that is done, 0 to 1, and stops if
     /// `watch` returns false.
-    pub fn run_until(mut self, end: StopCondition, watch: &mut dyn FnMut(f64) -> bool) -> Outcome {
+    pub fn run_until(mut self, end: StopCondition, watch: &mut dyn FnMut(f64) -> bool) -> RunResult {
         match end {
             StopCondition::Requests { warm_up, requests } => {
                 let all = (warm_up + requests).max(1) as f64;
@@ -303,7 +303,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn outcome(mut self, is_whole: bool) -> Outcome {
+    fn outcome(mut self, is_whole: bool) -> RunResult {
         let seconds = (self.now - self.measured_since).seconds();
         let all = ((self.now - self.measured_since).0 as f64).max(1.0);
         let now = self.now;
@@ -318,7 +318,7 @@ impl<'a> Run<'a> {
                 served: place.served,
             }
         });
-        Outcome {
+        RunResult {
             seconds,
             finished: self.finished,
             bytes: self.bytes,
@@ -639,7 +639,7 @@ mod tests {
     use super::*;
 
     /// Runs an open M/G/c station: Poisson arrivals at `rate` per second, `servers` servers.
-    fn open(rate: f64, servers: u32, time: ServiceTime, seed: u64) -> Outcome {
+    fn open(rate: f64, servers: u32, time: ServiceTime, seed: u64) -> RunResult {
         let mut net = Net::new();
         let station = net.station("server", servers);
         let request = net.script(vec![Op::BeginRequest, Op::Use { station, time }, Op::EndRequest]);
@@ -654,7 +654,7 @@ mod tests {
 
     /// Asserts that `wanted` lies in the confidence interval, widened because one interval in twenty misses
     /// the mean.
-    fn holds(outcome: &Outcome, wanted: f64) {
+    fn holds(outcome: &RunResult, wanted: f64) {
         let interval = outcome.response.mean_interval();
         let wide = super::super::Interval { half_width: 1.6 * interval.half_width, ..interval };
         assert!(wide.holds(wanted) && interval.half_width < 0.1 * wanted, "{interval:?}, wanted {wanted}");

@@ -17,12 +17,12 @@ impl Time {
     /// Converts seconds to the nearest picosecond. Negative values become 0.
     #[inline]
     pub fn from_seconds(seconds: f64) -> Time {
-        Time::of_picoseconds(seconds * PER_SECOND)
+        Time::from_picoseconds(seconds * PER_SECOND)
     }
 
     /// Rounds to the nearest picosecond. Negative values become 0.
     #[inline]
-    pub(super) fn of_picoseconds(picoseconds: f64) -> Time {
+    pub(super) fn from_picoseconds(picoseconds: f64) -> Time {
         // The cast truncates, and maps values out of range to the nearest bound of `u64`.
         Time((picoseconds + 0.5) as u64)
     }

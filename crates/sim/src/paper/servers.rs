@@ -55,7 +55,7 @@ impl InterconnectKind {
     }
 
     /// Returns the interconnect by Table IV; `pci` is the one of the description.
-    fn of(self, pci: Interconnect) -> Interconnect {
+    fn interconnect(self, pci: Interconnect) -> Interconnect {
         let switch = |latency| Interconnect {
             rate: Rate(2e9),
             shape: Topology::Switch,
@@ -99,7 +99,7 @@ pub fn figure(number: u32) -> Option<Vec<Bar>> {
 /// a switch.
 fn web_bars(base: &Description) -> Vec<Bar> {
     let says = [SAYS_WEB_SWITCH, SAYS_WEB_SWITCH * SAYS_WEB_SLOW, SAYS_WEB_BEST];
-    said(bars(base, base.request), |joint, structure| Said {
+    said(bars(base, base.request), |joint, structure| Statement {
         ratio: (joint != InterconnectKind::Pci).then(|| says[structure]),
         binding: (joint != InterconnectKind::Pci && structure == CONVENTIONAL).then_some("processors"),
     })
@@ -108,7 +108,7 @@ fn web_bars(base: &Description) -> Vec<Bar> {
 /// Simulates Figure 9 with requests of `request_bytes` bytes. The paper compares active servers with a
 /// conventional one on PCI, and a conventional server on a switch with a conventional one on PCI.
 fn video_bars(base: &Description, request_bytes: f64) -> Vec<Bar> {
-    said(bars(base, Request::Video { file: Size(request_bytes) }), |joint, structure| Said {
+    said(bars(base, Request::Video { file: Size(request_bytes) }), |joint, structure| Statement {
         ratio: match (joint, structure) {
             (InterconnectKind::Pci, CONVENTIONAL) => None,
             (InterconnectKind::Pci, _) => Some(SAYS_VIDEO_ACTIVE),
@@ -120,7 +120,7 @@ fn video_bars(base: &Description, request_bytes: f64) -> Vec<Bar> {
 }
 
 /// Statements of the paper about one bar.
-struct Said {
+struct Statement {
     /// Ratio to the first bar.
     ratio: Option<f64>,
     /// Resource that is the limit.
@@ -128,9 +128,9 @@ struct Said {
 }
 
 /// Adds the paper's statements to bars in the order of [`bars`].
-fn said(bars: Vec<Bar>, of: impl Fn(InterconnectKind, usize) -> Said) -> Vec<Bar> {
+fn said(bars: Vec<Bar>, of: impl Fn(InterconnectKind, usize) -> Statement) -> Vec<Bar> {
     let add = |(number, bar): (usize, Bar)| {
-        let Said { ratio, binding } =
+        let Statement { ratio, binding } =
             of(InterconnectKind::ALL[number / STRUCTURES.len()], number % STRUCTURES.len());
         let verdict = binding.map_or(Verdict::Reference, |named| Verdict::on(named == bar.binding));
         Bar { says: ratio, says_binding: binding, verdict, ..bar }
@@ -159,7 +159,7 @@ fn bars(base: &Description, request: Request) -> Vec<Bar> {
         for (name, architecture, processor) in STRUCTURES {
             let mut description = *base;
             description.request = request;
-            description.machine.interconnect = joint.of(base.machine.interconnect);
+            description.machine.interconnect = joint.interconnect(base.machine.interconnect);
             description.machine.interfaces.processor = Frequency(processor);
             description.machine.disks.processor = Frequency(processor);
             jobs.push((format!("{}, {name}", joint.name()), description, architecture));

@@ -15,7 +15,7 @@ use super::script::ScriptBuilder;
 use super::simulate::{Error, Prepared, Report, report, within_limits};
 use crate::engine::{Net, Op, Record, Registers, Run, StopCondition, Time};
 use crate::server::caches::Location;
-use crate::trace::{Call, Kind, Trace};
+use crate::trace::{Call, CallKind, Trace};
 use bywash_model::units::{Share, Size};
 use bywash_model::work::{Request, Workload};
 use bywash_model::{Architecture, Description};
@@ -98,7 +98,7 @@ fn prepare(
 ) -> Result<Prepared, Error> {
     let mut net = Net::new();
     let hardware = Hardware::new(&mut net, &description.machine);
-    let plan = Plan::of(description, trace, pace, hardware.counts);
+    let plan = Plan::new(description, trace, pace, hardware.counts);
     if plan.processes.len() > PROCESSES_MAX {
         return Err(Error::TooManyThreads(plan.processes.len() as f64));
     }
@@ -186,7 +186,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(description: &Description, trace: &Trace, pace: Pace, counts: [u32; 2]) -> Plan {
+    fn new(description: &Description, trace: &Trace, pace: Pace, counts: [u32; 2]) -> Plan {
         let size = description.machine.memory.map_or(0.0, |memory| memory.file_cache.0);
         let mut cache = FileCache::new(size);
         // End of the last read, by process and file.
@@ -221,7 +221,7 @@ fn decide(
 ) -> (Section, u64, Vec<Evicted>) {
     let Call { file, offset, length, .. } = *call;
     match call.kind {
-        Kind::Read => {
+        CallKind::Read => {
             let end = ends.insert((call.process, file), offset.saturating_add(length));
             let (is_there, evicted) = cache.read(file, offset, length);
             let does = match (is_there, end == Some(offset)) {
@@ -231,14 +231,14 @@ fn decide(
             };
             (does, length, evicted)
         }
-        Kind::Write if cache.is_disabled() => (Section::WriteDisk, length, Vec::new()),
-        Kind::Write => (Section::WriteMemory, length, cache.write(file, offset, length)),
-        Kind::Sync => match cache.sync(file) {
+        CallKind::Write if cache.is_disabled() => (Section::WriteDisk, length, Vec::new()),
+        CallKind::Write => (Section::WriteMemory, length, cache.write(file, offset, length)),
+        CallKind::Sync => match cache.sync(file) {
             0 => (Section::SyncNothing, 0, Vec::new()),
             dirty => (Section::Sync, dirty, Vec::new()),
         },
-        Kind::Receive => (Section::Receive, length, Vec::new()),
-        Kind::Send => (Section::Send, length, Vec::new()),
+        CallKind::Receive => (Section::Receive, length, Vec::new()),
+        CallKind::Send => (Section::Send, length, Vec::new()),
     }
 }
 
@@ -267,7 +267,7 @@ mod tests {
         Description::new(machine, Workload::web(0.0))
     }
 
-    fn call(at: f64, process: u32, kind: Kind, offset: u64, length: u64) -> Call {
+    fn call(at: f64, process: u32, kind: CallKind, offset: u64, length: u64) -> Call {
         Call { at, process, kind, file: 0, offset, length }
     }
 
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn every_call_is_done_and_a_second_read_is_faster() {
         let reads = |count: u64| {
-            (0..count).map(|number| call(0.0, 7, Kind::Read, number % 16 * 4096, 4096)).collect()
+            (0..count).map(|number| call(0.0, 7, CallKind::Read, number % 16 * 4096, 4096)).collect()
         };
         let cached = run(&machine(1e6), &of(reads(160)), Pace::Fastest);
         let never = run(&machine(0.0), &of(reads(160)), Pace::Fastest);
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn the_recorded_pace_is_kept_where_it_can_be() {
         let calls =
-            |every: f64| (0..20).map(|at| call(f64::from(at) * every, 1, Kind::Write, 0, 100)).collect();
+            |every: f64| (0..20).map(|at| call(f64::from(at) * every, 1, CallKind::Write, 0, 100)).collect();
         let slow = run(&machine(1e6), &of(calls(1.0)), Pace::Recorded);
         assert!(slow.seconds > 19.0 && slow.seconds < 19.1);
         assert!(run(&machine(1e6), &of(calls(1.0)), Pace::Fastest).seconds < 0.1);
@@ -302,7 +302,14 @@ mod tests {
 
     #[test]
     fn every_kind_of_call_is_served_by_every_structure() {
-        let kinds = [Kind::Write, Kind::Sync, Kind::Read, Kind::Sync, Kind::Receive, Kind::Send];
+        let kinds = [
+            CallKind::Write,
+            CallKind::Sync,
+            CallKind::Read,
+            CallKind::Sync,
+            CallKind::Receive,
+            CallKind::Send,
+        ];
         let calls: Vec<Call> = (0..300u64)
             .map(|number| {
                 let kind = kinds[number as usize % kinds.len()];
@@ -323,9 +330,9 @@ mod tests {
 
     #[test]
     fn synchronising_takes_what_was_written() {
-        let calls = |kind| vec![call(0.0, 1, Kind::Write, 0, 1 << 20), call(0.0, 1, kind, 0, 1)];
-        let with = run(&machine(1e9), &of(calls(Kind::Sync)), Pace::Fastest).seconds;
-        let without = run(&machine(1e9), &of(calls(Kind::Write)), Pace::Fastest).seconds;
+        let calls = |kind| vec![call(0.0, 1, CallKind::Write, 0, 1 << 20), call(0.0, 1, kind, 0, 1)];
+        let with = run(&machine(1e9), &of(calls(CallKind::Sync)), Pace::Fastest).seconds;
+        let without = run(&machine(1e9), &of(calls(CallKind::Write)), Pace::Fastest).seconds;
         // A mebibyte takes 0.15 s at the disk's 6.7 MiB/s.
         assert!(with - without > 0.14, "{with} {without}");
         let nothing =

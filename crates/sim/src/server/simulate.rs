@@ -3,7 +3,7 @@
 use super::hardware::{Hardware, at_least_one};
 use super::request::RequestScripts;
 use crate::engine::{
-    Interval, Net, Outcome, Register, Registers, Run, Station, StationUse, StopCondition, Time, Timeline,
+    Interval, Net, Register, Registers, Run, RunResult, Station, StationUse, StopCondition, Time, Timeline,
 };
 use bywash_model::{Architecture, Description};
 use serde::Serialize;
@@ -241,7 +241,7 @@ fn end(stop: Stop, description: &Description) -> Result<StopCondition, Error> {
 
 pub(super) fn report(
     prepared: &Prepared,
-    outcome: &Outcome,
+    outcome: &RunResult,
     architecture: Architecture,
     seed: u64,
 ) -> Report {

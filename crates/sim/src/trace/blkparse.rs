@@ -11,7 +11,7 @@
 //! The device is the file of the calls; offsets count from the device's beginning.
 
 use super::imported::{Imported, Recorder, TextFormat, nanoseconds};
-use super::{Error, Kind};
+use super::{CallKind, Error};
 
 /// Size of a sector in blkparse's output, in bytes, independent of the device's own sectors.
 const SECTOR: u64 = 512;
@@ -47,20 +47,20 @@ pub fn import(text: &str) -> Result<Imported, Error> {
 /// be durable by itself (FUA).
 fn request(recorder: &mut Recorder, event: &Event, line: usize) -> Result<(), Error> {
     let Event { at, process, device, .. } = *event;
-    let Some(asked) = Rwbs::of(event.rwbs) else {
+    let Some(asked) = Rwbs::parse(event.rwbs) else {
         recorder.count_omitted(NO_DATA, line);
         return Ok(());
     };
     if asked.flushes {
-        recorder.call(at, process, Kind::Sync, device, (0, 0))?;
+        recorder.call(at, process, CallKind::Sync, device, (0, 0))?;
     }
     match (asked.data, event.range) {
         (Data::Discard, _) => recorder.count_omitted(DISCARDS, line),
-        (Data::Read, Some(range)) => recorder.call(at, process, Kind::Read, device, range)?,
+        (Data::Read, Some(range)) => recorder.call(at, process, CallKind::Read, device, range)?,
         (Data::Write, Some(range)) => {
-            recorder.call(at, process, Kind::Write, device, range)?;
+            recorder.call(at, process, CallKind::Write, device, range)?;
             if asked.is_durable {
-                recorder.call(at, process, Kind::Sync, device, range)?;
+                recorder.call(at, process, CallKind::Sync, device, range)?;
             }
         }
         (Data::Read | Data::Write | Data::None, _) if asked.flushes => {}
@@ -131,7 +131,7 @@ enum Data {
 }
 
 impl Rwbs {
-    fn of(rwbs: &str) -> Option<Rwbs> {
+    fn parse(rwbs: &str) -> Option<Rwbs> {
         let (mut flushes, rest) = match rwbs.strip_prefix('F') {
             Some(rest) => (true, rest),
             None => (false, rwbs),
@@ -161,29 +161,29 @@ mod tests {
     /// Output of blkparse 1.2.0 for synthetic events of every kind.
     const PRINTED: &str = include_str!("recordings/blkparse.txt");
 
-    fn calls(imported: &Imported) -> Vec<(Kind, u32, u64, u64)> {
+    fn calls(imported: &Imported) -> Vec<(CallKind, u32, u64, u64)> {
         let calls = imported.trace.calls.iter();
         calls.map(|call| (call.kind, call.process, call.offset, call.length)).collect()
     }
 
     #[test]
     fn requests_are_taken_where_they_are_queued() {
-        let imported = Trace::of(PRINTED).unwrap();
+        let imported = Trace::import(PRINTED).unwrap();
         assert_eq!(imported.form, TextFormat::Blkparse);
         assert_eq!(imported.trace.files, ["8,0"]);
         assert_eq!(
             calls(&imported),
             [
-                (Kind::Write, 697, 223490 * 512, 4096),
-                (Kind::Read, 701, 1000 * 512, 131072),
-                (Kind::Read, 701, 1256 * 512, 131072),
-                (Kind::Sync, 697, 0, 0),
-                (Kind::Sync, 697, 0, 0),
-                (Kind::Write, 697, 2048 * 512, 4096),
-                (Kind::Sync, 697, 2048 * 512, 4096),
-                (Kind::Read, 800, 4096 * 512, 8192),
-                (Kind::Sync, 697, 0, 0),
-                (Kind::Write, 800, 0, 4096),
+                (CallKind::Write, 697, 223490 * 512, 4096),
+                (CallKind::Read, 701, 1000 * 512, 131072),
+                (CallKind::Read, 701, 1256 * 512, 131072),
+                (CallKind::Sync, 697, 0, 0),
+                (CallKind::Sync, 697, 0, 0),
+                (CallKind::Write, 697, 2048 * 512, 4096),
+                (CallKind::Sync, 697, 2048 * 512, 4096),
+                (CallKind::Read, 800, 4096 * 512, 8192),
+                (CallKind::Sync, 697, 0, 0),
+                (CallKind::Write, 800, 0, 4096),
             ]
         );
         let times: Vec<f64> = imported.trace.calls.iter().map(|call| call.at).collect();
@@ -201,13 +201,13 @@ mod tests {
     fn without_queued_events_issued_ones_are_taken() {
         let issued: String =
             PRINTED.lines().filter(|line| !line.contains("  Q ")).map(|line| format!("{line}\n")).collect();
-        let imported = Trace::of(&issued).unwrap();
+        let imported = Trace::import(&issued).unwrap();
         assert_eq!(
             calls(&imported),
             [
-                (Kind::Write, 697, 223490 * 512, 4096),
-                (Kind::Read, 701, 1000 * 512, 262144),
-                (Kind::Sync, 697, 0, 0),
+                (CallKind::Write, 697, 223490 * 512, 4096),
+                (CallKind::Read, 701, 1000 * 512, 262144),
+                (CallKind::Sync, 697, 0, 0),
             ]
         );
     }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_rwbs_says_is_understood() {
-        let of = |rwbs| Rwbs::of(rwbs).map(|asked| (asked.flushes, asked.is_durable));
+        let of = |rwbs| Rwbs::parse(rwbs).map(|asked| (asked.flushes, asked.is_durable));
         for flush in ["F", "FF", "FN", "FWS"] {
             assert_eq!(of(flush), Some((true, false)), "{flush}");
         }

@@ -9,7 +9,7 @@
 //!
 //! Lines may be in any order, and times may start at any value: a part cut out of a trace is a trace.
 
-use super::{Call, Error, Kind, Trace};
+use super::{Call, CallKind, Error, Trace};
 use csv::{ErrorKind, QuoteStyle, ReaderBuilder, StringRecord, WriterBuilder};
 use std::collections::HashMap;
 
@@ -107,8 +107,8 @@ fn call(record: &StringRecord) -> Result<(Call, &str), String> {
         .parse()
         .map_err(|_| format!("process '{process}' is no number from 0 to {}", u32::MAX))?;
     let kind = kind.trim();
-    let kind = Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| {
-        let names = Kind::ALL.map(Kind::name).join(", ");
+    let kind = CallKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| {
+        let names = CallKind::ALL.map(CallKind::name).join(", ");
         format!("call '{kind}' is none of {names}")
     })?;
     let bytes = |column: &str, text: &str| {
@@ -118,7 +118,7 @@ fn call(record: &StringRecord) -> Result<(Call, &str), String> {
     if offset.checked_add(length).is_none() {
         return Err(format!("offset {offset} and length {length} lead past the end of any file"));
     }
-    if length == 0 && kind != Kind::Sync {
+    if length == 0 && kind != CallKind::Sync {
         return Err(format!("a {} of 0 bytes is none; leave the line out", kind.name()));
     }
     Ok((Call { at, process, kind, file: 0, offset, length }, file))
@@ -149,19 +149,19 @@ time,process,call,file,offset,length
     fn a_trace_is_read_as_it_was_written() {
         let trace = Trace::read(SMALL).unwrap();
         assert_eq!(trace.files, ["/data/a", "TCP:[1->2], \"x\""]);
-        let last = Call { at: 0.0005, process: 4712, kind: Kind::Send, file: 1, offset: 0, length: 1448 };
+        let last = Call { at: 0.0005, process: 4712, kind: CallKind::Send, file: 1, offset: 0, length: 1448 };
         assert_eq!(trace.calls[2], last);
         assert_eq!(trace.write(), SMALL);
-        assert_eq!(Trace::of(SMALL).unwrap().trace, trace);
+        assert_eq!(Trace::import(SMALL).unwrap().trace, trace);
     }
 
     #[test]
     fn a_piece_of_a_trace_in_any_order_is_one_that_begins_at_its_first_call() {
         let cut =
             "\u{feff}time,process,call,file,offset,length\r\n12.5,1,read,b,0,1\r\n\r\n12,1,write,a,0,1\r\n";
-        let trace = Trace::of(cut).unwrap().trace;
+        let trace = Trace::import(cut).unwrap().trace;
         let calls: Vec<_> = trace.calls.iter().map(|call| (call.at, call.kind)).collect();
-        assert_eq!(calls, [(0.0, Kind::Write), (0.5, Kind::Read)]);
+        assert_eq!(calls, [(0.0, CallKind::Write), (0.5, CallKind::Read)]);
     }
 
     #[test]
@@ -179,10 +179,10 @@ time,process,call,file,offset,length
             ("0,1,read,a,b,0,1", "7 columns in place of six"),
             ("0,1", "2 columns"),
         ] {
-            let said = Trace::of(&format!("{SMALL}{line}\n")).unwrap_err().to_string();
+            let said = Trace::import(&format!("{SMALL}{line}\n")).unwrap_err().to_string();
             assert!(said.starts_with("line 5: ") && said.contains(wanted), "{line}: {said}");
         }
-        let said = Trace::of("time,process,call,name,offset,length\n").unwrap_err().to_string();
+        let said = Trace::import("time,process,call,name,offset,length\n").unwrap_err().to_string();
         assert_eq!(said, "line 1: the first line of a trace is 'time,process,call,file,offset,length'");
         assert!(Trace::read("").is_err());
     }
@@ -203,7 +203,7 @@ time,process,call,file,offset,length
         ) {
             let mut text = String::from("time,process,call,file,offset,length\n");
             for (at, process, kind, name, offset, length) in &calls {
-                let (kind, name) = (Kind::ALL[*kind].name(), name.replace('"', "\"\""));
+                let (kind, name) = (CallKind::ALL[*kind].name(), name.replace('"', "\"\""));
                 text += &format!("{at},{process},{kind},\"{name}\",{offset},{length}\n");
             }
             let trace = Trace::read(&text).unwrap();

@@ -1,6 +1,6 @@
 //! Detection of a text's form, and the result of its import.
 
-use super::{Call, Error, Kind, Trace, blkparse, format, strace};
+use super::{Call, CallKind, Error, Trace, blkparse, format, strace};
 use std::collections::HashMap;
 
 /// Form of an imported text.
@@ -56,7 +56,7 @@ impl Trace {
     /// [`Error::Unknown`] if the text has none of these forms; [`Error::Line`] for an invalid line of a
     /// trace; [`Error::NoTimes`] for output of strace without times; [`Error::TooManyFiles`] if an index of
     /// 32 bits is too small for the files.
-    pub fn of(text: &str) -> Result<Imported, Error> {
+    pub fn import(text: &str) -> Result<Imported, Error> {
         if format::is_header(text) {
             let trace = Trace::read(text)?;
             return Ok(Imported { form: TextFormat::Own, trace, left_out: Vec::new(), assumed: Vec::new() });
@@ -99,13 +99,13 @@ const LOOKED_AT: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Recorder {
     indices: HashMap<String, u32>,
-    calls: Vec<Found>,
+    calls: Vec<TimedCall>,
     left_out: Tally,
     assumed: Tally,
 }
 
 /// A call with its exact time in nanoseconds.
-struct Found {
+struct TimedCall {
     at: u64,
     call: Call,
 }
@@ -116,7 +116,7 @@ impl Recorder {
         &mut self,
         at: u64,
         process: u32,
-        kind: Kind,
+        kind: CallKind,
         file: &str,
         (offset, length): (u64, u64),
     ) -> Result<(), Error> {
@@ -125,7 +125,7 @@ impl Recorder {
             Some(index) => *index,
             None => *self.indices.entry(file.to_owned()).or_insert(next),
         };
-        self.calls.push(Found { at, call: Call { at: 0.0, process, kind, file, offset, length } });
+        self.calls.push(TimedCall { at, call: Call { at: 0.0, process, kind, file, offset, length } });
         Ok(())
     }
 
@@ -213,8 +213,8 @@ mod tests {
     #[test]
     fn calls_are_put_in_the_order_of_time_and_files_in_that_of_their_calls() {
         let mut recorder = Recorder::default();
-        recorder.call(2_000, 1, Kind::Read, "b", (0, 1)).unwrap();
-        recorder.call(1_000, 1, Kind::Read, "a", (0, 1)).unwrap();
+        recorder.call(2_000, 1, CallKind::Read, "b", (0, 1)).unwrap();
+        recorder.call(1_000, 1, CallKind::Read, "a", (0, 1)).unwrap();
         recorder.count_omitted("seldom", 3);
         recorder.count_omitted("often", 4);
         recorder.count_omitted("often", 5);
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn what_is_none_of_the_three_is_refused() {
         for text in ["", "\n\n", "hello", "a,b,c\n1,2,3\n", "\0\u{fffd}"] {
-            assert_eq!(Trace::of(text), Err(Error::Unknown), "{text:?}");
+            assert_eq!(Trace::import(text), Err(Error::Unknown), "{text:?}");
         }
     }
 }

@@ -35,7 +35,7 @@ pub use imported::{Imported, Omission, TextFormat};
 
 /// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CallKind {
     /// Read from a file.
     Read,
     /// Write to a file.
@@ -48,18 +48,19 @@ pub enum Kind {
     Send,
 }
 
-impl Kind {
+impl CallKind {
     /// All kinds.
-    pub const ALL: [Kind; 5] = [Kind::Read, Kind::Write, Kind::Sync, Kind::Receive, Kind::Send];
+    pub const ALL: [CallKind; 5] =
+        [CallKind::Read, CallKind::Write, CallKind::Sync, CallKind::Receive, CallKind::Send];
 
     /// Name of the kind in a trace.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Read => "read",
-            Kind::Write => "write",
-            Kind::Sync => "sync",
-            Kind::Receive => "receive",
-            Kind::Send => "send",
+            CallKind::Read => "read",
+            CallKind::Write => "write",
+            CallKind::Sync => "sync",
+            CallKind::Receive => "receive",
+            CallKind::Send => "send",
         }
     }
 }
@@ -72,7 +73,7 @@ pub struct Call {
     /// Number of the thread that made the call, as recorded; 0 if the recording does not name it.
     pub process: u32,
     /// Kind of the call.
-    pub kind: Kind,
+    pub kind: CallKind,
     /// File of the call, as an index into [`Trace::files`].
     pub file: u32,
     /// Offset in the file, in bytes; 0 for the network.

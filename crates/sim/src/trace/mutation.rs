@@ -1,7 +1,7 @@
 //! Property tests with randomly damaged recordings: an importer returns an error or a trace that keeps its
 //! invariants.
 
-use super::{Kind, Trace};
+use super::{CallKind, Trace};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -96,7 +96,7 @@ fn hold(trace: &Trace) -> Result<(), TestCaseError> {
     prop_assert!(trace.calls.is_sorted_by(|one, other| one.at <= other.at));
     for call in &trace.calls {
         prop_assert!((call.file as usize) < trace.files.len());
-        prop_assert!(call.length > 0 || call.kind == Kind::Sync);
+        prop_assert!(call.length > 0 || call.kind == CallKind::Sync);
         prop_assert!(call.offset.checked_add(call.length).is_some());
     }
     Ok(())
@@ -108,7 +108,7 @@ proptest! {
     #[test]
     fn no_recording_breaks_an_importer(recording in 0..RECORDINGS.len(), changes in changes()) {
         let text = changed(RECORDINGS[recording], &changes);
-        if let Ok(imported) = Trace::of(&text) {
+        if let Ok(imported) = Trace::import(&text) {
             hold(&imported.trace)?;
             let again = Trace::read(&imported.trace.write()).unwrap();
             prop_assert_eq!(&again, &imported.trace);
@@ -117,7 +117,7 @@ proptest! {
 
     #[test]
     fn no_text_breaks_an_importer(text in "[ -~\n]{0,200}|([0-9]{1,3} [0-9]{1,20}[.:][0-9]{0,8} [a-z]{1,6}\\([ -~]{0,20}\\) = [0-9?-]{1,20}\n){1,8}") {
-        if let Ok(imported) = Trace::of(&text) {
+        if let Ok(imported) = Trace::import(&text) {
             hold(&imported.trace)?;
         }
     }
@@ -126,7 +126,7 @@ proptest! {
 #[test]
 fn recordings_are_read_back_as_they_were_written() {
     for recording in RECORDINGS {
-        let imported = Trace::of(recording).unwrap();
+        let imported = Trace::import(recording).unwrap();
         hold(&imported.trace).unwrap();
         assert!(imported.trace.calls.len() >= 3);
         assert_eq!(Trace::read(&imported.trace.write()).unwrap(), imported.trace);

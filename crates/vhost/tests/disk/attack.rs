@@ -3,7 +3,7 @@
 
 use crate::driver::{Driver, WRITE};
 use crate::frontend::{Served, check_disk, check_next};
-use crate::held::Held;
+use crate::held::PausedMedium;
 use bywash_peers::{Child, Lingering, SilentFile, as_user, memory, role, send};
 use bywash_vhost::{Error, Event, Export, Options, STUCK_MAX, Stats};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -33,7 +33,7 @@ const SET_VRING_ERR: u32 = 14;
 const SET_INFLIGHT_FD: u32 = 32;
 
 /// Ways to pass a descriptor, each with its name: the message that carries the descriptor.
-const WAYS: [(&str, Way); 11] = [
+const WAYS: [(&str, PassMethod); 11] = [
     ("a message that has none", |to, bad| message(to, GET_FEATURES, &[], &[bad])),
     ("the second half of a message", |to, bad| {
         to.write_all(&head(SET_FEATURES, 8)) && to.send(&[0; 8], &[bad])
@@ -57,7 +57,7 @@ const WAYS: [(&str, Way); 11] = [
     ("what is never received", |to, bad| to.write_all(&[0xff; 12]) && to.send(b"x", &[bad])),
 ];
 
-type Way = fn(&Raw, BorrowedFd<'_>) -> bool;
+type PassMethod = fn(&Raw, BorrowedFd<'_>) -> bool;
 
 /// A frontend that sends arbitrary messages.
 struct Raw(OwnedFd);
@@ -97,7 +97,7 @@ fn table() -> Vec<u8> {
 
 /// Passes a lingering socket to the export. A frontend that is disconnected before it has sent all of it
 /// tries again.
-fn pass_lingering(socket: &Path, pass: Way) -> (Raw, Lingering) {
+fn pass_lingering(socket: &Path, pass: PassMethod) -> (Raw, Lingering) {
     for _ in 0..1000 {
         let mut lingering = Lingering::new();
         let frontend = Raw::connect(socket);
@@ -126,7 +126,7 @@ fn a_disk() {
     let socket = folder.join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
-    let (medium, control) = Held::new(64);
+    let (medium, control) = PausedMedium::new(64);
     control.flow(true);
     let export = Export::start(listener, medium, Options::new(), |_| {}).unwrap();
     loop {
@@ -164,7 +164,7 @@ fn another_users_frontends_hold_up_their_own_threads_alone() {
     if as_user(ATTACKER, || ()).is_none() {
         return println!("left out: only root can attack as another user");
     }
-    let attack = |what: &str, pass: Way| {
+    let attack = |what: &str, pass: PassMethod| {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let child = Child::start("attack::a_disk", folder.path().to_str().unwrap(), Vec::new());

@@ -2,7 +2,7 @@
 //! controls.
 
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE, wait_for};
-use crate::held::{Control, Held};
+use crate::held::{Control, PausedMedium};
 use bywash_vhost::{Error, Event, Export, Medium, Operation, Options};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
@@ -33,7 +33,7 @@ impl Served {
     }
 
     pub fn held(depth: usize) -> (Served, Control) {
-        let (medium, control) = Held::new(depth);
+        let (medium, control) = PausedMedium::new(depth);
         (Served::new(medium, Options::new()), control)
     }
 
@@ -254,7 +254,7 @@ fn who_comes_to_be_called_is_called_for_what_is_done_already() {
 
 #[test]
 fn nothing_runs_while_there_is_nothing_to_do() {
-    let (medium, control) = Held::new(64);
+    let (medium, control) = PausedMedium::new(64);
     let served = Served::new(medium, Options::new().name("asleep"));
     let mut driver = Driver::attach(&served.socket(), 0);
     driver.ask(0, WRITE, 0);
@@ -429,7 +429,7 @@ fn options_that_cannot_be_are_refused() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let error = Export::start(listener, Held::new(1).0, options, |_| {}).unwrap_err().to_string();
+        let error = Export::start(listener, PausedMedium::new(1).0, options, |_| {}).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
 }

@@ -31,7 +31,7 @@ struct State {
     fails: bool,
 }
 
-pub struct Held {
+pub struct PausedMedium {
     control: Control,
     bytes: Vec<u8>,
     ready: Vec<Completion>,
@@ -42,11 +42,11 @@ pub struct Held {
 #[derive(Clone)]
 pub struct Control(Arc<(Mutex<State>, Condvar, OwnedFd)>);
 
-impl Held {
-    pub fn new(depth: usize) -> (Held, Control) {
+impl PausedMedium {
+    pub fn new(depth: usize) -> (PausedMedium, Control) {
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let control = Control(Arc::new((Mutex::default(), Condvar::new(), event)));
-        (Held { control: control.clone(), bytes: vec![0; BYTES], ready: Vec::new(), depth }, control)
+        (PausedMedium { control: control.clone(), bytes: vec![0; BYTES], ready: Vec::new(), depth }, control)
     }
 }
 
@@ -84,7 +84,7 @@ impl Control {
     }
 }
 
-impl Medium for Held {
+impl Medium for PausedMedium {
     fn geometry(&self) -> Geometry {
         Geometry {
             bytes: BYTES as u64,

@@ -9,28 +9,28 @@ use tempfile::TempDir;
 
 const BLOCK: u64 = 4096;
 
-struct Place {
+struct TestStore {
     store: Store,
     folder: TempDir,
 }
 
-impl Place {
+impl TestStore {
     fn path(&self) -> PathBuf {
         self.folder.path().join("volumes")
     }
 
     /// Closes the store and opens it again, which checks its consistency.
-    fn reopen(self) -> Place {
-        let Place { store, folder } = self;
+    fn reopen(self) -> TestStore {
+        let TestStore { store, folder } = self;
         drop(store);
         let store = Store::open(folder.path().join("volumes")).unwrap();
-        Place { store, folder }
+        TestStore { store, folder }
     }
 
     /// Makes a store with a device of `blocks` free blocks.
-    fn with_blocks(blocks: u64) -> Place {
+    fn with_blocks(blocks: u64) -> TestStore {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place { store: Store::open(folder.path().join("volumes")).unwrap(), folder };
+        let place = TestStore { store: Store::open(folder.path().join("volumes")).unwrap(), folder };
         place.attach(blocks, NewBlocks::Cleared).unwrap();
         place
     }
@@ -70,7 +70,7 @@ fn private() -> Ownership {
 
 #[test]
 fn a_volume_is_what_was_asked_for_and_stays() {
-    let place = Place::with_blocks(100);
+    let place = TestStore::with_blocks(100);
     let made = place.create("data", 10).unwrap();
     assert_eq!((made.size(), made.extents, made.device.as_str()), (Bytes(10 * BLOCK), 1, "disk"));
     assert_eq!(made.ownership, private());
@@ -84,7 +84,7 @@ fn a_volume_is_what_was_asked_for_and_stays() {
 
 #[test]
 fn sizes_are_whole_blocks() {
-    let place = Place::with_blocks(100);
+    let place = TestStore::with_blocks(100);
     assert_eq!(place.store.create("one", "disk", Bytes(1), private()).unwrap().blocks, Blocks(1));
     assert_eq!(place.store.resize("one", Bytes(BLOCK + 1)).unwrap().blocks, Blocks(2));
     // A partial block at the end of a device is not used.
@@ -94,7 +94,7 @@ fn sizes_are_whole_blocks() {
 
 #[test]
 fn what_is_given_up_is_cleared_before_anybody_gets_it() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     place.create("old", 10).unwrap();
     place.store.resize("old", Bytes(6 * BLOCK)).unwrap();
     assert_eq!(place.to_clear(), [(6, 4)]);
@@ -120,7 +120,7 @@ fn what_is_given_up_is_cleared_before_anybody_gets_it() {
 
 #[test]
 fn only_what_is_to_be_cleared_can_have_been() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     place.create("a", 4).unwrap();
     place.create("b", 4).unwrap();
     place.store.remove("a").unwrap();
@@ -137,7 +137,7 @@ fn only_what_is_to_be_cleared_can_have_been() {
 
 #[test]
 fn growing_continues_the_last_extent_where_it_can() {
-    let place = Place::with_blocks(100);
+    let place = TestStore::with_blocks(100);
     place.create("a", 10).unwrap();
     assert_eq!(place.store.resize("a", Bytes(20 * BLOCK)).unwrap().extents, 1);
     place.create("b", 10).unwrap();
@@ -155,7 +155,7 @@ fn growing_continues_the_last_extent_where_it_can() {
 
 #[test]
 fn each_change_gives_a_generation_that_never_was() {
-    let place = Place::with_blocks(100);
+    let place = TestStore::with_blocks(100);
     let mut last = place.create("a", 10).unwrap().generation;
     let mut newer = |generation| {
         assert!(generation > last);
@@ -176,7 +176,7 @@ fn each_change_gives_a_generation_that_never_was() {
 
 #[test]
 fn ownership_can_be_changed_one_by_one() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     place.create("a", 1).unwrap();
     let mode = Mode::new(0o664).unwrap();
     place.store.set_ownership("a", |ownership| ownership.mode = mode).unwrap();
@@ -187,7 +187,7 @@ fn ownership_can_be_changed_one_by_one() {
 
 #[test]
 fn names_are_refused_that_are_none_there_or_there_already() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     place.create("a", 1).unwrap();
     let long = "x".repeat(NAME_BYTES_MAX + 1);
     for name in ["", ".", "..", "-x", "a b", "a/b", "a,b", "a=b", "é", "a\n", "\0", &long] {
@@ -221,7 +221,7 @@ fn names_are_refused_that_are_none_there_or_there_already() {
 
 #[test]
 fn sizes_at_the_ends_of_64_bits() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     let whole = place.store.attach_device("all", Bytes(u64::MAX), block(512), NewBlocks::Cleared).unwrap();
     assert_eq!(whole.blocks, Blocks(u64::MAX >> 9));
     for size in [0, u64::MAX, u64::MAX - 510] {
@@ -240,7 +240,7 @@ fn sizes_at_the_ends_of_64_bits() {
 
 #[test]
 fn a_device_may_grow_and_not_become_another() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     place.create("a", 10).unwrap();
     assert_eq!(place.attach(10, NewBlocks::Uncleared).unwrap().to_clear, Blocks(0));
     let grown = place.attach(30, NewBlocks::Uncleared).unwrap();
@@ -255,7 +255,7 @@ fn a_device_may_grow_and_not_become_another() {
 
 #[test]
 fn only_an_empty_device_is_forgotten() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     place.create("a", 4).unwrap();
     let occupied = place.store.forget_device("disk");
     assert!(matches!(occupied, Err(Error::Occupied { volume, .. }) if volume == "a"));
@@ -271,7 +271,7 @@ fn only_an_empty_device_is_forgotten() {
 
 #[test]
 fn a_volume_in_too_many_pieces_is_refused() {
-    let place = Place::with_blocks(0x2_0002);
+    let place = TestStore::with_blocks(0x2_0002);
     // Every second block of the device is freed in one transaction, to save time.
     place
         .store
@@ -295,11 +295,11 @@ fn a_volume_in_too_many_pieces_is_refused() {
 
 #[test]
 fn one_at_a_time() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     let refused = Store::open(place.path()).unwrap_err();
     assert!(matches!(&refused, Error::InUse { path } if *path == place.path()), "{refused}");
     let path = place.path();
-    let Place { store, folder: _folder } = place;
+    let TestStore { store, folder: _folder } = place;
     drop(store);
     Store::open(path).unwrap();
 }
@@ -307,7 +307,7 @@ fn one_at_a_time() {
 #[test]
 fn a_store_is_its_makers_alone_and_nothing_else_is_left() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
     let names: Vec<_> =
         fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -345,14 +345,14 @@ fn what_is_no_store_is_told_and_left_as_it_is() {
 
 #[test]
 fn a_store_of_a_later_version_is_left_alone() {
-    let place = Place::with_blocks(10);
+    let place = TestStore::with_blocks(10);
     place
         .store
         .change(|change| {
             change.header.insert(layout::KEY_LAYOUT, layout::LAYOUT + 1).map_err(failed(WRITING)).map(drop)
         })
         .unwrap();
-    let Place { store, folder } = place;
+    let TestStore { store, folder } = place;
     drop(store);
     let refused = Store::open(folder.path().join("volumes")).unwrap_err();
     assert!(matches!(refused, Error::Newer { found: 3, known: 2, .. }), "{refused}");
@@ -386,10 +386,10 @@ fn a_store_that_contradicts_itself_is_damaged() {
         }),
     ];
     for (what, wrong) in wrongs {
-        let place = Place::with_blocks(10);
+        let place = TestStore::with_blocks(10);
         place.create("a", 6).unwrap();
         place.store.change(wrong).unwrap();
-        let Place { store, folder } = place;
+        let TestStore { store, folder } = place;
         drop(store);
         let refused = Store::open(folder.path().join("volumes")).map(drop);
         assert!(matches!(refused, Err(Error::Damaged(_))), "{what}: {refused:?}");
@@ -399,12 +399,12 @@ fn a_store_that_contradicts_itself_is_damaged() {
 /// Wherever bytes of the file are changed or cut off, it opens with its old contents or is refused.
 #[test]
 fn a_damaged_file_is_refused() {
-    let place = Place::with_blocks(1000);
+    let place = TestStore::with_blocks(1000);
     for number in 0..50 {
         place.create(&format!("volume-{number}"), 1 + number % 7).unwrap();
     }
     let (path, before) = (place.path(), place.store.list().unwrap());
-    let Place { store, folder: _folder } = place;
+    let TestStore { store, folder: _folder } = place;
     drop(store);
     let whole = fs::read(&path).unwrap();
     let (mut refused, mut opened) = (0, 0);

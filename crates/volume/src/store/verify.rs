@@ -18,12 +18,12 @@ struct Device {
     record: DeviceRecord,
     extents: u64,
     /// All extents of the device's blocks, and their use.
-    parts: Vec<(Extent, Part)>,
+    parts: Vec<(Extent, StorePart)>,
 }
 
 /// Use of blocks of a device.
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum StorePart {
     Volume,
     Free,
     Clearing,
@@ -94,7 +94,7 @@ impl Store {
                     return Err(wrong("is of a change that was never made"));
                 }
                 device.extents += extents.len() as u64;
-                device.parts.extend(extents.into_iter().map(|extent| (extent, Part::Volume)));
+                device.parts.extend(extents.into_iter().map(|extent| (extent, StorePart::Volume)));
                 volumes += 1;
             }
             // Two volumes with the same id would have the same extents; `check` finds that they overlap.
@@ -109,7 +109,7 @@ impl Store {
 
     fn add_pieces(&self, devices: &mut BTreeMap<u32, Device>) -> Result<(), Error> {
         let transaction = self.database.begin_read().map_err(failed(READING))?;
-        for (table, part) in [(FREE, Part::Free), (CLEARING, Part::Clearing)] {
+        for (table, part) in [(FREE, StorePart::Free), (CLEARING, StorePart::Clearing)] {
             let table = transaction.open_table(table).map_err(failed(READING))?;
             let mut found = 0;
             for (number, device) in devices.iter_mut() {
@@ -134,13 +134,13 @@ impl Device {
             return Err(wrong(format!("there are {} extents, not {}", self.extents, self.record.extents)));
         }
         self.parts.sort_unstable_by_key(|(extent, _)| *extent);
-        let (mut end, mut before) = (self.record.reserved.0, Part::Volume);
+        let (mut end, mut before) = (self.record.reserved.0, StorePart::Volume);
         for (extent, part) in &self.parts {
             let behind = extent.end().filter(|_| extent.length.0 > 0).map_or(0, |end| end.0);
             if extent.start.0 != end || behind == 0 {
                 return Err(wrong(format!("something overlaps or is missing at block {end}")));
             }
-            if *part != Part::Volume && *part == before {
+            if *part != StorePart::Volume && *part == before {
                 return Err(wrong(format!("there are two pieces at block {end} that should be one")));
             }
             (end, before) = (behind, *part);

@@ -10,7 +10,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 /// Measured properties.
-pub struct Memory {
+pub struct MemoryRates {
     /// Throughput of copies by one processor, in bytes a second, by the size of a copy in bytes.
     pub copies: Vec<(usize, Summary)>,
     /// Throughput of one processor that copies from memory into a range that its second-level cache holds, in
@@ -32,12 +32,12 @@ const MOST_THREADS: usize = 16;
 /// Size of a cache line, in bytes.
 const LINE: usize = 64;
 
-impl Memory {
+impl MemoryRates {
     /// Measures the properties.
     ///
     /// # Errors
     /// An error if a measuring thread panics.
-    pub fn measure(effort: &Effort) -> io::Result<Memory> {
+    pub fn measure(effort: &Effort) -> io::Result<MemoryRates> {
         let half = effort.memory / 2;
         let (from, mut to) = (vec![1u8; half], vec![2u8; half]);
         let mut copies = Vec::new();
@@ -56,7 +56,7 @@ impl Memory {
         })?;
         let together = effort.rounds(|| together(&from, &mut to))?;
         drop((from, to));
-        Ok(Memory { copies, inward, together, latency: latency(effort)? })
+        Ok(MemoryRates { copies, inward, together, latency: latency(effort)? })
     }
 }
 

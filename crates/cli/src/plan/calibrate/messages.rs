@@ -59,15 +59,15 @@ impl Messages {
 }
 
 /// Reading and writing end of one thread.
-type End<R, W> = (R, W);
+type PipeEnds<R, W> = (R, W);
 
-fn pipes() -> io::Result<[End<io::PipeReader, io::PipeWriter>; 2]> {
+fn pipes() -> io::Result<[PipeEnds<io::PipeReader, io::PipeWriter>; 2]> {
     let (question, asking) = io::pipe()?;
     let (answer, answering) = io::pipe()?;
     Ok([(answer, asking), (question, answering)])
 }
 
-fn ends() -> io::Result<[End<TcpStream, TcpStream>; 2]> {
+fn ends() -> io::Result<[PipeEnds<TcpStream, TcpStream>; 2]> {
     let (one, other) = pair()?;
     Ok([(one.try_clone()?, one), (other.try_clone()?, other)])
 }
@@ -84,7 +84,7 @@ fn alone(effort: &Effort) -> io::Result<Summary> {
 /// both on `core` if it is given.
 fn hop<R: Read + Send, W: Write + Send>(
     effort: &Effort,
-    ends: [End<R, W>; 2],
+    ends: [PipeEnds<R, W>; 2],
     bytes: usize,
     core: Option<usize>,
 ) -> io::Result<Summary> {

@@ -27,7 +27,7 @@ use bywash_model::Description;
 use bywash_model::units::{Rate, Time};
 use files::{Cached, Device};
 use indicatif::ProgressBar;
-use memory::Memory;
+use memory::MemoryRates;
 use messages::Messages;
 use processors::Processors;
 use serde::Serialize;
@@ -44,7 +44,7 @@ pub struct Measured {
     /// Share of the processors that other programs used meanwhile, from 0 to 1; `None` if unknown.
     pub others: Option<f64>,
     pub processors: Processors,
-    pub memory: Memory,
+    pub memory: MemoryRates,
     pub messages: Messages,
     pub cached: Cached,
     pub device: Device,
@@ -56,18 +56,18 @@ pub struct Measured {
 /// [`Failure::Write`] or [`Failure::Output`] if a result cannot be written; otherwise same as [`measure`] and
 /// [`described`].
 pub fn main(arguments: &CalibrateArgs) -> Result<i32, Failure> {
-    let mut out = arguments.out.as_deref().map(Out::open).transpose()?;
-    let measured = measure(&Effort::of(arguments.quick), &arguments.dir)?;
+    let mut out = arguments.out.as_deref().map(Printer::open).transpose()?;
+    let measured = measure(&Effort::new(arguments.quick), &arguments.dir)?;
     let text = preset::text(&measured);
     if let Some(out) = &mut out {
         out.write(&text)?;
     }
     let told = match (arguments.json, &arguments.out) {
-        (true, _) => json(&Answer::of(&measured, &text)?),
+        (true, _) => json(&JsonAnswer::new(&measured, &text)?),
         (false, None) => text,
         (false, Some(path)) => {
             let mut told = String::new();
-            for Line { what, value, .. } in lines(&measured) {
+            for MeasuredLine { what, value, .. } in lines(&measured) {
                 told += &format!("{what:55} {value}\n");
             }
             told += &others::in_words(measured.others).map_or(String::new(), |words| words + "\n");
@@ -99,7 +99,7 @@ pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
     stage("measuring messages");
     let messages = Messages::measure(effort).map_err(failed("messages between threads"))?;
     stage("measuring memory");
-    let memory = Memory::measure(effort).map_err(failed("memory"))?;
+    let memory = MemoryRates::measure(effort).map_err(failed("memory"))?;
     shown.finish_and_clear();
     let name = rustix::system::uname();
     let words =
@@ -118,19 +118,19 @@ pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
 
 /// File that the description is written to. It is opened before the measurements, so that an error shows at
 /// once, and emptied only when there is a description to write.
-struct Out<'a> {
+struct Printer<'a> {
     path: &'a Path,
     file: File,
     /// True if the file did not exist before and is to be removed unless a description is written.
     is_new: bool,
 }
 
-impl Out<'_> {
-    fn open(path: &Path) -> Result<Out<'_>, Failure> {
+impl Printer<'_> {
+    fn open(path: &Path) -> Result<Printer<'_>, Failure> {
         let is_new = !path.exists();
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(|source| Failure::Write { path: path.into(), source })?;
-        Ok(Out { path, file, is_new })
+        Ok(Printer { path, file, is_new })
     }
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
@@ -143,7 +143,7 @@ impl Out<'_> {
     }
 }
 
-impl Drop for Out<'_> {
+impl Drop for Printer<'_> {
     fn drop(&mut self) {
         if self.is_new {
             // The file did not exist before and holds no complete description.
@@ -154,7 +154,7 @@ impl Drop for Out<'_> {
 
 /// One measurement, for people and as JSON.
 #[derive(Serialize)]
-struct Line {
+struct MeasuredLine {
     what: String,
     #[serde(skip)]
     value: String,
@@ -164,9 +164,9 @@ struct Line {
     high: f64,
 }
 
-fn lines(measured: &Measured) -> Vec<Line> {
+fn lines(measured: &Measured) -> Vec<MeasuredLine> {
     let Measured { processors, memory, messages, cached, device, .. } = measured;
-    let line = |what: String, summary: Summary, unit: &'static str| Line {
+    let line = |what: String, summary: Summary, unit: &'static str| MeasuredLine {
         what,
         value: figure(summary, unit),
         unit,
@@ -230,20 +230,20 @@ pub fn quantity(value: f64, unit: &str) -> String {
 
 /// Output of `--json`.
 #[derive(Serialize)]
-struct Answer {
+struct JsonAnswer {
     system: String,
     rounds: usize,
     /// Share of the processors that other programs used, from 0 to 1; null if unknown.
     others: Option<f64>,
     /// True if the device was read past the page cache.
     direct: bool,
-    measurements: Vec<Line>,
+    measurements: Vec<MeasuredLine>,
     description: Description,
 }
 
-impl Answer {
-    fn of(measured: &Measured, text: &str) -> Result<Answer, Failure> {
-        Ok(Answer {
+impl JsonAnswer {
+    fn new(measured: &Measured, text: &str) -> Result<JsonAnswer, Failure> {
+        Ok(JsonAnswer {
             system: measured.system.clone(),
             rounds: measured.rounds,
             others: measured.others,
@@ -285,7 +285,7 @@ pub mod tests {
                 word: Some(exactly(0.12e-6)),
                 caches: [48 << 10, 1 << 20],
             },
-            memory: Memory {
+            memory: MemoryRates {
                 copies: vec![(8192, exactly(80e9)), (64 << 20, exactly(8e9))],
                 inward: exactly(9e9),
                 together: exactly(10e9),
@@ -317,10 +317,10 @@ pub mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (new, old) = (folder.path().join("new"), folder.path().join("old"));
         fs::write(&old, "what was there before, and is longer").unwrap();
-        drop((Out::open(&new).unwrap(), Out::open(&old).unwrap()));
+        drop((Printer::open(&new).unwrap(), Printer::open(&old).unwrap()));
         assert!(!new.exists() && fs::read_to_string(&old).unwrap().starts_with("what was"));
         for path in [&new, &old] {
-            Out::open(path).unwrap().write("whole").unwrap();
+            Printer::open(path).unwrap().write("whole").unwrap();
             assert_eq!(fs::read_to_string(path).unwrap(), "whole");
         }
     }

@@ -52,7 +52,7 @@ pub struct Parameters {
 
 impl Parameters {
     /// Computes the numbers from the measurements.
-    pub fn of(measured: &Measured) -> Parameters {
+    pub fn from_measured(measured: &Measured) -> Parameters {
         let Measured { processors, memory, messages, cached, device, .. } = measured;
         let speed = processors.speed;
         // All values are in seconds up to the last lines, which convert to cycles.
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_charged_for_an_operation_is_what_it_took() {
-        let (measured, found) = (measured(), Parameters::of(&measured()));
+        let (measured, found) = (measured(), Parameters::from_measured(&measured()));
         let seconds = |cycles: f64| cycles / found.speed;
         let near = |one: f64, other: f64| (one / other - 1.0).abs() < 1e-9;
         let page = seconds(found.call + 4096.0 * found.system);

@@ -10,7 +10,7 @@ use std::fmt::{Display, Write};
 
 /// Returns the description in the form that [`bywash_model::Description::from_toml`] reads.
 pub fn text(measured: &Measured) -> String {
-    let found = Parameters::of(measured);
+    let found = Parameters::from_measured(measured);
     let mut out = Preset(String::new());
     out.head(measured);
     out.machine(measured, &found);
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back_as_what_was_found() {
         let text = text(&measured());
-        let found = Parameters::of(&measured());
+        let found = Parameters::from_measured(&measured());
         let read = Description::from_toml(&text).unwrap_or_else(|why| panic!("{why}\n{text}"));
         let flash = read.machine.disks.flash.unwrap();
         let memory = read.machine.memory.unwrap();

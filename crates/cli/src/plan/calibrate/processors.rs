@@ -51,23 +51,23 @@ impl Processors {
 /// one cycle each.
 fn speed() -> (f64, &'static str) {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    if let Some(speed) = of_cpuinfo(&text) {
+    if let Some(speed) = parse_cpuinfo(&text) {
         return (speed, "as /proc/cpuinfo says");
     }
     let most = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
     match most.ok().and_then(|khz| khz.trim().parse::<f64>().ok()).filter(|khz| *khz > 0.0) {
         Some(khz) => (khz * 1e3, "the most of cpu0, as sysfs says"),
-        None => (of_a_chain(), "by a chain of rotations and exclusive ors, each a cycle"),
+        None => (measure_chain(), "by a chain of rotations and exclusive ors, each a cycle"),
     }
 }
 
-fn of_cpuinfo(text: &str) -> Option<f64> {
+fn parse_cpuinfo(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.starts_with("cpu MHz"))?;
     let mhz: f64 = line.split_once(':')?.1.trim().parse().ok()?;
     (mhz > 0.0).then_some(mhz * 1e6)
 }
 
-fn of_a_chain() -> f64 {
+fn measure_chain() -> f64 {
     const STEPS: u64 = 2_000_000;
     let fastest = (0..5)
         .map(|_| {
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn the_kernel_s_word_for_the_speed_is_taken_if_it_is_one() {
-        assert_eq!(of_cpuinfo("processor\t: 0\ncpu MHz\t\t: 2596.124\n"), Some(2_596_124_000.0));
-        assert_eq!(of_cpuinfo("cpu MHz\t\t: 0.000\n"), None);
-        assert_eq!(of_cpuinfo("processor : 0\nBogoMIPS : 50.00\n"), None);
+        assert_eq!(parse_cpuinfo("processor\t: 0\ncpu MHz\t\t: 2596.124\n"), Some(2_596_124_000.0));
+        assert_eq!(parse_cpuinfo("cpu MHz\t\t: 0.000\n"), None);
+        assert_eq!(parse_cpuinfo("processor : 0\nBogoMIPS : 50.00\n"), None);
     }
 
     #[test]

@@ -41,12 +41,12 @@ fn own_ticks() -> f64 {
 }
 
 fn look() -> Option<Stat> {
-    of_stat(&fs::read_to_string("/proc/stat").ok()?)
+    parse_stat(&fs::read_to_string("/proc/stat").ok()?)
 }
 
 /// Parses the line of all processors: user, nice, system, idle, iowait, irq, softirq, steal (proc_stat(5)).
 /// The fields after these are included in them.
-fn of_stat(text: &str) -> Option<Stat> {
+fn parse_stat(text: &str) -> Option<Stat> {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<f64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
     let [user, nice, system, idle, wait, irq, softirq, steal] = ticks[..] else { return None };
@@ -72,12 +72,12 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_is_others() {
-        let before = of_stat("cpu  100 0 50 1000 10 0 0 5 0 0\ncpu0 1 2 3").unwrap();
-        let after = of_stat("cpu  160 10 70 1090 20 5 0 10 0 0\n").unwrap();
+        let before = parse_stat("cpu  100 0 50 1000 10 0 0 5 0 0\ncpu0 1 2 3").unwrap();
+        let after = parse_stat("cpu  160 10 70 1090 20 5 0 10 0 0\n").unwrap();
         assert_eq!((after.busy - before.busy, after.all - before.all), (100.0, 200.0));
         assert_eq!(share((before, after), 40.0), Some(0.3));
         assert_eq!(share((before, after), 500.0), Some(0.0), "ticks are coarse");
-        assert_eq!((share((before, before), 0.0), of_stat("cpu  1 2 3\n")), (None, None));
+        assert_eq!((share((before, before), 0.0), parse_stat("cpu  1 2 3\n")), (None, None));
     }
 
     #[test]

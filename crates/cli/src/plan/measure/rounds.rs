@@ -38,7 +38,7 @@ impl Effort {
     };
 
     /// Returns the quick or the full effort.
-    pub fn of(is_quick: bool) -> Effort {
+    pub fn new(is_quick: bool) -> Effort {
         if is_quick { Effort::QUICK } else { Effort::FULL }
     }
 

@@ -38,14 +38,14 @@ use std::io;
 /// [`Failure::Measure`] if a measurement or prediction fails, [`Failure::Output`] if standard output cannot
 /// be written.
 pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
-    let effort = Effort::of(arguments.quick);
+    let effort = Effort::new(arguments.quick);
     let description = match &arguments.file {
         Some(file) => file::read(file, &[])?,
         None => calibrate::described(&preset::text(&calibrate::measure(&effort, &arguments.dir)?))?,
     };
     let runs = Run::all();
     let predicted: Vec<Predicted> =
-        runs.iter().map(|run| Predicted::of(run, &description)).collect::<Result<_, _>>()?;
+        runs.iter().map(|run| Predicted::predict(run, &description)).collect::<Result<_, _>>()?;
     let scratch =
         || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 2 * effort.file));
     let places = Places { source: scratch()?, target: scratch()? };
@@ -60,7 +60,7 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
         .collect();
     let is_direct = places.is_direct().map_err(failed("reads past the page cache"))?;
     let text = if arguments.json {
-        json(&Answer { direct: is_direct, others, rows })
+        json(&JsonAnswer { direct: is_direct, others, rows })
     } else {
         in_words(&rows, is_direct, others)
     };
@@ -92,7 +92,7 @@ struct Predicted {
 }
 
 impl Predicted {
-    fn of(run: &Run, machine: &Description) -> Result<Predicted, Failure> {
+    fn predict(run: &Run, machine: &Description) -> Result<Predicted, Failure> {
         let description = run.described(machine);
         let impossible = |why| Failure::Measure { what: run.name, source: io::Error::other(why) };
         let options = Options { seed: SEED, stop: Stop::Requests(REQUESTS) };
@@ -145,7 +145,7 @@ struct Row {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct JsonAnswer {
     /// True if the device was read past the page cache.
     direct: bool,
     /// Share of the processors that other programs used, from 0 to 1; null if unknown.

@@ -138,7 +138,7 @@ mod tests {
     fn predictions_add_up_what_was_measured() {
         let machine = described(&preset::text(&measured())).unwrap();
         let predicted: Vec<Predicted> =
-            Run::all().iter().map(|run| Predicted::of(run, &machine).unwrap()).collect();
+            Run::all().iter().map(|run| Predicted::predict(run, &machine).unwrap()).collect();
         let near = |one: f64, other: f64, by: f64| assert!((one / other - 1.0).abs() < by, "{one} {other}");
         // Reading and writing 128 KiB take 8 and 13 us, reading 4 KiB takes 0.6 us.
         near(predicted[0].model, 1.0 / 21e-6, 1e-3);

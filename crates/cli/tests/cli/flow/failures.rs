@@ -1,7 +1,9 @@
 //! Everything that can go wrong: nothing that is not whole looks as if it were.
 
-use super::{Beside, Mounted, connect, flow, free_port, names, noise, reset, wait_for, wait_for_port};
-use crate::place::{Place, stderr};
+use super::{
+    BackgroundChild, Mounted, connect, flow, free_port, names, noise, reset, wait_for, wait_for_port,
+};
+use crate::place::{TestFolder, stderr};
 use std::fs;
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -29,10 +31,10 @@ fn a_full_disk() {
 
 #[test]
 fn a_source_that_gets_shorter() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for mover in ["splice", "copy-range", "sendfile", "buffer", "dontcache", "direct"] {
         let from = place.file("from", noise(8 << 20));
-        let copying = Beside::flow(&place, &["--rate", "8M", "--via", mover, "from", "to"]);
+        let copying = BackgroundChild::flow(&place, &["--rate", "8M", "--via", mover, "from", "to"]);
         std::thread::sleep(std::time::Duration::from_millis(300));
         fs::OpenOptions::new().write(true).open(&from).unwrap().set_len(1000).unwrap();
         let failed = copying.finish();
@@ -46,9 +48,9 @@ fn a_source_that_gets_shorter() {
 
 #[test]
 fn a_source_that_gets_longer_is_copied_as_it_was() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(4 << 20));
-    let copying = Beside::flow(&place, &["--rate", "8M", "from", "to"]);
+    let copying = BackgroundChild::flow(&place, &["--rate", "8M", "from", "to"]);
     std::thread::sleep(std::time::Duration::from_millis(200));
     fs::OpenOptions::new().append(true).open(&from).unwrap().write_all(b"more").unwrap();
     copying.succeeds();
@@ -58,9 +60,9 @@ fn a_source_that_gets_longer_is_copied_as_it_was() {
 #[test]
 fn a_signal_ends_it_in_good_order() {
     for (signal, status) in [("INT", 130), ("TERM", 143)] {
-        let place = Place::new();
+        let place = TestFolder::new();
         place.file("from", noise(8 << 20));
-        let copying = Beside::start(
+        let copying = BackgroundChild::start(
             place
                 .command("env")
                 .arg("--default-signal")
@@ -81,7 +83,7 @@ fn a_signal_ends_it_in_good_order() {
 
 #[test]
 fn a_signal_ends_every_wait() {
-    let place = Place::new();
+    let place = TestFolder::new();
     super::run(place.command("mkfifo").arg("fifo"));
     place.file("from", "x");
     let port = free_port();
@@ -98,7 +100,7 @@ fn a_signal_ends_every_wait() {
     for words in waits {
         let mut command = place.command("env");
         command.arg("--default-signal").arg(crate::place::bywash()).arg("flow").args(words);
-        let waiting = Beside::start(&mut command);
+        let waiting = BackgroundChild::start(&mut command);
         std::thread::sleep(std::time::Duration::from_millis(300));
         waiting.signal("INT");
         let ended = waiting.finish();
@@ -112,13 +114,13 @@ fn a_signal_ends_every_wait() {
 /// The name goes in whichever way the flow ends; the socket of another program that has taken it since stays.
 #[test]
 fn a_listening_socket_goes_with_its_flow_and_no_other_does() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", "x");
     for (kind, connects, socket_type) in [("mem", "mem:s", "5"), ("unix", "unix:s", "1")] {
         let listens = format!("{kind}-listen:s");
         let there = || place.path().join("s").exists();
         let listening = || {
-            let flow = Beside::flow(&place, &[&listens, "to"]);
+            let flow = BackgroundChild::flow(&place, &[&listens, "to"]);
             super::wait_for("it listens", there);
             flow
         };
@@ -135,7 +137,7 @@ fn a_listening_socket_goes_with_its_flow_and_no_other_does() {
         assert!(!there(), "{listens} after a stranger");
         let receiver = listening();
         fs::remove_file(place.path().join("s")).unwrap();
-        let newer = Beside::start(place.command("socat").args([
+        let newer = BackgroundChild::start(place.command("socat").args([
             "-u",
             &format!("UNIX-LISTEN:s,type={socket_type}"),
             "OPEN:/dev/null",
@@ -151,18 +153,18 @@ fn a_listening_socket_goes_with_its_flow_and_no_other_does() {
 
 #[test]
 fn a_second_signal_soon_after_the_first_is_the_same_wish() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(8 << 20));
     // timeout(1) tells its child and then its group, which the child is in too.
     let mut bounded = place.command("timeout");
     bounded.args(["0.5"]).arg(crate::place::bywash()).args(["flow", "--rate", "2M", "from", "to"]);
-    let ended = Beside::start(&mut bounded).finish();
+    let ended = BackgroundChild::start(&mut bounded).finish();
     assert_eq!(ended.status.code(), Some(124), "{}", stderr(&ended));
     assert!(stderr(&ended).contains("kept as to.partial"), "{}", stderr(&ended));
     let partial = fs::read(place.path().join("to.partial")).unwrap();
     assert!(!partial.is_empty() && noise(8 << 20).starts_with(&partial));
     // Six in a row, sooner than anybody could look at the first.
-    let copying = Beside::flow(&place, &["--rate", "2M", "from", "again"]);
+    let copying = BackgroundChild::flow(&place, &["--rate", "2M", "from", "again"]);
     std::thread::sleep(std::time::Duration::from_millis(500));
     for signal in ["TERM", "INT", "HUP", "TERM", "TERM", "INT"] {
         let pid = copying.0.id().to_string();
@@ -175,13 +177,13 @@ fn a_second_signal_soon_after_the_first_is_the_same_wish() {
 }
 
 /// What `sh` makes of a script in which `$0` is the command.
-fn shell(place: &Place, script: &str) -> std::process::Output {
+fn shell(place: &TestFolder, script: &str) -> std::process::Output {
     place.command("sh").args(["-c", script]).arg(crate::place::bywash()).output().unwrap()
 }
 
 #[test]
 fn standard_error_that_is_closed_or_full_changes_nothing() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(3 << 20));
     for stderr in ["2>&-", "2>/dev/full", "2>&- 0<&-", "0<&- 1>&- 2>&-"] {
         for (flags, to) in [("", "to"), ("--progress", "file:to,in-place"), ("--via buffer", "to")] {
@@ -209,7 +211,7 @@ fn standard_error_that_is_closed_or_full_changes_nothing() {
 
 #[test]
 fn what_fails_is_told_as_json_too() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(100));
     for (words, code, said) in [
         (vec!["missing", "to"], 1, "open file:missing"),
@@ -231,10 +233,10 @@ fn what_fails_is_told_as_json_too() {
 
 #[test]
 fn kill_9_leaves_nothing() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(8 << 20));
     place.file("to", "old");
-    let mut copying = Beside::flow(&place, &["--rate", "4M", "from", "to"]);
+    let mut copying = BackgroundChild::flow(&place, &["--rate", "4M", "from", "to"]);
     std::thread::sleep(std::time::Duration::from_millis(300));
     copying.0.kill().unwrap();
     copying.0.wait().unwrap();
@@ -244,10 +246,10 @@ fn kill_9_leaves_nothing() {
 
 #[test]
 fn a_peer_that_dies_in_the_middle() {
-    let place = Place::new();
+    let place = TestFolder::new();
     // Who sends: the connection is reset, and what came is no file.
     let port = free_port();
-    let receiver = Beside::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "to"]);
+    let receiver = BackgroundChild::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "to"]);
     wait_for_port(port);
     let mut sender = connect(port);
     sender.write_all(&noise(1 << 20)).unwrap();
@@ -259,7 +261,7 @@ fn a_peer_that_dies_in_the_middle() {
     // Who receives.
     place.file("from", noise(32 << 20));
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let sender = Beside::flow(&place, &["from", &format!("tcp:{}", server.local_addr().unwrap())]);
+    let sender = BackgroundChild::flow(&place, &["from", &format!("tcp:{}", server.local_addr().unwrap())]);
     let (accepted, _) = server.accept().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(50));
     reset(accepted);
@@ -287,11 +289,11 @@ fn unread(socket: &std::net::TcpStream) -> u32 {
 
 #[test]
 fn a_program_with_the_library_that_dies() {
-    let place = Place::new();
-    let receiver = Beside::flow(&place, &["mem-listen:path", "to"]);
+    let place = TestFolder::new();
+    let receiver = BackgroundChild::flow(&place, &["mem-listen:path", "to"]);
     wait_for("the path", || place.path().join("path").exists());
     place.file("from", noise(8 << 20));
-    let mut sender = Beside::flow(&place, &["--rate", "4M", "from", "mem:path"]);
+    let mut sender = BackgroundChild::flow(&place, &["--rate", "4M", "from", "mem:path"]);
     std::thread::sleep(std::time::Duration::from_millis(500));
     sender.0.kill().unwrap();
     sender.0.wait().unwrap();
@@ -321,10 +323,10 @@ fn a_name_that_cannot_be_taken_is_refused_before_anybody_is_waited_for() {
 
 #[test]
 fn what_has_arrived_is_kept_when_its_folder_goes_meanwhile() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(4 << 20));
     fs::create_dir(place.path().join("folder")).unwrap();
-    let copying = Beside::flow(&place, &["--rate", "8M", "from", "folder/to"]);
+    let copying = BackgroundChild::flow(&place, &["--rate", "8M", "from", "folder/to"]);
     std::thread::sleep(std::time::Duration::from_millis(200));
     fs::remove_dir(place.path().join("folder")).unwrap();
     let failed = copying.finish();
@@ -336,7 +338,7 @@ fn what_has_arrived_is_kept_when_its_folder_goes_meanwhile() {
 
 #[test]
 fn who_cannot_be_reached_is_named() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", "x");
     for (words, said) in [
         (["from", "tcp:127.0.0.1:1"], "connect to tcp:127.0.0.1:1"),
@@ -355,7 +357,7 @@ fn who_cannot_be_reached_is_named() {
 /// The commands that the message names do what was meant.
 #[test]
 fn several_sources_and_trees_are_refused_with_commands_that_work() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for file in ["a", "b c", "-d", "tree/leaf", "to/x"] {
         fs::create_dir_all(place.path().join(file).parent().unwrap()).unwrap();
         place.file(file, file);
@@ -409,7 +411,7 @@ fn several_sources_and_trees_are_refused_with_commands_that_work() {
 /// Bytes of Latin-1, as old archives and cameras leave them.
 #[test]
 fn names_that_are_not_utf_8() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let named = |bytes: &[u8]| place.path().join(std::ffi::OsStr::from_bytes(bytes));
     fs::write(named(b"caf\xe9"), b"x").unwrap();
     fs::create_dir(named(b"d\xe9p\xf4t")).unwrap();
@@ -436,7 +438,7 @@ fn names_that_are_not_utf_8() {
 
 #[test]
 fn wrong_usage_is_told_apart() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", "x");
     for (words, said) in [
         (vec!["from"], "2 values required"),

@@ -1,8 +1,8 @@
 //! Every kind of end and every fault, as docs/internals/faults.md has them: the table there is what is expected here.
 
 use super::hosts::{wait_for_frames, wait_for_socket};
-use super::{Beside, Mounted, noise, reset, wait_for};
-use crate::place::{Place, bywash, stderr};
+use super::{BackgroundChild, Mounted, noise, reset, wait_for};
+use crate::place::{TestFolder, bywash, stderr};
 use bywash_hosts::{Hosts, MTU};
 use std::fs;
 use std::io::Write;
@@ -72,20 +72,20 @@ fn kind(end: &str, hosts: &Hosts) -> Kind {
 }
 
 /// `bywash flow -q` with these words, which signals end as if a person had started it.
-fn command(place: &Place, words: &[&str]) -> Command {
+fn command(place: &TestFolder, words: &[&str]) -> Command {
     let mut command = place.command("env");
     command.arg("--default-signal").arg(bywash()).args(["flow", "-q"]).args(words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-fn start(mut command: Command) -> Beside {
-    Beside(command.spawn().unwrap())
+fn start(mut command: Command) -> BackgroundChild {
+    BackgroundChild(command.spawn().unwrap())
 }
 
 /// What became of the receiver: its exit status, where there is something new, and what it said.
 fn outcome(end: &str, fault: &str) -> (i32, String, String) {
-    let (hosts, place) = (Hosts::two(MTU), Place::new());
+    let (hosts, place) = (Hosts::two(MTU), TestFolder::new());
     let full = (fault == "full disk").then(|| Mounted::make("ext4", 8 << 20));
     let folder = full.as_ref().map_or(place.path().to_owned(), |full| full.path().into());
     let to = folder.join("to");
@@ -124,9 +124,9 @@ fn both(
     end: &str,
     fault: &str,
     hosts: &Hosts,
-    place: &Place,
+    place: &TestFolder,
     to_and_rate: (&str, &str),
-) -> (Beside, Option<Beside>) {
+) -> (BackgroundChild, Option<BackgroundChild>) {
     let ((to, rate), kind) = (to_and_rate, kind(end, hosts));
     let mut receives = command(place, &[&kind.receiver, to]);
     let mut sends = command(place, &["--rate", rate, "from", &kind.sender]);

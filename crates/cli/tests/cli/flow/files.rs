@@ -1,7 +1,7 @@
 //! Between files and devices.
 
 use super::{Mounted, assert_same, flow, flows, flows_in_32_mib, names, noise, run};
-use crate::place::{Place, bywash, stderr, stdout};
+use crate::place::{TestFolder, bywash, stderr, stdout};
 use bywash_disks::LoopDevice;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -11,8 +11,8 @@ use std::process::Stdio;
 const MOVERS: [&str; 6] = ["copy-range", "sendfile", "splice", "buffer", "dontcache", "direct"];
 
 /// On the disk: in memory some movers are not to be had.
-fn on_disk() -> Place {
-    Place::new()
+fn on_disk() -> TestFolder {
+    TestFolder::new()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Datagrams and frames between hosts that are network namespaces of this machine, with and without one in the middle.
 
-use super::{Beside, noise, run, wait_for};
-use crate::place::{Place, stderr, stdout};
+use super::{BackgroundChild, noise, run, wait_for};
+use crate::place::{TestFolder, stderr, stdout};
 use bywash_hosts::{Host, Hosts, MTU};
 use serde_json::Value;
 use std::fs;
@@ -11,8 +11,8 @@ const RATE: &str = "5M";
 const BYTES: usize = 3 << 20;
 
 /// `bywash flow` in a host beside the test.
-fn flow_in(host: &Host, place: &Place, words: &[&str]) -> Beside {
-    host.run(|| Beside::flow(place, words))
+fn flow_in(host: &Host, place: &TestFolder, words: &[&str]) -> BackgroundChild {
+    host.run(|| BackgroundChild::flow(place, words))
 }
 
 /// Waits until somebody in `host` has a socket of this kind (proc_pid_net(5)) at a port of the internet.
@@ -38,17 +38,17 @@ fn sockets(host: &Host, table: &str) -> String {
     host.run(|| fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap())
 }
 
-fn told(beside: Beside) -> Value {
+fn told(beside: BackgroundChild) -> Value {
     serde_json::from_str(&stdout(&beside.succeeds())).unwrap()
 }
 
-fn same(place: &Place) {
+fn same(place: &TestFolder) {
     run(place.command("cmp").args(["from", "to"]));
 }
 
 #[test]
 fn a_file_between_two_hosts_by_datagrams_that_are_counted() {
-    let (hosts, place) = (Hosts::two(MTU), Place::new());
+    let (hosts, place) = (Hosts::two(MTU), TestFolder::new());
     place.file("from", noise(BYTES));
     let last = format!("{}:7301", hosts.last().address());
     let receiver = flow_in(hosts.last(), &place, &["--json", &format!("udp-listen:{last},sequenced"), "to"]);
@@ -68,7 +68,7 @@ fn a_file_between_two_hosts_by_datagrams_that_are_counted() {
 
 #[test]
 fn a_file_through_a_host_that_passes_datagrams_on() {
-    let (hosts, place) = (Hosts::three(MTU), Place::new());
+    let (hosts, place) = (Hosts::three(MTU), TestFolder::new());
     place.file("from", noise(BYTES));
     let (middle, last) =
         (format!("{}:7301", hosts.middle().address()), format!("{}:7301", hosts.last().address()));
@@ -90,7 +90,7 @@ fn a_file_through_a_host_that_passes_datagrams_on() {
 
 #[test]
 fn a_file_by_frames_of_our_own_type() {
-    let (hosts, place) = (Hosts::three(MTU), Place::new());
+    let (hosts, place) = (Hosts::three(MTU), TestFolder::new());
     place.file("from", noise(BYTES));
     let [left, right] = hosts.middle().ports() else { panic!("two ports") };
     let (first, last) = (hosts.first().port(), hosts.last().port());
@@ -116,7 +116,7 @@ fn a_file_by_frames_of_our_own_type() {
 
 #[test]
 fn a_neighbour_on_ethernet_is_named_by_its_address() {
-    let (hosts, place) = (Hosts::two(MTU), Place::new());
+    let (hosts, place) = (Hosts::two(MTU), TestFolder::new());
     // As much as a receive buffer holds, so that nothing is lost on a busy machine.
     place.file("from", noise(100_000));
     let (here, there) = (hosts.first().port(), hosts.last().port());
@@ -139,7 +139,7 @@ fn a_neighbour_on_ethernet_is_named_by_its_address() {
 
 #[test]
 fn what_does_not_come_is_said_and_named_as_missing() {
-    let (hosts, place) = (Hosts::three(MTU), Place::new());
+    let (hosts, place) = (Hosts::three(MTU), TestFolder::new());
     place.file("from", noise(BYTES));
     let (middle, last) =
         (format!("{}:7301", hosts.middle().address()), format!("{}:7301", hosts.last().address()));

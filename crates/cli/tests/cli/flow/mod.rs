@@ -20,7 +20,7 @@ mod stages;
 mod streams;
 mod whole;
 
-use crate::place::{Place, stderr};
+use crate::place::{TestFolder, stderr};
 use bywash_disks::FileSystem;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -33,18 +33,18 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// `bywash flow` with these words; it has not failed.
-fn flows(place: &Place, words: &[&str]) -> Output {
+fn flows(place: &TestFolder, words: &[&str]) -> Output {
     let output = flow(place, words);
     assert!(output.status.success(), "bywash flow {}: {}", words.join(" "), stderr(&output));
     output
 }
 
-fn flow(place: &Place, words: &[&str]) -> Output {
+fn flow(place: &TestFolder, words: &[&str]) -> Output {
     place.bywash(&["flow"]).args(words).output().unwrap()
 }
 
 /// `bywash flow` with these words and no more than 32 MiB of memory to write to (RLIMIT_DATA); it has not failed.
-fn flows_in_32_mib(place: &Place, words: &[&str]) {
+fn flows_in_32_mib(place: &TestFolder, words: &[&str]) {
     let bywash = place.bywash(&["flow"]);
     let mut limited = place.command("sh");
     limited.args(["-c", "ulimit -d 32768 && exec \"$@\"", "sh"]).arg(bywash.get_program());
@@ -52,16 +52,16 @@ fn flows_in_32_mib(place: &Place, words: &[&str]) {
 }
 
 /// A program that goes on beside the test, and not longer.
-struct Beside(Child);
+struct BackgroundChild(Child);
 
-impl Beside {
-    fn start(command: &mut Command) -> Beside {
-        Beside(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+impl BackgroundChild {
+    fn start(command: &mut Command) -> BackgroundChild {
+        BackgroundChild(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
     /// `bywash flow` beside the test.
-    fn flow(place: &Place, words: &[&str]) -> Beside {
-        Beside::start(place.bywash(&["flow"]).args(words))
+    fn flow(place: &TestFolder, words: &[&str]) -> BackgroundChild {
+        BackgroundChild::start(place.bywash(&["flow"]).args(words))
     }
 
     /// What it has come to.
@@ -90,7 +90,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for BackgroundChild {
     fn drop(&mut self) {
         // Mostly it has ended.
         let _ = self.0.kill();
@@ -165,13 +165,13 @@ fn assert_same(one: &Path, other: &Path) {
 
 /// A file system of this test's own, with a folder on another one beside it. Needs root.
 struct Mounted {
-    place: Place,
+    place: TestFolder,
     files: FileSystem,
 }
 
 impl Mounted {
     fn make(kind: &str, bytes: u64) -> Mounted {
-        Mounted { files: FileSystem::new(kind, bytes).unwrap(), place: Place::new() }
+        Mounted { files: FileSystem::new(kind, bytes).unwrap(), place: TestFolder::new() }
     }
 
     fn path(&self) -> String {

@@ -1,7 +1,7 @@
 //! `fork`: many connections, more than there is room for, and the end of it.
 
-use super::{Beside, connect, free_port, wait_for, wait_for_port};
-use crate::place::{Place, bywash, stderr};
+use super::{BackgroundChild, connect, free_port, wait_for, wait_for_port};
+use crate::place::{TestFolder, bywash, stderr};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -30,13 +30,13 @@ fn echoing() -> SocketAddr {
 }
 
 /// A forwarder with so many descriptors, at the most.
-fn forwarder(place: &Place, descriptors: u32, options: &str, to: &str) -> (Beside, u16) {
+fn forwarder(place: &TestFolder, descriptors: u32, options: &str, to: &str) -> (BackgroundChild, u16) {
     let port = free_port();
     let mut command = place.command("env");
     let script = format!("ulimit -n {descriptors} && exec \"$@\"");
     command.args(["--default-signal", "sh", "-c", &script, "sh"]).arg(bywash()).arg("flow");
     command.args([&format!("tcp-listen:127.0.0.1:{port},fork{options}"), to]);
-    let forwarder = Beside::start(&mut command);
+    let forwarder = BackgroundChild::start(&mut command);
     wait_for_port(port);
     (forwarder, port)
 }
@@ -48,7 +48,7 @@ fn answers(client: &mut TcpStream) -> std::io::Result<()> {
 }
 
 /// A number of /proc/PID/status.
-fn status(forwarder: &Beside, name: &str) -> u64 {
+fn status(forwarder: &BackgroundChild, name: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{}/status", forwarder.0.id())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
@@ -61,7 +61,7 @@ fn ten_thousand_idle_connections_cost_little_and_stop_nobody() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let descriptors = maximum.unwrap_or(u64::MAX).min(IDLE_MAX * 2 + 1500);
     let count = (descriptors as usize - 1500) / 2;
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let there = format!("tcp:{}", server.local_addr().unwrap());
     let (forwarder, port) = forwarder(&place, descriptors as u32, "", &there);
@@ -96,7 +96,7 @@ fn ten_thousand_idle_connections_cost_little_and_stop_nobody() {
 
 #[test]
 fn who_finds_no_room_is_refused_and_nobody_else_is_hurt() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let there = format!("tcp:{}", echoing());
     // Three by a limit; by what 300 descriptors allow: 22.
     for (descriptors, options, room) in [(1024, ",max=3", 3), (300, "", 22)] {
@@ -123,7 +123,7 @@ fn who_finds_no_room_is_refused_and_nobody_else_is_hurt() {
 
 #[test]
 fn descriptors_that_run_out_end_no_connection() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let there = format!("tcp:{}", echoing());
     let (forwarder, port) = forwarder(&place, 1024, "", &there);
     let mut served: Vec<TcpStream> = (0..20).map(|_| connect(port)).collect();
@@ -147,7 +147,7 @@ fn descriptors_that_run_out_end_no_connection() {
 
 #[test]
 fn connections_with_stages_have_room_for_each_other_too() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let port = free_port();
     let mut command = place.command("env");
     command.arg("--default-signal").arg(bywash());
@@ -157,7 +157,7 @@ fn connections_with_stages_have_room_for_each_other_too() {
         "hash:sha256",
         "file:to,append",
     ]);
-    let collector = Beside::start(&mut command);
+    let collector = BackgroundChild::start(&mut command);
     wait_for_port(port);
     let idle = [connect(port), connect(port)];
     let mut refused = connect(port);

@@ -1,12 +1,12 @@
 //! What is done on the way.
 
 use super::{assert_same, flow, flows, names, noise, run};
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use std::fs;
 
 #[test]
 fn hashes_are_those_of_the_tools() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise((5 << 20) + 3));
     for (algorithm, tool) in [("sha256", "sha256sum"), ("sha512", "sha512sum")] {
         let wanted = stdout(&run(place.command(tool).arg("from")));
@@ -24,7 +24,7 @@ fn hashes_are_those_of_the_tools() {
 
 #[test]
 fn compression_is_that_of_zstd() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", [noise(1 << 20), vec![7; 3 << 20]].concat());
     flows(&place, &["from", "compress:zstd", "packed"]);
     run(place.command("zstd").args(["-q", "-d", "-o", "to", "packed"]));
@@ -38,7 +38,7 @@ fn compression_is_that_of_zstd() {
 
 #[test]
 fn a_tee_feeds_another_sink() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(2 << 20));
     flows(&place, &["from", "tee:copy", "compress:zstd", "tee:packed", "decompress:", "to"]);
     for name in ["copy", "to"] {
@@ -49,7 +49,7 @@ fn a_tee_feeds_another_sink() {
 
 #[test]
 fn through_programs() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(4 << 20));
     flows(&place, &["from", "exec:gzip -1 | cat", "exec:gzip -d", "hash:blake3", "to"]);
     assert_same(&from, &place.path().join("to"));
@@ -77,7 +77,7 @@ fn through_programs() {
 
 #[test]
 fn limits_count_where_they_stand() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", vec![7; 1 << 20]);
     flows(&place, &["from", "compress:zstd", "packed"]);
     flows(&place, &["packed", "decompress:", "limit:1000", "to"]);
@@ -88,7 +88,7 @@ fn limits_count_where_they_stand() {
 
 #[test]
 fn the_plan_is_explained() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(1 << 20));
     let told = stdout(&flows(&place, &["--explain", "from", "exec:cat", "to"]));
     for said in ["file:from -> exec:cat", "exec:cat -> file:to", "mover", "not", "by value", "reflink"] {
@@ -102,7 +102,7 @@ fn the_plan_is_explained() {
 
 #[test]
 fn the_report_is_for_machines_too() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(1 << 20));
     let json: serde_json::Value =
         serde_json::from_slice(&flows(&place, &["--json", "from", "hash:sha256", "to"]).stdout).unwrap();

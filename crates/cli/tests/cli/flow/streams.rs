@@ -1,9 +1,10 @@
 //! Pipes, sockets, memory.
 
 use super::{
-    Beside, assert_same, connect, flow, flows, flows_in_32_mib, free_port, noise, wait_for, wait_for_port,
+    BackgroundChild, assert_same, connect, flow, flows, flows_in_32_mib, free_port, noise, wait_for,
+    wait_for_port,
 };
-use crate::place::{Place, stderr, stdout};
+use crate::place::{TestFolder, stderr, stdout};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -11,7 +12,7 @@ use std::process::Stdio;
 
 #[test]
 fn through_tcp_by_every_mover() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise((7 << 20) + 11));
     let sending: [&[&str]; 5] = [
         &["--via", "buffer"],
@@ -24,7 +25,7 @@ fn through_tcp_by_every_mover() {
         for flags in sending {
             let port = free_port();
             let listen = format!("tcp-listen:127.0.0.1:{port}");
-            let receiver = Beside::flow(&place, &["--via", receiving, &listen, "to"]);
+            let receiver = BackgroundChild::flow(&place, &["--via", receiving, &listen, "to"]);
             wait_for_port(port);
             flows(&place, &[flags, &["from", &format!("tcp:127.0.0.1:{port}")]].concat());
             receiver.succeeds();
@@ -35,11 +36,11 @@ fn through_tcp_by_every_mover() {
 
 #[test]
 fn a_stream_takes_little_memory_whatever_its_size() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(40 << 20));
     for via in ["buffer", "uring", "zerocopy"] {
         let port = free_port();
-        let receiver = Beside::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "to"]);
+        let receiver = BackgroundChild::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "to"]);
         wait_for_port(port);
         flows_in_32_mib(&place, &["--via", via, "--block", "4M", "from", &format!("tcp:127.0.0.1:{port}")]);
         receiver.succeeds();
@@ -49,7 +50,7 @@ fn a_stream_takes_little_memory_whatever_its_size() {
 
 #[test]
 fn by_reference_is_asked_for() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", "x");
     let refused = flow(&place, &["--via", "sendfile", "from", "tcp:127.0.0.1:1"]);
     assert!(stderr(&refused).contains("--by reference"), "{}", stderr(&refused));
@@ -58,16 +59,16 @@ fn by_reference_is_asked_for() {
 
 #[test]
 fn through_unix_sockets_and_ipv6() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(3 << 20));
-    let receiver = Beside::flow(&place, &["unix-listen:socket", "to"]);
+    let receiver = BackgroundChild::flow(&place, &["unix-listen:socket", "to"]);
     wait_for("the socket", || place.path().join("socket").exists());
     flows(&place, &["from", "unix:socket"]);
     receiver.succeeds();
     assert_same(&from, &place.path().join("to"));
     assert!(!place.path().join("socket").exists(), "the name goes with its listener");
     let port = free_port();
-    let receiver = Beside::flow(&place, &[&format!("tcp-listen:[::1]:{port}"), "to6"]);
+    let receiver = BackgroundChild::flow(&place, &[&format!("tcp-listen:[::1]:{port}"), "to6"]);
     wait_for_port(port);
     flows(&place, &["from", &format!("tcp:[::1]:{port}")]);
     receiver.succeeds();
@@ -76,9 +77,9 @@ fn through_unix_sockets_and_ipv6() {
 
 #[test]
 fn through_memory() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise((30 << 20) + 1));
-    let receiver = Beside::flow(&place, &["mem-listen:path", "to"]);
+    let receiver = BackgroundChild::flow(&place, &["mem-listen:path", "to"]);
     wait_for("the path", || place.path().join("path").exists());
     flows(&place, &["from", "mem:path"]);
     receiver.succeeds();
@@ -87,13 +88,13 @@ fn through_memory() {
 
 #[test]
 fn a_forwarder_moves_both_ways() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for via in ["splice", "buffer"] {
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free_port();
         let (here, there) =
             (format!("tcp-listen:127.0.0.1:{port}"), format!("tcp:{}", server.local_addr().unwrap()));
-        let forwarder = Beside::flow(&place, &["--via", via, &here, &there]);
+        let forwarder = BackgroundChild::flow(&place, &["--via", via, &here, &there]);
         wait_for_port(port);
         let mut client = connect(port);
         let (mut accepted, _) = server.accept().unwrap();
@@ -116,12 +117,12 @@ fn a_forwarder_moves_both_ways() {
 
 #[test]
 fn one_way_is_one_way() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free_port();
     let (here, there) =
         (format!("tcp-listen:127.0.0.1:{port}"), format!("tcp:{}", server.local_addr().unwrap()));
-    let forwarder = Beside::flow(&place, &["--one-way", &here, &there]);
+    let forwarder = BackgroundChild::flow(&place, &["--one-way", &here, &there]);
     wait_for_port(port);
     let mut client = connect(port);
     let (mut accepted, _) = server.accept().unwrap();
@@ -135,7 +136,7 @@ fn one_way_is_one_way() {
 
 #[test]
 fn pipes_of_every_kind() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let data = noise(2 << 20);
     let from = place.file("from", &data);
     // Without a name.
@@ -152,7 +153,7 @@ fn pipes_of_every_kind() {
         let write: &[&str] = &["from", "fifo"];
         let read: &[&str] = &["fifo", "to"];
         let (first, second) = if reader_first { (read, write) } else { (write, read) };
-        let first = Beside::flow(&place, first);
+        let first = BackgroundChild::flow(&place, first);
         std::thread::sleep(std::time::Duration::from_millis(50));
         flows(&place, second);
         first.succeeds();
@@ -163,7 +164,7 @@ fn pipes_of_every_kind() {
 
 #[test]
 fn a_reader_that_has_enough_is_an_error_that_says_so() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let script = format!(
         "'{}' flow zero: - | head -c 5 | wc -c; echo ${{PIPESTATUS[0]}}",
         crate::place::bywash().display()
@@ -179,7 +180,7 @@ fn a_reader_that_has_enough_is_an_error_that_says_so() {
 
 #[test]
 fn what_is_made_up() {
-    let place = Place::new();
+    let place = TestFolder::new();
     flows(&place, &["--limit", "3M", "zero:", "zeros"]);
     assert!(fs::read(place.path().join("zeros")).unwrap() == vec![0; 3 << 20]);
     for name in ["one", "other"] {
@@ -191,7 +192,7 @@ fn what_is_made_up() {
 
 #[test]
 fn a_rate_is_kept() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let begin = std::time::Instant::now();
     flows(&place, &["--rate", "2M", "--limit", "1M", "zero:", "null:"]);
     flows(&place, &["--limit", "1M", "zero:", "rate:2M", "to"]);
@@ -199,9 +200,9 @@ fn a_rate_is_kept() {
 }
 
 /// A receiver over QUIC at a port of its own; answers what `pin=` must say.
-fn reliable_receiver(place: &Place, port: u16) -> (Beside, String) {
+fn reliable_receiver(place: &TestFolder, port: u16) -> (BackgroundChild, String) {
     let listen = format!("udp-listen:127.0.0.1:{port},reliable");
-    let mut receiver = Beside::flow(place, &[&listen, "to"]);
+    let mut receiver = BackgroundChild::flow(place, &[&listen, "to"]);
     let mut line = String::new();
     let mut lines = std::io::BufReader::new(receiver.0.stderr.as_mut().unwrap());
     std::io::BufRead::read_line(&mut lines, &mut line).unwrap();
@@ -211,7 +212,7 @@ fn reliable_receiver(place: &Place, port: u16) -> (Beside, String) {
 
 #[test]
 fn through_quic_with_the_fingerprint_that_was_told() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise((9 << 20) + 1));
     let port = free_port();
     let (receiver, pin) = reliable_receiver(&place, port);
@@ -222,7 +223,7 @@ fn through_quic_with_the_fingerprint_that_was_told() {
 
 #[test]
 fn through_quic_only_to_whom_it_should_go() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(1 << 20));
     let port = free_port();
     let (_receiver, _) = reliable_receiver(&place, port);
@@ -236,7 +237,7 @@ fn through_quic_only_to_whom_it_should_go() {
 
 #[test]
 fn a_forwarder_that_forks_serves_many_at_once() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -253,7 +254,7 @@ fn a_forwarder_that_forks_serves_many_at_once() {
     let mut command = place.command("env");
     command.arg("--default-signal").arg(crate::place::bywash()).arg("flow");
     command.args([format!("tcp-listen:127.0.0.1:{port},fork"), format!("tcp:{address}")]);
-    let forwarder = Beside::start(&mut command);
+    let forwarder = BackgroundChild::start(&mut command);
     wait_for_port(port);
     let clients: Vec<_> = (0..20).map(|number| (number, connect(port))).collect();
     for (number, mut client) in clients {

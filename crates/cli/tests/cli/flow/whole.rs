@@ -1,20 +1,20 @@
 //! What is not whole is told from what is, at every kind of end, by this program and by others.
 
-use super::{Beside, connect, flow, flows, free_port, names, noise, reset, wait_for, wait_for_port};
-use crate::place::{Place, stderr};
+use super::{BackgroundChild, connect, flow, flows, free_port, names, noise, reset, wait_for, wait_for_port};
+use crate::place::{TestFolder, stderr};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// A receiver into `to`, where something was before.
-fn receiver(place: &Place, words: &[&str]) -> Beside {
+fn receiver(place: &TestFolder, words: &[&str]) -> BackgroundChild {
     place.file("to", "old");
-    Beside::flow(place, &[words, &["to"]].concat())
+    BackgroundChild::flow(place, &[words, &["to"]].concat())
 }
 
 /// It has failed, said why, and kept what was there before; what came is beside it.
-fn assert_not_whole(place: &Place, receiver: Beside, said: &str) {
+fn assert_not_whole(place: &TestFolder, receiver: BackgroundChild, said: &str) {
     let failed = receiver.finish();
     let told = stderr(&failed);
     assert_eq!(failed.status.code(), Some(1), "{told}");
@@ -24,7 +24,7 @@ fn assert_not_whole(place: &Place, receiver: Beside, said: &str) {
 
 #[test]
 fn both_say_whole_or_nobody_does() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(3 << 20));
     let socket = |name: &str| place.path().join(name).exists();
     // Both.
@@ -46,7 +46,7 @@ fn both_say_whole_or_nobody_does() {
     flow(&place, &["from", "unix:receiver"]);
     assert_not_whole(&place, framed, "the peer does not say 'whole'");
     // Both send.
-    let sends = Beside::flow(&place, &["from", "unix-listen:sends,whole"]);
+    let sends = BackgroundChild::flow(&place, &["from", "unix-listen:sends,whole"]);
     wait_for("the socket", || socket("sends"));
     let refused = flow(&place, &["from", "unix:sends,whole"]);
     assert!(stderr(&refused).contains("both ends send"), "{}", stderr(&refused));
@@ -56,7 +56,7 @@ fn both_say_whole_or_nobody_does() {
 
 #[test]
 fn nothing_at_all_can_be_whole_too() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", "");
     for (listen, to) in [("unix-listen:s,whole", "unix:s,whole"), ("mem-listen:s", "mem:s")] {
         let receiver = receiver(&place, &[listen]);
@@ -70,13 +70,13 @@ fn nothing_at_all_can_be_whole_too() {
 
 #[test]
 fn frames_pass_a_forwarder_both_ways() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let there = format!("tcp:{}", server.local_addr().unwrap());
-    let outer = Beside::flow(&place, &["unix-listen:s,whole", &there]);
+    let outer = BackgroundChild::flow(&place, &["unix-listen:s,whole", &there]);
     wait_for("the socket", || place.path().join("s").exists());
     let port = free_port();
-    let inner = Beside::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "unix:s,whole"]);
+    let inner = BackgroundChild::flow(&place, &[&format!("tcp-listen:127.0.0.1:{port}"), "unix:s,whole"]);
     wait_for_port(port);
     let mut client = connect(port);
     client.write_all(&noise(1 << 20)).unwrap();
@@ -96,7 +96,7 @@ fn frames_pass_a_forwarder_both_ways() {
 
 #[test]
 fn a_program_on_the_way_that_fails_is_no_end_for_the_peer() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(1 << 20));
     let port = free_port();
     let receiver = receiver(&place, &[&format!("tcp-listen:127.0.0.1:{port}")]);
@@ -109,7 +109,7 @@ fn a_program_on_the_way_that_fails_is_no_end_for_the_peer() {
 
 #[test]
 fn a_wrong_hash_is_no_end_for_a_copy_on_the_way() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(1 << 20));
     let port = free_port();
     let receiver = receiver(&place, &[&format!("tcp-listen:127.0.0.1:{port}")]);
@@ -123,7 +123,7 @@ fn a_wrong_hash_is_no_end_for_a_copy_on_the_way() {
 /// Netcat ends as if all were well when it is killed: its socket is closed in order.
 #[test]
 fn a_plain_peer_is_held_against_a_size() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(1 << 20));
     for (size, said) in
         [(1 << 20, None), ((1 << 20) + 1, Some("ended after 1048576 bytes, and 1048577 were expected"))]
@@ -145,12 +145,12 @@ fn a_plain_peer_is_held_against_a_size() {
 }
 
 /// A client and a server, and between them a forwarder of which one side resets.
-fn through(place: &Place, options: &[&str], suffix: &str) -> (Beside, TcpStream, TcpStream) {
+fn through(place: &TestFolder, options: &[&str], suffix: &str) -> (BackgroundChild, TcpStream, TcpStream) {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free_port();
     let here = format!("tcp-listen:127.0.0.1:{port}{suffix}");
     let there = format!("tcp:{}", server.local_addr().unwrap());
-    let forwarder = Beside::flow(place, &[options, &[&here, &there]].concat());
+    let forwarder = BackgroundChild::flow(place, &[options, &[&here, &there]].concat());
     wait_for_port(port);
     let mut client = connect(port);
     let (mut accepted, _) = server.accept().unwrap();
@@ -164,7 +164,7 @@ fn through(place: &Place, options: &[&str], suffix: &str) -> (Beside, TcpStream,
 
 #[test]
 fn a_reset_passes_a_forwarder_as_a_reset() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for suffix in ["", ",fork"] {
         for via in ["splice", "buffer"] {
             for from_the_client in [true, false] {
@@ -185,7 +185,7 @@ fn a_reset_passes_a_forwarder_as_a_reset() {
 
 #[test]
 fn a_reset_while_the_other_direction_writes_passes_too() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for suffix in ["", ",fork"] {
         for _ in 0..10 {
             let (_forwarder, client, mut accepted) = through(&place, &[], suffix);
@@ -203,7 +203,7 @@ fn a_reset_while_the_other_direction_writes_passes_too() {
 
 #[test]
 fn datagrams_that_the_kernel_drops_are_missing_unless_lossy_is_said() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for (option, status) in [("", 1), (",lossy", 0)] {
         let port = free_port();
         let receiver = receiver(&place, &[&format!("udp-listen:127.0.0.1:{port},idle=1{option}")]);
@@ -230,7 +230,7 @@ fn datagrams_that_the_kernel_drops_are_missing_unless_lossy_is_said() {
 
 #[test]
 fn a_part_is_gone_on_with() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let data = noise(8 << 20);
     let from = place.file("from", &data);
     place.file("to", "old");
@@ -249,7 +249,7 @@ fn a_part_is_gone_on_with() {
         place.file("to", "old");
     }
     // A flow that fails goes on having its part.
-    let again = Beside::flow(&place, &["--resume", "--rate", "4M", "from", "to"]);
+    let again = BackgroundChild::flow(&place, &["--resume", "--rate", "4M", "from", "to"]);
     std::thread::sleep(Duration::from_millis(700));
     again.signal("KILL");
     again.finish();
@@ -261,7 +261,7 @@ fn a_part_is_gone_on_with() {
 
 #[test]
 fn what_is_no_part_of_the_source_is_not_gone_on_with() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("from", noise(1 << 20));
     place.file("to.partial", "something else");
     let refused = flow(&place, &["--resume", "from", "to"]);
@@ -281,13 +281,14 @@ fn what_is_no_part_of_the_source_is_not_gone_on_with() {
 
 #[test]
 fn a_peer_that_only_takes_its_time_is_waited_for() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let from = place.file("from", noise(48 << 20));
     for option in ["", ",whole"] {
         let port = free_port();
         let receiver = receiver(&place, &[&format!("tcp-listen:127.0.0.1:{port}{option},timeout=3")]);
         wait_for_port(port);
-        let sender = Beside::flow(&place, &["from", &format!("tcp:127.0.0.1:{port}{option},timeout=3")]);
+        let sender =
+            BackgroundChild::flow(&place, &["from", &format!("tcp:127.0.0.1:{port}{option},timeout=3")]);
         receiver.signal("STOP");
         // Longer than it may be silent: its kernel answers for it.
         std::thread::sleep(Duration::from_secs(8));
@@ -300,13 +301,13 @@ fn a_peer_that_only_takes_its_time_is_waited_for() {
 
 #[test]
 fn a_sender_gives_a_dead_link_up() {
-    let (hosts, place) = (bywash_hosts::Hosts::two(bywash_hosts::MTU), Place::new());
+    let (hosts, place) = (bywash_hosts::Hosts::two(bywash_hosts::MTU), TestFolder::new());
     place.file("from", noise(24 << 20));
     let at = format!("{}:7301", hosts.last().address());
-    let receiver = hosts.last().run(|| Beside::flow(&place, &[&format!("tcp-listen:{at}"), "to"]));
+    let receiver = hosts.last().run(|| BackgroundChild::flow(&place, &[&format!("tcp-listen:{at}"), "to"]));
     super::hosts::wait_for_socket(hosts.last(), "tcp", 7301);
     let words = ["--rate", "4M", "from", &format!("tcp:{at},timeout=3")];
-    let sender = hosts.first().run(|| Beside::flow(&place, &words));
+    let sender = hosts.first().run(|| BackgroundChild::flow(&place, &words));
     std::thread::sleep(Duration::from_millis(700));
     // The other side's, so that nothing but silence tells this one.
     hosts.last().ip(&format!("link set {} down", hosts.last().port().interface));

@@ -4,7 +4,7 @@
 //! which `...` stands for `bywash flow`), a line behind a `$ ` in a fenced block, or a fenced block of `sh`. One that cannot be
 //! run has `<!-- not run: WHY -->` in its row, or in the line before its block; see CONTRIBUTING.md.
 
-use crate::place::{Place, bywash, stderr};
+use crate::place::{TestFolder, bywash, stderr};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -84,7 +84,7 @@ fn row(line: &str, number: usize) -> Option<Example> {
 struct Device(String);
 
 impl Device {
-    fn make(place: &Place) -> Device {
+    fn make(place: &TestFolder) -> Device {
         let image = place.file("device.image", "");
         fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(DEVICE_BYTES).unwrap();
         let made = Command::new("losetup").args(["--find", "--show"]).arg(&image).output().unwrap();
@@ -107,7 +107,7 @@ fn run_examples(page: &str, at_least: usize) {
     assert!(examples.len() >= at_least, "{page}: only {} examples are found", examples.len());
     let world = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/guide/world.sh");
     for example in examples {
-        let place = Place::new();
+        let place = TestFolder::new();
         let device = Device::make(&place);
         let ran = place
             .command("unshare")

@@ -17,12 +17,12 @@ mod neighbour;
 mod ring;
 mod xdp;
 
-use super::engine::{Engine, Facts, Medium, choose};
+use super::engine::{Engine, EngineFacts, Medium, choose};
 use super::inbox::Inbox;
 use super::layout::ETHER_TYPE;
 use super::name::Name;
 use super::options::EthOptions;
-use super::outbox::{Outbox, SendError, Way};
+use super::outbox::{Outbox, SendError, SendMethod};
 use super::port::{Health, Port, Ways};
 use super::run::Run;
 use super::socket::{self, answer};
@@ -123,7 +123,7 @@ fn arrivals(
 ) -> Result<(Engine, Arrivals, u64), Error> {
     let wants_ring = forced.is_none_or(|engine| engine == Engine::Ring);
     let ring = if wants_ring { Ring::new(socket.as_fd(), buffer, mtu) } else { Err(Errno::NOTSUP) };
-    let facts = Facts { medium: Medium::Ethernet, offload: false, ring: ring.is_ok() };
+    let facts = EngineFacts { medium: Medium::Ethernet, offload: false, ring: ring.is_ok() };
     let engine = choose(facts, forced)?;
     if let (Engine::Ring, Ok(ring)) = (engine, ring) {
         let bytes = ring.bytes() as u64;
@@ -153,7 +153,7 @@ impl Port for EthPort {
     }
 
     fn send(&mut self, runs: &[Run<'_>], to: Option<&Name>, control: &Control) -> Result<(), Error> {
-        let way = if self.engine == Engine::Single { Way::Each } else { Way::Many };
+        let way = if self.engine == Engine::Single { SendMethod::Each } else { SendMethod::Many };
         let to = to.or(self.to.as_ref());
         match self.outbox.send(self.socket.as_fd(), runs, to, way, control) {
             Ok(_) => Ok(()),

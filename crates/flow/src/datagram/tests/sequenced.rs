@@ -3,7 +3,7 @@
 use super::lossy::{Lossy, Weather};
 use super::*;
 use crate::datagram::engine::Engine;
-use crate::datagram::layout::{HEADER_BYTES, Header, Kind};
+use crate::datagram::layout::{HEADER_BYTES, Header, PacketKind};
 use crate::datagram::options::Rate;
 use bywash_hosts::{Hosts, MTU};
 use std::time::Instant;
@@ -151,7 +151,8 @@ fn a_sender_that_is_started_anew_is_noticed() {
         socket.connect((hosts.last().address(), 7107)).unwrap();
         let packet = |transfer| {
             let mut packet = [7; HEADER_BYTES + 10];
-            let header = Header { kind: Kind::Data, port: 0, length: 10, transfer, sequence: 0, position: 0 };
+            let header =
+                Header { kind: PacketKind::Data, port: 0, length: 10, transfer, sequence: 0, position: 0 };
             header.write(packet.first_chunk_mut().unwrap());
             socket.send(&packet).unwrap();
         };

@@ -7,7 +7,7 @@ mod inspect;
 mod open;
 
 use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
-use crate::end::{Opened, Sink, SinkSettings, Source};
+use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::End;
 use crate::spec::{Escaped, OptionRow, Row, Side, Value, Words, flag, option};
@@ -136,14 +136,18 @@ impl EndpointType for File {
         false
     }
 
-    fn open_source(&self, context: &OpenContext<'_>) -> Result<Opened<Source>, Error> {
+    fn open_source(&self, context: &OpenContext<'_>) -> Result<OpenedStream<Source>, Error> {
         let source = open::source(self, context.name, context.control)?;
-        Ok(Opened::OneWay(Source::Descriptor(source)))
+        Ok(OpenedStream::OneWay(Source::Descriptor(source)))
     }
 
-    fn open_sink(&self, context: &OpenContext<'_>, settings: &SinkSettings) -> Result<Opened<Sink>, Error> {
+    fn open_sink(
+        &self,
+        context: &OpenContext<'_>,
+        settings: &SinkSettings,
+    ) -> Result<OpenedStream<Sink>, Error> {
         let sink = open::sink(self, context.name, settings, context.control)?;
-        Ok(Opened::OneWay(Sink::Descriptor(sink)))
+        Ok(OpenedStream::OneWay(Sink::Descriptor(sink)))
     }
 
     fn check_shared_sink(&self) -> Result<(), Error> {

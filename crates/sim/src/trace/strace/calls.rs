@@ -1,9 +1,9 @@
 //! Effect of each call on descriptors and on the trace.
 
 use super::descriptors::{Descriptor, FileKind, OpenFile, OpenFileId, sort_of_name};
-use super::line::{Outcome, Syscall, annotation, number, unquoted};
+use super::line::{CallResult, Syscall, annotation, number, unquoted};
 use super::{CallSite, Importer};
-use crate::trace::{Error, Kind};
+use crate::trace::{CallKind, Error};
 
 const OTHER: &str = "calls that move no data of files or sockets";
 const FAILED: &str = "calls that failed";
@@ -72,7 +72,7 @@ impl Importer {
             _ => OTHER,
         };
         self.recorder.count_omitted(reason, moment.line);
-        if let Outcome::Value(value, said) = call.result {
+        if let CallResult::Value(value, said) = call.result {
             self.update_tables(moment.process, call, value, said);
         }
         Ok(())
@@ -115,13 +115,13 @@ impl Importer {
         };
         let is_peek = flags.contains("MSG_PEEK");
         let left = match call.result {
-            Outcome::None => Some(super::NO_RETURN),
-            Outcome::Failed => Some(FAILED),
-            Outcome::Value(0, _) => Some(NO_BYTES),
-            Outcome::Value(..) if is_peek => Some(PEEKED),
-            Outcome::Value(..) => None,
+            CallResult::None => Some(super::NO_RETURN),
+            CallResult::Failed => Some(FAILED),
+            CallResult::Value(0, _) => Some(NO_BYTES),
+            CallResult::Value(..) if is_peek => Some(PEEKED),
+            CallResult::Value(..) => None,
         };
-        if let (None, Outcome::Value(length, _)) = (left, call.result) {
+        if let (None, CallResult::Value(length, _)) = (left, call.result) {
             for (argument, place, way) in ends {
                 self.data_moved(moment, call, (argument, *place, *way), length)?;
             }
@@ -151,7 +151,7 @@ impl Importer {
         let left = match opened.sort {
             FileKind::File => return self.moved_in_file(moment, call, id, (place, way), length),
             FileKind::Network => {
-                let kind = if way == Direction::In { Kind::Receive } else { Kind::Send };
+                let kind = if way == Direction::In { CallKind::Receive } else { CallKind::Send };
                 return self.recorder.call(moment.at, moment.process, kind, &opened.name, (0, length));
             }
             sort => reason(sort),
@@ -195,10 +195,10 @@ impl Importer {
             opened.position = behind;
         }
         self.ends.insert(name.clone(), (end.max(behind), is_end_known));
-        let kind = if way == Direction::In { Kind::Read } else { Kind::Write };
+        let kind = if way == Direction::In { CallKind::Read } else { CallKind::Write };
         self.recorder.call(moment.at, moment.process, kind, &name, (offset, length))?;
         if is_durable {
-            self.recorder.call(moment.at, moment.process, Kind::Sync, &name, (offset, length))?;
+            self.recorder.call(moment.at, moment.process, CallKind::Sync, &name, (offset, length))?;
         }
         Ok(())
     }
@@ -210,9 +210,9 @@ impl Importer {
             _ => (Some(0), Some(0)),
         };
         let left = match (call.result, Descriptor::parse(call.argument(0)), range) {
-            (Outcome::None, ..) => super::NO_RETURN,
-            (Outcome::Failed, ..) => FAILED,
-            (Outcome::Value(..), Some(descriptor), (Some(offset), Some(length))) => {
+            (CallResult::None, ..) => super::NO_RETURN,
+            (CallResult::Failed, ..) => FAILED,
+            (CallResult::Value(..), Some(descriptor), (Some(offset), Some(length))) => {
                 let Some(id) = self.resolve_descriptor(moment, &descriptor, false) else { return Ok(()) };
                 let opened = self.descriptors.opened(id);
                 match opened.sort {
@@ -222,7 +222,7 @@ impl Importer {
                         return self.recorder.call(
                             moment.at,
                             moment.process,
-                            Kind::Sync,
+                            CallKind::Sync,
                             &name,
                             (offset, length),
                         );

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 /// One line of strace's output.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct StraceLine<'a> {
     /// Number of the process, if printed.
     pub process: Option<u32>,
     /// Time, if printed.
@@ -71,9 +71,9 @@ pub fn split_attached(line: &str) -> (Cow<'_, str>, Option<u32>) {
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> StraceLine<'a> {
     /// Parses a line. Returns `None` if strace did not print it.
-    pub fn parse(line: &'a str) -> Option<Line<'a>> {
+    pub fn parse(line: &'a str) -> Option<StraceLine<'a>> {
         let mut rest = line.trim();
         let mut process = None;
         if let Some(behind) = rest.strip_prefix("[pid") {
@@ -98,7 +98,7 @@ impl<'a> Line<'a> {
             }
             rest = behind.trim_start();
         }
-        Some(Line { process, time, body: Body::parse(rest)? })
+        Some(StraceLine { process, time, body: Body::parse(rest)? })
     }
 }
 
@@ -166,12 +166,12 @@ pub struct Syscall<'a> {
     /// Arguments, as printed.
     pub arguments: Vec<&'a str>,
     /// Result of the call.
-    pub result: Outcome<'a>,
+    pub result: CallResult<'a>,
 }
 
 /// Result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<'a> {
+pub enum CallResult<'a> {
     /// Returned number. If it is a descriptor, also strace's annotation, where printed.
     Value(u64, Option<&'a str>),
     /// The call failed.
@@ -187,11 +187,11 @@ impl<'a> Syscall<'a> {
         let (arguments, behind) = arguments(rest)?;
         let result = behind.trim_start().strip_prefix('=')?.trim_start();
         let result = if result.starts_with('?') {
-            Outcome::None
+            CallResult::None
         } else if result.starts_with('-') {
-            Outcome::Failed
+            CallResult::Failed
         } else {
-            Outcome::Value(number(result)?, annotation(result))
+            CallResult::Value(number(result)?, annotation(result))
         };
         Some(Syscall { name, arguments, result })
     }

@@ -18,12 +18,12 @@ mod line;
 use super::Error;
 use super::imported::{Imported, Recorder, TextFormat};
 use descriptors::Descriptors;
-use line::{Body, Line, Syscall, Time};
+use line::{Body, StraceLine, Syscall, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Returns true if strace printed the line.
 pub fn is_line(line: &str) -> bool {
-    Line::parse(line).is_some_and(|line| match line.body {
+    StraceLine::parse(line).is_some_and(|line| match line.body {
         Body::Call(text) => Syscall::parse(text).is_some(),
         _ => true,
     })
@@ -94,7 +94,7 @@ impl Importer {
                 return Ok(());
             }
         }
-        let Some(Line { process, time, body }) = Line::parse(&text) else {
+        let Some(StraceLine { process, time, body }) = StraceLine::parse(&text) else {
             self.recorder.count_omitted(NOT_A_LINE, number);
             return Ok(());
         };
@@ -143,7 +143,7 @@ impl Importer {
         if text.trim() == line::UNFINISHED {
             return Ok(true);
         }
-        if Line::parse(text).is_some() {
+        if StraceLine::parse(text).is_some() {
             return Ok(false);
         }
         if let Some(begun) = self.begun.remove(&process) {

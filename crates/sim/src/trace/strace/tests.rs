@@ -1,7 +1,7 @@
 //! Tests with recordings, and with lines of every kind that strace prints.
 
-use super::super::{Error, Imported, Kind, TextFormat, Trace};
-use super::line::{Body, Line, Outcome, Syscall, Time, annotation, unquoted};
+use super::super::{CallKind, Error, Imported, TextFormat, Trace};
+use super::line::{Body, CallResult, StraceLine, Syscall, Time, annotation, unquoted};
 
 /// Recording by strace 6.1 of `sh -c 'cat a | wc -c; cat a > c'` with -f -r. Program and strace share
 /// standard error.
@@ -14,7 +14,7 @@ const SERVER: &str = include_str!("../recordings/server.txt");
 /// Second recording of the server and its client, with -f -t.
 const SERVER_PLAIN: &str = include_str!("../recordings/server-plain.txt");
 
-type Row<'a> = (u32, Kind, &'a str, u64, u64);
+type Row<'a> = (u32, CallKind, &'a str, u64, u64);
 
 fn rows(imported: &Imported) -> Vec<Row<'_>> {
     let name = |file: u32| imported.trace.files[file as usize].as_str();
@@ -29,13 +29,13 @@ fn lines(text: &str) -> Imported {
         .enumerate()
         .map(|(at, line)| format!("7 1700000000.{at:06} {}\n", line.trim()))
         .collect();
-    let imported = Trace::of(&text).unwrap();
+    let imported = Trace::import(&text).unwrap();
     assert_eq!(imported.form, TextFormat::Strace);
     imported
 }
 
 /// Returns kind, file, offset and length of all calls.
-fn short(imported: &Imported) -> Vec<(Kind, &str, u64, u64)> {
+fn short(imported: &Imported) -> Vec<(CallKind, &str, u64, u64)> {
     rows(imported).into_iter().map(|(_, kind, file, offset, length)| (kind, file, offset, length)).collect()
 }
 
@@ -46,20 +46,20 @@ fn count(imported: &Imported, beginning: &str) -> u64 {
 
 #[test]
 fn a_shell_s_files_are_told_from_its_pipes() {
-    let imported = Trace::of(SHELL).unwrap();
+    let imported = Trace::import(SHELL).unwrap();
     let libc = "/lib/x86_64-linux-gnu/libc.so.6";
     assert_eq!(
         rows(&imported),
         [
-            (23295, Kind::Read, libc, 0, 832),
-            (23297, Kind::Read, libc, 0, 832),
-            (23296, Kind::Read, libc, 0, 832),
-            (23296, Kind::Read, "a", 0, 131072),
-            (23296, Kind::Read, "a", 131072, 131072),
-            (23296, Kind::Read, "a", 262144, 37856),
-            (23298, Kind::Read, libc, 0, 832),
-            (23298, Kind::Read, "a", 0, 300000),
-            (23298, Kind::Write, "c", 0, 300000),
+            (23295, CallKind::Read, libc, 0, 832),
+            (23297, CallKind::Read, libc, 0, 832),
+            (23296, CallKind::Read, libc, 0, 832),
+            (23296, CallKind::Read, "a", 0, 131072),
+            (23296, CallKind::Read, "a", 131072, 131072),
+            (23296, CallKind::Read, "a", 262144, 37856),
+            (23298, CallKind::Read, libc, 0, 832),
+            (23298, CallKind::Read, "a", 0, 300000),
+            (23298, CallKind::Write, "c", 0, 300000),
         ]
     );
     // The importer joins lines that strace split to announce a child. It does not join the `300000` that wc
@@ -73,25 +73,25 @@ fn a_shell_s_files_are_told_from_its_pipes() {
 
 #[test]
 fn a_database_s_journal_comes_before_its_pages() {
-    let imported = Trace::of(SQLITE).unwrap();
+    let imported = Trace::import(SQLITE).unwrap();
     let (pages, journal) = ("/data/orders.db", "/data/orders.db-journal");
     assert_eq!(
         short(&imported)[..9],
         [
-            (Kind::Write, journal, 0, 512),
-            (Kind::Sync, journal, 0, 0),
-            (Kind::Sync, "/data", 0, 0),
-            (Kind::Write, journal, 0, 12),
-            (Kind::Sync, journal, 0, 0),
-            (Kind::Write, pages, 0, 4096),
-            (Kind::Write, pages, 4096, 4096),
-            (Kind::Sync, pages, 0, 0),
-            (Kind::Read, pages, 24, 16),
+            (CallKind::Write, journal, 0, 512),
+            (CallKind::Sync, journal, 0, 0),
+            (CallKind::Sync, "/data", 0, 0),
+            (CallKind::Write, journal, 0, 12),
+            (CallKind::Sync, journal, 0, 0),
+            (CallKind::Write, pages, 0, 4096),
+            (CallKind::Write, pages, 4096, 4096),
+            (CallKind::Sync, pages, 0, 0),
+            (CallKind::Read, pages, 24, 16),
         ]
     );
     let written = short(&imported)
         .iter()
-        .filter(|row| (row.0, row.1) == (Kind::Write, pages))
+        .filter(|row| (row.0, row.1) == (CallKind::Write, pages))
         .map(|row| row.3)
         .sum::<u64>();
     assert_eq!(written, 6 * 4096, "two pages, then four");
@@ -104,35 +104,35 @@ fn a_database_s_journal_comes_before_its_pages() {
 fn threads_have_their_descriptors_in_common_and_sockets_are_the_network() {
     let (client, server) =
         ("TCP:[127.0.0.1:54010->127.0.0.1:59451]", "TCP:[127.0.0.1:59451->127.0.0.1:54010]");
-    let imported = Trace::of(SERVER).unwrap();
+    let imported = Trace::import(SERVER).unwrap();
     assert_eq!(
         rows(&imported),
         [
-            (23313, Kind::Send, client, 0, 3),
-            (23313, Kind::Receive, client, 0, 50000),
-            (23317, Kind::Receive, server, 0, 3),
-            (23317, Kind::Read, "/data/a", 1000, 50000),
-            (23317, Kind::Send, server, 0, 50000),
-            (23313, Kind::Receive, client, 0, 100),
-            (23317, Kind::Send, server, 0, 100),
+            (23313, CallKind::Send, client, 0, 3),
+            (23313, CallKind::Receive, client, 0, 50000),
+            (23317, CallKind::Receive, server, 0, 3),
+            (23317, CallKind::Read, "/data/a", 1000, 50000),
+            (23317, CallKind::Send, server, 0, 50000),
+            (23313, CallKind::Receive, client, 0, 100),
+            (23317, CallKind::Send, server, 0, 100),
         ]
     );
     assert_eq!(imported.trace.calls[3].at, 0.000643);
     assert_eq!(count(&imported, "calls that did not return"), 1, "{:?}", imported.left_out);
 
     let (client, server) = ("socket 2", "socket 3");
-    let plain = Trace::of(SERVER_PLAIN).unwrap();
+    let plain = Trace::import(SERVER_PLAIN).unwrap();
     assert_eq!(
         rows(&plain),
         [
-            (23323, Kind::Send, client, 0, 3),
-            (23324, Kind::Receive, server, 0, 3),
-            (23323, Kind::Receive, client, 0, 32768),
-            (23324, Kind::Read, "a", 1000, 50000),
-            (23324, Kind::Send, server, 0, 50000),
-            (23323, Kind::Receive, client, 0, 17232),
-            (23324, Kind::Send, server, 0, 100),
-            (23323, Kind::Receive, client, 0, 100),
+            (23323, CallKind::Send, client, 0, 3),
+            (23324, CallKind::Receive, server, 0, 3),
+            (23323, CallKind::Receive, client, 0, 32768),
+            (23324, CallKind::Read, "a", 1000, 50000),
+            (23324, CallKind::Send, server, 0, 50000),
+            (23323, CallKind::Receive, client, 0, 17232),
+            (23324, CallKind::Send, server, 0, 100),
+            (23323, CallKind::Receive, client, 0, 100),
         ]
     );
     assert_eq!(count(&plain, "calls on standard input"), 2);
@@ -166,17 +166,17 @@ fn positions_are_those_of_open_files() {
     assert_eq!(
         short(&imported),
         [
-            (Kind::Write, "/a", 0, 100),
-            (Kind::Write, "/a", 100, 50),
-            (Kind::Read, "/a", 140, 10),
-            (Kind::Read, "/a", 1000, 7),
-            (Kind::Read, "/a", 150, 4),
-            (Kind::Read, "/a", 4096, 18),
-            (Kind::Read, "/a", 154, 1),
-            (Kind::Read, "/a", 0, 5),
-            (Kind::Read, "/a", 77, 5),
-            (Kind::Read, "/a", 82, 5),
-            (Kind::Read, "/a", 155, 2),
+            (CallKind::Write, "/a", 0, 100),
+            (CallKind::Write, "/a", 100, 50),
+            (CallKind::Read, "/a", 140, 10),
+            (CallKind::Read, "/a", 1000, 7),
+            (CallKind::Read, "/a", 150, 4),
+            (CallKind::Read, "/a", 4096, 18),
+            (CallKind::Read, "/a", 154, 1),
+            (CallKind::Read, "/a", 0, 5),
+            (CallKind::Read, "/a", 77, 5),
+            (CallKind::Read, "/a", 82, 5),
+            (CallKind::Read, "/a", 155, 2),
         ]
     );
     assert_eq!(count(&imported, "calls that failed"), 1);
@@ -201,7 +201,7 @@ fn children_go_on_where_their_parents_are() {
         3 12:00:08 +++ exited with 0 +++
         1 12:00:09 <... read resumed>) = ?
         1 12:00:09 +++ killed by SIGKILL +++"#;
-    let imported = Trace::of(recorded).unwrap();
+    let imported = Trace::import(recorded).unwrap();
     let positions: Vec<_> = rows(&imported).iter().map(|row| (row.0, row.2, row.3)).collect();
     assert_eq!(positions, [(1, "/a", 0), (2, "/a", 10), (1, "/a", 20), (1, "/a", 30)]);
     assert_eq!(count(&imported, "calls that did not return"), 1);
@@ -229,16 +229,16 @@ fn appending_and_durable_writes_are_what_they_were_opened_as() {
     assert_eq!(
         short(&imported),
         [
-            (Kind::Write, "/log", 0, 100),
-            (Kind::Write, "/log", 100, 20),
-            (Kind::Write, "/log", 120, 10),
-            (Kind::Write, "/log", 40, 1),
-            (Kind::Write, "/old", 0, 8),
-            (Kind::Sync, "/old", 0, 8),
-            (Kind::Write, "/new", 64, 3),
-            (Kind::Sync, "/new", 64, 3),
-            (Kind::Sync, "/new", 0, 0),
-            (Kind::Sync, "/new", 64, 3),
+            (CallKind::Write, "/log", 0, 100),
+            (CallKind::Write, "/log", 100, 20),
+            (CallKind::Write, "/log", 120, 10),
+            (CallKind::Write, "/log", 40, 1),
+            (CallKind::Write, "/old", 0, 8),
+            (CallKind::Sync, "/old", 0, 8),
+            (CallKind::Write, "/new", 64, 3),
+            (CallKind::Sync, "/new", 64, 3),
+            (CallKind::Sync, "/new", 0, 0),
+            (CallKind::Sync, "/new", 64, 3),
         ]
     );
     assert_eq!(count(&imported, "writes that append"), 1);
@@ -261,14 +261,14 @@ fn what_goes_between_two_descriptors_is_two_calls() {
     assert_eq!(
         short(&imported),
         [
-            (Kind::Read, "/from", 0, 1000),
-            (Kind::Write, "/to", 100, 1000),
-            (Kind::Read, "/from", 1000, 500),
-            (Kind::Send, "socket 1", 0, 500),
-            (Kind::Read, "/from", 8192, 100),
-            (Kind::Write, "/to", 0, 100),
-            (Kind::Read, "/from", 1500, 64),
-            (Kind::Write, "/to", 100, 64),
+            (CallKind::Read, "/from", 0, 1000),
+            (CallKind::Write, "/to", 100, 1000),
+            (CallKind::Read, "/from", 1000, 500),
+            (CallKind::Send, "socket 1", 0, 500),
+            (CallKind::Read, "/from", 8192, 100),
+            (CallKind::Write, "/to", 0, 100),
+            (CallKind::Read, "/from", 1500, 64),
+            (CallKind::Write, "/to", 100, 64),
         ]
     );
     assert_eq!(count(&imported, "calls on pipes"), 2);
@@ -307,12 +307,12 @@ fn what_is_no_file_and_no_network_is_counted() {
     assert_eq!(
         short(&imported),
         [
-            (Kind::Receive, "socket 2", 0, 8),
-            (Kind::Receive, "socket 2", 0, 4),
-            (Kind::Send, "socket 3", 0, 1),
-            (Kind::Receive, "TCP:[10.0.0.1:1->10.0.0.2:80]", 0, 1),
-            (Kind::Read, "/dev/sda", 0, 1),
-            (Kind::Read, "/data/gone", 0, 1),
+            (CallKind::Receive, "socket 2", 0, 8),
+            (CallKind::Receive, "socket 2", 0, 4),
+            (CallKind::Send, "socket 3", 0, 1),
+            (CallKind::Receive, "TCP:[10.0.0.1:1->10.0.0.2:80]", 0, 1),
+            (CallKind::Read, "/dev/sda", 0, 1),
+            (CallKind::Read, "/data/gone", 0, 1),
         ]
     );
     for (beginning, wanted) in [
@@ -369,7 +369,7 @@ fn names_are_looked_up_from_where_the_process_is() {
 fn times_of_every_sort_are_read() {
     let at = |texts: [&str; 3]| {
         let text: String = texts.map(|time| format!("{time} read(0</a>, \"\", 1) = 1\n")).concat();
-        let trace = Trace::of(&text).unwrap().trace;
+        let trace = Trace::import(&text).unwrap().trace;
         trace.calls.iter().map(|call| call.at).collect::<Vec<_>>()
     };
     assert_eq!(at(["1700000000.5", "1700000000.75", "1700000001.000000001"]), [0.0, 0.25, 0.500000001]);
@@ -377,24 +377,24 @@ fn times_of_every_sort_are_read() {
     assert_eq!(at(["23:59:59.500000", "00:00:00.500000", "00:00:01.5"]), [0.0, 1.0, 2.0]);
     assert_eq!(at(["     0.000000", "     0.000100", "     0.000200"]), [0.0, 0.0001, 0.0003]);
     assert_eq!(at(["1700000000", "1700000001 (+     1.000000)", "1700000002"]), [0.0, 1.0, 2.0]);
-    assert_eq!(Trace::of("read(0</a>, \"\", 1) = 1\n"), Err(Error::NoTimes));
-    assert_eq!(Trace::of("7 read(0</a>, \"\", 1) = 1\n"), Err(Error::NoTimes));
+    assert_eq!(Trace::import("read(0</a>, \"\", 1) = 1\n"), Err(Error::NoTimes));
+    assert_eq!(Trace::import("7 read(0</a>, \"\", 1) = 1\n"), Err(Error::NoTimes));
     let mixed = "1700000000.5 read(0</a>, \"\", 1) = 1\nread(0</a>, \"\", 1) = 1\n12:00:00 read(0</a>, \"\", 1) = 1\n";
-    let imported = Trace::of(mixed).unwrap();
+    let imported = Trace::import(mixed).unwrap();
     assert_eq!((imported.trace.calls.len(), count(&imported, "lines without a time")), (1, 2));
 }
 
 #[test]
 fn lines_are_taken_apart() {
-    let line = Line::parse("[pid  4711] 12:34:56.5 read(3<a>, \"b\"...,  <unfinished ...>").unwrap();
+    let line = StraceLine::parse("[pid  4711] 12:34:56.5 read(3<a>, \"b\"...,  <unfinished ...>").unwrap();
     assert_eq!((line.process, line.time), (Some(4711), Some(Time::Day(45_296_500_000_000))));
     assert_eq!(line.body, Body::Unfinished("read(3<a>, \"b\"...,"));
-    let line = Line::parse("4711<cat> <... read resumed>) = 1").unwrap();
+    let line = StraceLine::parse("4711<cat> <... read resumed>) = 1").unwrap();
     assert_eq!((line.process, line.body), (Some(4711), Body::Resumed("read", ") = 1")));
     for remark in
         ["--- SIGCHLD {si_signo=SIGCHLD} ---", "strace: Process 3 detached", "1 --- stopped by SIGSTOP ---"]
     {
-        assert_eq!(Line::parse(remark).unwrap().body, Body::Remark, "{remark}");
+        assert_eq!(StraceLine::parse(remark).unwrap().body, Body::Remark, "{remark}");
     }
     for wrong in [
         "",
@@ -405,7 +405,7 @@ fn lines_are_taken_apart() {
         "<... resumed",
         "[pid x] read() = 1",
     ] {
-        assert_eq!(Line::parse(wrong), None, "{wrong}");
+        assert_eq!(StraceLine::parse(wrong), None, "{wrong}");
     }
     let call = Syscall::parse(
         r#"f("a\"),", {x=[1, 2], y=(3)}, 4</d (e>, "1"..., 1<<3, /* 5, ) */ 6) = 7 <0.000008>"#,
@@ -413,10 +413,10 @@ fn lines_are_taken_apart() {
     .unwrap();
     assert_eq!(call.arguments.len(), 6);
     assert_eq!((call.argument(0), call.argument(2)), (r#""a\"),""#, "4</d (e>"));
-    assert_eq!(call.result, Outcome::Value(7, None));
-    assert_eq!(Syscall::parse("f() = 3</a>").unwrap().result, Outcome::Value(3, Some("/a")));
-    assert_eq!(Syscall::parse("f() = -1 EAGAIN (again)").unwrap().result, Outcome::Failed);
-    assert_eq!(Syscall::parse("f() = ? ERESTARTSYS").unwrap().result, Outcome::None);
+    assert_eq!(call.result, CallResult::Value(7, None));
+    assert_eq!(Syscall::parse("f() = 3</a>").unwrap().result, CallResult::Value(3, Some("/a")));
+    assert_eq!(Syscall::parse("f() = -1 EAGAIN (again)").unwrap().result, CallResult::Failed);
+    assert_eq!(Syscall::parse("f() = ? ERESTARTSYS").unwrap().result, CallResult::None);
     for wrong in ["f(", "f(\"", "f(1<a, 2) = 3", "f() 3", "f() = x", "f(/* ) = 3"] {
         assert_eq!(Syscall::parse(wrong), None, "{wrong}");
     }

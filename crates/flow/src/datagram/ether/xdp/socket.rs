@@ -45,7 +45,7 @@ unsafe impl Plain for libc::xdp_statistics {}
 /// A socket that serves one queue of a device.
 pub(super) struct Socket {
     descriptor: OwnedFd,
-    memory: Memory,
+    memory: FrameMemory,
     fill: Ring<u64>,
     received: Ring<libc::xdp_desc>,
     sending: Ring<libc::xdp_desc>,
@@ -56,14 +56,14 @@ pub(super) struct Socket {
 }
 
 /// The memory in which all frames lie.
-struct Memory {
+struct FrameMemory {
     base: *mut u8,
     bytes: usize,
     frame_bytes: usize,
 }
 
 // SAFETY: the mapping belongs to this value alone and stays until it is dropped.
-unsafe impl Send for Memory {}
+unsafe impl Send for FrameMemory {}
 
 /// A frame that came, without its Ethernet header, and who sent it.
 pub(super) struct Came<'a> {
@@ -95,7 +95,7 @@ impl Socket {
         let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
         let receive_frames =
             (receive_bytes / frame_bytes).next_power_of_two().clamp(RECEIVE_FRAMES_MIN, RECEIVE_FRAMES_MAX);
-        let memory = Memory::new(receive_frames + SEND_FRAMES, frame_bytes)?;
+        let memory = FrameMemory::new(receive_frames + SEND_FRAMES, frame_bytes)?;
         memory.register(descriptor.as_fd())?;
         let (receives, sends) = (receive_frames as u32, SEND_FRAMES as u32);
         let set = |name, entries: u32| socket::set(descriptor.as_fd(), libc::SOL_XDP, name, &entries);
@@ -236,13 +236,13 @@ impl Socket {
     }
 }
 
-impl Memory {
-    fn new(frames: usize, frame_bytes: usize) -> Result<Memory, Errno> {
+impl FrameMemory {
+    fn new(frames: usize, frame_bytes: usize) -> Result<FrameMemory, Errno> {
         let bytes = frames * frame_bytes;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping where the kernel finds room.
         let base = unsafe { mmap_anonymous(null_mut(), bytes, protection, flags) }?;
-        Ok(Memory { base: base.cast(), bytes, frame_bytes })
+        Ok(FrameMemory { base: base.cast(), bytes, frame_bytes })
     }
 
     fn register(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -292,7 +292,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for FrameMemory {
     fn drop(&mut self) {
         // SAFETY: mapped in `new` with this length, and no reference into it is left; the kernel holds the pages that
         // it still uses by itself.
