@@ -1,7 +1,7 @@
 //! Buffers of a client or of a queue, which go along with its requests.
 //!
-//! A buffer's handle dies when it is submitted, since the server may write there then; the completion brings the
-//! buffer back under a new one.
+//! A buffer's handle dies when it is submitted, since the server may write there then; the completion brings
+//! the buffer back under a new one.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_copy, to_fill};
 use crate::channel_client::{bywash_channel_client, client};
@@ -123,9 +123,9 @@ unsafe fn take(
 pub(crate) const NULL_BUFFER: &CStr = c"the pointer for the new buffer is null";
 const NULL_LENGTH: &CStr = c"the pointer for the length is null";
 
-/// Allocates a buffer of `bytes` bytes in a client's arena, which can be submitted repeatedly. The contents are those of
-/// the last use of the memory, or zeros. The call never waits, and any thread may make it. Free the buffer by
-/// bywash_buffer_free(), before or after the client is closed.
+/// Allocates a buffer of `bytes` bytes in a client's arena, which can be submitted repeatedly. The contents
+/// are those of the last use of the memory, or zeros. The call never waits, and any thread may make it. Free
+/// the buffer by bywash_buffer_free(), before or after the client is closed.
 ///
 /// BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
 #[unsafe(no_mangle)]
@@ -186,8 +186,8 @@ fn copy(
     if size <= BRIEF_BYTES { BUFFERS.try_look(buffer, copy) } else { BUFFERS.with(buffer, copy) }
 }
 
-/// Copies up to `size` bytes at `from` into a buffer from offset `at` on, as many as its length has room for, and returns
-/// the number in `copied` (which may be null).
+/// Copies up to `size` bytes at `from` into a buffer from offset `at` on, as many as its length has room for,
+/// and returns the number in `copied` (which may be null).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_write(
     buffer: bywash_buffer,
@@ -203,8 +203,8 @@ pub unsafe extern "C" fn bywash_buffer_write(
     unsafe { answer_copied(done, copied) }
 }
 
-/// Copies the bytes of a buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in `copied` (which
-/// may be null). The server cannot change the copy after the program has checked it.
+/// Copies the bytes of a buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in
+/// `copied` (which may be null). The server cannot change the copy after the program has checked it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_read(
     buffer: bywash_buffer,
@@ -220,11 +220,11 @@ pub unsafe extern "C" fn bywash_buffer_read(
     unsafe { answer_copied(done, copied) }
 }
 
-/// Returns the address and the length of a buffer's bytes. The program may read and write the bytes until the buffer is
-/// submitted or freed. A completion returns the buffer at the same address. `length` may be null.
+/// Returns the address and the length of a buffer's bytes. The program may read and write the bytes until the
+/// buffer is submitted or freed. A completion returns the buffer at the same address. `length` may be null.
 ///
-/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change the bytes. Copy them with
-/// bywash_buffer_read() and bywash_buffer_write().
+/// BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change the bytes.
+/// Copy them with bywash_buffer_read() and bywash_buffer_write().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_buffer_map(
     buffer: bywash_buffer,

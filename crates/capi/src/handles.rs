@@ -7,15 +7,15 @@
 //!   +-------------------------------+-----------+-------+
 //! ```
 //!
-//! A slot's generation goes up by one each time that its value is taken out, so a handle of an earlier value no
-//! longer fits: it is an error, never memory of somebody else. A slot whose generations are used up is not used
-//! again, so that this holds for ever. Generations begin at 1: no handle is 0.
+//! A slot's generation goes up by one each time that its value is taken out, so a handle of an earlier value
+//! no longer fits: it is an error, never memory of somebody else. A slot whose generations are used up is not
+//! used again, so that this holds for ever. Generations begin at 1: no handle is 0.
 //!
 //! Slots lie in blocks that never move, since C may hold a pointer into a small container. A thread makes its
-//! handles in one shard, so that threads seldom meet at a lock. To insert, to take out and to look up take one
-//! lock each, about 15 ns while nobody else holds it; nothing is allocated unless there were never as many
-//! values at a time. No lock is held while a call waits or copies much: a value that is in use is marked, and a
-//! second thread is told so (`Table::with`).
+//! handles in one shard, so that threads seldom meet at a lock. To insert, to take out and to look up take
+//! one lock each, about 15 ns while nobody else holds it; nothing is allocated unless there were never as
+//! many values at a time. No lock is held while a call waits or copies much: a value that is in use is
+//! marked, and a second thread is told so (`Table::with`).
 //!
 //! Every function of this crate that is given a handle calls this.
 

@@ -1,7 +1,7 @@
 //! Flows that were started: how far they are, their end, and what became of them.
 //!
-//! Any thread may look at one, cancel it and wait for it, also while others do: all are told the same, as often as
-//! they ask.
+//! Any thread may look at one, cancel it and wait for it, also while others do: all are told the same, as
+//! often as they ask.
 
 use crate::error::{Failure, answer, c_text};
 use crate::handles::{Table, consume, handles, put, put_sized};
@@ -35,11 +35,13 @@ pub struct bywash_report {
     pub holes: u64,
     /// Duration, in seconds.
     pub seconds: f64,
-    /// Processor time, in seconds, of the flow's threads and of the programs that are its stages or endpoints.
+    /// Processor time, in seconds, of the flow's threads and of the programs that are its stages or
+    /// endpoints.
     pub cpu_seconds: f64,
     /// 1 if the sink received all that the source sent, else 0.
     pub whole: u32,
-    /// Number of parts that the flow consisted of: one, and one more for each program and for the opposite direction.
+    /// Number of parts that the flow consisted of: one, and one more for each program and for the opposite
+    /// direction.
     pub pieces: u32,
 }
 
@@ -127,8 +129,8 @@ pub unsafe extern "C" fn bywash_running_total(running: bywash_running, bytes: *m
 
 const NULL_BYTES: &CStr = c"the pointer for the number of bytes is null";
 
-/// Tells what there is to hear of a flow before its end, each notice on a line of its own, and each told once: the
-/// fingerprint of a listener's certificate, say. The text is empty where there is nothing. Free it.
+/// Tells what there is to hear of a flow before its end, each notice on a line of its own, and each told
+/// once: the fingerprint of a listener's certificate, say. The text is empty where there is nothing. Free it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_running_notices(running: bywash_running, notices: *mut bywash_text) -> c_int {
     answer(check_place(notices, NULL_TEXT).and_then(|()| {
@@ -145,8 +147,8 @@ pub unsafe extern "C" fn bywash_running_cancel(running: bywash_running) -> c_int
     answer(started(running).map(|started| started.watch.cancel()))
 }
 
-/// Tells a descriptor that is readable from the flow's end on, for an event loop. It stays the library's: poll it,
-/// and do nothing else with it.
+/// Tells a descriptor that is readable from the flow's end on, for an event loop. It stays the library's:
+/// poll it, and do nothing else with it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_running_fd(running: bywash_running, fd: *mut c_int) -> c_int {
     let known = started(running).map(|started| started.watch.as_fd().as_raw_fd());
@@ -154,10 +156,10 @@ pub unsafe extern "C" fn bywash_running_fd(running: bywash_running, fd: *mut c_i
     answer(known.and_then(|known| unsafe { put(fd, known, c"the pointer for the descriptor is null") }))
 }
 
-/// Waits until a flow has ended, for `timeout_ns` nanoseconds (negative: for ever; 0: not at all). When it has, this
-/// answers whether it came to its end, and else why not; and in either case `report` gets how far it came, if it is
-/// not null. `size` is sizeof(struct bywash_report) as the program knows it: it gets so many bytes, and members
-/// that are newer than the library are 0. To ask again answers the same.
+/// Waits until a flow has ended, for `timeout_ns` nanoseconds (negative: for ever; 0: not at all). When it
+/// has, this answers whether it came to its end, and else why not; and in either case `report` gets how far
+/// it came, if it is not null. `size` is sizeof(struct bywash_report) as the program knows it: it gets so
+/// many bytes, and members that are newer than the library are 0. To ask again answers the same.
 ///
 /// BYWASH_ERROR_TIMED_OUT: it goes on. BYWASH_ERROR_CANCELLED, BYWASH_ERROR_DATA, BYWASH_ERROR_LOST,
 /// BYWASH_ERROR_PROGRAM, BYWASH_ERROR_IO: it did not come to its end.
@@ -186,8 +188,8 @@ pub unsafe extern "C" fn bywash_running_wait(
     }))
 }
 
-/// Tells all that is known of a flow that has ended, as JSON: its pieces and how each was moved, hashes, what is
-/// kept of a file that is not whole, and as `error` why it did not come to its end, or null. The same as
+/// Tells all that is known of a flow that has ended, as JSON: its pieces and how each was moved, hashes, what
+/// is kept of a file that is not whole, and as `error` why it did not come to its end, or null. The same as
 /// `bywash flow --json` prints. Free the text.
 ///
 /// BYWASH_ERROR_TIMED_OUT: it has not ended.
@@ -203,8 +205,8 @@ pub unsafe extern "C" fn bywash_running_report(running: bywash_running, report: 
     }))
 }
 
-/// Lets a started flow go and zeroes the handle. The flow goes on to its end, unless the program ends before; to end
-/// it, bywash_running_cancel() and bywash_running_wait() first. Zero is left alone.
+/// Lets a started flow go and zeroes the handle. The flow goes on to its end, unless the program ends before;
+/// to end it, bywash_running_cancel() and bywash_running_wait() first. Zero is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_running_free(running: *mut bywash_running) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.

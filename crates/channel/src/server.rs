@@ -571,10 +571,10 @@ impl RequestReceiver {
         self.requests.arm(&self.connection.meeting)
     }
 
-    /// Like [`RequestReceiver::arm`], but does not read the socket, for event loops that must not block: a malicious
-    /// client can keep a copy of this end of the socket and hold its lock, or send descriptors whose closing
-    /// blocks. After `Ok(false)` each doorbell is an edge (`EPOLLET`); another thread must read them now and
-    /// then ([`BufferAccess::drain_socket`]).
+    /// Like [`RequestReceiver::arm`], but does not read the socket, for event loops that must not block: a
+    /// malicious client can keep a copy of this end of the socket and hold its lock, or send descriptors
+    /// whose closing blocks. After `Ok(false)` each doorbell is an edge (`EPOLLET`); another thread must read
+    /// them now and then ([`BufferAccess::drain_socket`]).
     ///
     /// # Errors
     /// [`Error::Protocol`] if the client broke the protocol, and [`Error::Forked`] in a forked child.

@@ -190,7 +190,8 @@ impl Listener {
     }
 
     /// Waits for a peer and makes a path to it. Up to 256 connected peers do their handshakes at the same
-    /// time: a silent one does not delay the others, and is disconnected after [`Options::handshake_timeout`].
+    /// time: a silent one does not delay the others, and is disconnected after
+    /// [`Options::handshake_timeout`].
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel accepts no connection. Also those of [`Path::over`], which concern this

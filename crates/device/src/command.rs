@@ -3,9 +3,10 @@
 //! Invariant: a command that passes [`Command::check`] is in whole blocks and within the device, whatever its
 //! offset and lengths were. The user of a device makes commands; every device calls `check` first of all.
 
-use crate::device::{Access, Geometry};
+use crate::device::Geometry;
 use crate::region::RegionId;
 use crate::segment::{MemoryOwner, SEGMENTS_MAX, Segment};
+use bywash_protocol::Access;
 
 /// Operation that a command carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,14 +112,15 @@ impl<'a> Command<'a> {
         Command::new(token, Operation::CompareAndWrite, offset, 0, segments)
     }
 
-    /// Sets the owner that keeps the segments' memory mapped. [`Completion`] returns the owner to the submitter.
+    /// Sets the owner that keeps the segments' memory mapped. [`Completion`] returns the owner to the
+    /// submitter.
     pub fn owner(mut self, owner: MemoryOwner) -> Command<'a> {
         self.owner = Some(owner);
         self
     }
 
-    /// Names the registered region that contains the segments' memory. If a segment is outside the region, or the
-    /// region is no longer registered, the command loses the speed of registered memory but works all the
+    /// Names the registered region that contains the segments' memory. If a segment is outside the region, or
+    /// the region is no longer registered, the command loses the speed of registered memory but works all the
     /// same.
     pub fn region(mut self, region: Option<RegionId>) -> Command<'a> {
         self.region = region;

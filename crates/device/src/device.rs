@@ -5,6 +5,7 @@ use crate::chunks::Chunks;
 use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::error::Error;
 use crate::region::{PinnedRegion, RegionId};
+use bywash_protocol::Access;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -22,17 +23,6 @@ pub struct Geometry {
     pub transfer_max: u64,
     /// Access mode: reading, writing or both.
     pub access: Access,
-}
-
-/// Access mode of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// The device may only be read.
-    Read,
-    /// The device may only be written: no command reveals its contents, not even a comparison.
-    Write,
-    /// The device may be read and written.
-    ReadWrite,
 }
 
 /// A block device that carries out many commands at a time. [The crate's rules](crate#rules) say what users
@@ -95,8 +85,8 @@ pub trait Device: Send {
         false
     }
 
-    /// Registers `memory`, so that commands with segments in it take less time. Registering takes microseconds,
-    /// whatever the size. Returns `None` if the device gains nothing from registered memory.
+    /// Registers `memory`, so that commands with segments in it take less time. Registering takes
+    /// microseconds, whatever the size. Returns `None` if the device gains nothing from registered memory.
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel refuses (Linux before 6.13), [`Error::Regions`] if too many regions are

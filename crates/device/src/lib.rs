@@ -51,9 +51,9 @@
 //! **Discard** is a hint. Until a discarded block is written again, it reads as its old contents, as zeros,
 //! or as anything else that the medium returns. **Write zeroes** is a write.
 //!
-//! **Failures.** A command that cannot be carried out fails with a [`CommandError`], and affects no other command.
-//! If another process truncates a file ([`File::passed`]), reads beyond its new end fail; writes there extend
-//! the file again.
+//! **Failures.** A command that cannot be carried out fails with a [`CommandError`], and affects no other
+//! command. If another process truncates a file ([`File::passed`]), reads beyond its new end fail; writes
+//! there extend the file again.
 //!
 //! **Rights.** No command changes a device that may only be read, and no command reveals contents of a device
 //! that may only be written ([`Access`]).
@@ -75,15 +75,18 @@
 //! # What is here
 //!
 //! - [`Device`], [`Geometry`], [`Access`]: the interface
-//! - [`Command`], [`Operation`], [`Completion`], [`CommandError`], [`QueueFull`]: commands and their completions
-//! - [`Segment`], [`SEGMENTS_MAX`], [`MemoryOwner`], [`Region`], [`PinnedRegion`], [`REGION_MAX`], [`RegionId`]: the memory
-//!   that commands read into and write from
+//! - [`Command`], [`Operation`], [`Completion`], [`CommandError`], [`QueueFull`]: commands and their
+//!   completions
+//! - [`Segment`], [`SEGMENTS_MAX`], [`MemoryOwner`], [`Region`], [`PinnedRegion`], [`REGION_MAX`],
+//!   [`RegionId`]: the memory that commands read into and write from
 //! - [`Spec`], [`Medium`], [`read_size`]: the description of a device as text
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, which others can map;
-//!   [`ReplacedContents`], [`ChunkLayout`], [`SpareChunk`], [`RetiredChunk`]: replacing a chunk, which revokes access to it
-//! - [`File`], [`FileOptions`], [`FileKind`], [`EngineKind`]: a device of a file or a block device; [`PassedOptions`],
-//!   [`FileUser`]: a device of a file that another process has opened
-//! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses yet
+//!   [`ReplacedContents`], [`ChunkLayout`], [`SpareChunk`], [`RetiredChunk`]: replacing a chunk, which
+//!   revokes access to it
+//! - [`File`], [`FileOptions`], [`FileKind`], [`EngineKind`]: a device of a file or a block device;
+//!   [`PassedOptions`], [`FileUser`]: a device of a file that another process has opened
+//! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses
+//!   yet
 //! - [`Error`]: errors of opening a device and of registering memory
 //! - `testing`, with the feature of that name: a device that fails and crashes on demand, for tests
 
@@ -103,9 +106,10 @@ mod spec;
 pub mod testing;
 
 pub use alone::{read_exclusive, write_exclusive};
+pub use bywash_protocol::Access;
 pub use chunks::{Chunks, ReplacedContents};
 pub use command::{Command, CommandError, Completion, Operation, QueueFull};
-pub use device::{Access, Device, Geometry};
+pub use device::{Device, Geometry};
 pub use error::Error;
 pub use file::{EngineKind, File, FileKind, FileOptions, FileUser, PassedOptions};
 pub use memory::{Memory, MemoryOptions};

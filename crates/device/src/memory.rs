@@ -12,10 +12,11 @@
 
 use crate::chunks::Chunks;
 use crate::command::{Command, CommandError, Completion, Operation, QueueFull};
-use crate::device::{Access, Device, Geometry};
+use crate::device::{Device, Geometry};
 use crate::error::Error;
 use crate::segment::{gather, gather_past_caches, scatter};
 use bywash_link::HugePages;
+use bywash_protocol::Access;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::ptr;

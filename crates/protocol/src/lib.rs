@@ -26,6 +26,7 @@
 //! ```
 //!
 //! - [`ControlRequest`], [`ControlReply`], [`Refusal`], [`RefusalKind`]: the messages of the control socket
+//! - [`Access`]: reading, writing or both
 //! - [`layout`]: requests over the channel and their completions
 //! - [`revocations`]: the page that tells which grants were revoked
 //! - [`report`]: the server's reports on its state
@@ -34,13 +35,15 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 pub mod layout;
 mod message;
 pub mod report;
 pub mod revocations;
 
+pub use access::Access;
 pub use message::{
-    Access, ControlReply, ControlRequest, DecodeError, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind,
+    ControlReply, ControlRequest, DecodeError, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind,
 };
 
 /// Version of the protocol, which the client sends in its hello message.

@@ -1,44 +1,11 @@
 //! Messages of the control socket: JSON objects, one in each packet, some with descriptors attached.
 
+use crate::access::Access;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Greatest size of a message, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-
-/// Operations that a grant allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Access {
-    /// The grant allows reading.
-    Read,
-    /// The grant allows writing.
-    Write,
-    /// The grant allows reading and writing.
-    ReadWrite,
-}
-
-impl Access {
-    /// Returns true if the grant allows reading.
-    pub fn allows_read(self) -> bool {
-        self != Access::Write
-    }
-
-    /// Returns true if the grant allows writing.
-    pub fn allows_write(self) -> bool {
-        self != Access::Read
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Access::Read => "read",
-            Access::Write => "write",
-            Access::ReadWrite => "read-write",
-        })
-    }
-}
 
 /// Control message of a client. The first message of a connection is [`ControlRequest::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Reports of a server's state, sent as JSON. Later versions may add fields.
 
-use crate::message::Access;
+use crate::access::Access;
 use serde::{Deserialize, Serialize};
 
 /// Number of buckets of [`Counters::latency`].

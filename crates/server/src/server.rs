@@ -9,6 +9,7 @@ use crate::identity::{Identities, check_before_made, volume_block};
 use crate::limits::LimitsFile;
 use bywash_device::{Device, Spec};
 use bywash_link::{Listener, SocketFile};
+use bywash_protocol::Access;
 use bywash_protocol::report::{Export, Status};
 use bywash_volume::{Bytes, NewBlocks, Store};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -235,7 +236,7 @@ pub(crate) fn shared_state(
         });
         let number = added
             .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
-        let (block, read_only) = (geometry.block, geometry.access == bywash_device::Access::Read);
+        let (block, read_only) = (geometry.block, geometry.access == Access::Read);
         let device = DeviceFacts { number, block, read_only, chunk_bytes };
         facts.insert(name, device);
     }

@@ -57,11 +57,12 @@ mod right;
 mod store;
 mod table;
 
+pub use bywash_protocol::Access;
 pub use error::Error;
 pub use extent::{BlockSize, Blocks, ByteRange, Bytes, Extent};
 pub use identity::{DeviceId, ParseDeviceIdError};
 pub use label::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_OFFSETS, Label, LabelError, RESERVED_BYTES};
-pub use right::{Access, AccessDenied, Mode, Ownership, User, UserClass};
+pub use right::{AccessDenied, Mode, Ownership, User, UserClass};
 pub use store::{
     BlockMove, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity, NAME_BYTES_MAX, NewBlocks,
     Store, VOLUMES_MAX, Volume,

@@ -7,37 +7,8 @@
 //! read-only.
 
 use crate::error::Error;
+use bywash_protocol::Access;
 use std::fmt;
-
-/// Kind of access: that a client asks for, that a request needs, or that a grant allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Access {
-    /// Reading.
-    Read = 1,
-    /// Writing, discarding, writing zeroes.
-    Write = 2,
-    /// Reading and writing, as for compare-and-write.
-    ReadWrite = 3,
-}
-
-impl Access {
-    /// Returns true if `self` includes everything that `wanted` includes.
-    #[inline]
-    pub fn covers(self, wanted: Access) -> bool {
-        self as u8 & wanted as u8 == wanted as u8
-    }
-}
-
-impl fmt::Display for Access {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Access::Read => "reading",
-            Access::Write => "writing",
-            Access::ReadWrite => "reading and writing",
-        })
-    }
-}
 
 /// Rights of owner, group and others: the read and write bits of a file's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,13 +113,13 @@ pub struct Ownership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessDenied {
     /// The volume is marked read-only, so nobody may write it.
-    #[error("{wanted} is refused: the volume is marked read-only")]
+    #[error("{wanted} access is refused: the volume is marked read-only")]
     ReadOnly {
         /// Access that was asked for.
         wanted: Access,
     },
     /// The mode does not allow the access.
-    #[error("{wanted} is refused: user {uid} is {class}, and its mode is {mode}")]
+    #[error("{wanted} access is refused: user {uid} is {class}, and its mode is {mode}")]
     Mode {
         /// Access that was asked for.
         wanted: Access,

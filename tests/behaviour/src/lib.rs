@@ -7,9 +7,10 @@
 //! - `model/`: *at random*. Operations drawn from a seed are done on one file through libc and on its twin
 //!   by the system call instruction, which no library sees; every result must be the same.
 //!
-//! The tests (`tests/cases.rs`, `tests/model.rs`, and `tests/settings.rs` for the `BYWASH_*` variables, `tests/foreign.rs` for programs that cannot be served) run them with and without the library, on tmpfs and on a
-//! disk's file system, and read from the session's counters that the library did serve what it should:
-//! a test that passes because the library did nothing shows nothing.
+//! The tests (`tests/cases.rs`, `tests/model.rs`, and `tests/settings.rs` for the `BYWASH_*` variables,
+//! `tests/foreign.rs` for programs that cannot be served) run them with and without the library, on tmpfs and
+//! on a disk's file system, and read from the session's counters that the library did serve what it should: a
+//! test that passes because the library did nothing shows nothing.
 //!
 //! ```text
 //! cargo test -p bywash-behaviour                           # both

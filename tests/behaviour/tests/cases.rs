@@ -38,7 +38,8 @@ struct Variant<'a> {
     place: &'a TestFolder,
     /// True if the library may keep file positions.
     keeps_positions: bool,
-    /// True if a session counts calls. Without a session a process sets nothing up before the first call that could be served.
+    /// True if a session counts calls. Without a session a process sets nothing up before the first call that
+    /// could be served.
     is_counted: bool,
 }
 

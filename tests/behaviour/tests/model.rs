@@ -1,7 +1,7 @@
 //! Runs the model (`model/`) with one seed after another, by turns on tmpfs and on the disk, until its time
-//! is over: `BYWASH_MODEL_SECONDS`, 60 if not set. Even seeds have mapped writes switched on, odd ones positions at
-//! user level. The first run on each file system is by the kernel alone and shows that the model is right.
-//! `BYWASH_MODEL_SEED` runs that one seed and ends.
+//! is over: `BYWASH_MODEL_SECONDS`, 60 if not set. Even seeds have mapped writes switched on, odd ones
+//! positions at user level. The first run on each file system is by the kernel alone and shows that the model
+//! is right. `BYWASH_MODEL_SEED` runs that one seed and ends.
 
 use bywash_behaviour::compile::Names;
 use bywash_behaviour::{Counts, ProgramResult, Run, TestFolder, library, program};

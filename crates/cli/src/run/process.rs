@@ -3,8 +3,8 @@
 //! The standard library's `Command` empties the signal mask and resets SIGPIPE in the program it starts. A
 //! program under bywash must not be able to tell that it was not started directly, so this module calls fork
 //! and execvpe(3) itself. Invariant: until [`Image::exec`] or [`Image::spawn`], this process has one thread
-//! and has changed neither signal mask nor dispositions, except those that [`Progress`] remembers and the child
-//! undoes. Called by the supervisor and by `bywash run`.
+//! and has changed neither signal mask nor dispositions, except those that [`Progress`] remembers and the
+//! child undoes. Called by the supervisor and by `bywash run`.
 
 #![allow(unsafe_code)]
 

@@ -68,8 +68,8 @@ fn figures_are_written_with_their_numbers() {
     }
 }
 
-/// The page of the planner's internals shows what the command prints, between two marks. The table of other parameter
-/// values takes minutes to simulate, so only its row without a change is compared.
+/// The page of the planner's internals shows what the command prints, between two marks. The table of other
+/// parameter values takes minutes to simulate, so only its row without a change is compared.
 #[test]
 fn the_acceptance_table_is_told_and_is_the_one_in_the_documentation() {
     const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/planner.md");

@@ -1,4 +1,5 @@
-//! `bywash plan calibrate` and `bywash plan validate`: this machine is measured, described, and held against the description.
+//! `bywash plan calibrate` and `bywash plan validate`: this machine is measured, described, and held against
+//! the description.
 
 use crate::place::{TestFolder, stderr, stdout};
 use serde_json::Value;
@@ -54,7 +55,8 @@ fn what_is_written_can_be_planned_with_and_nothing_else_is_left() {
     assert_eq!(plans(&place, &sweep).lines().count(), 9);
 }
 
-/// Within what any machine of the last twenty years and of the next ten may have, on a busy day, built without optimisation.
+/// Within what any machine of the last twenty years and of the next ten may have, on a busy day, built
+/// without optimisation.
 #[test]
 fn numbers_are_those_of_a_machine() {
     let place = TestFolder::new();

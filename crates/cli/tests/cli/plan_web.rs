@@ -1,6 +1,7 @@
 //! `bywash plan web`: the page, served to programs of this machine and written to a folder.
 //!
-//! What the page does in a browser is tested by `web/tests`. A command that was built without the page says so.
+//! What the page does in a browser is tested by `web/tests`. A command that was built without the page says
+//! so.
 
 use crate::place::{TestFolder, stderr, stdout};
 use std::fs;
@@ -116,7 +117,8 @@ mod with_the_page {
 
     #[test]
     fn a_signal_ends_it() {
-        // Not SIGINT: where a shell runs the tests in the background it is ignored, and then so by the command.
+        // Not SIGINT: where a shell runs the tests in the background it is ignored, and then so by the
+        // command.
         let mut serving = Serving::start(&TestFolder::new());
         // SAFETY: our own child, which has not been waited for.
         assert_eq!(unsafe { libc::kill(serving.child.id() as i32, libc::SIGTERM) }, 0);

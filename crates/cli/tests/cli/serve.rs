@@ -172,8 +172,8 @@ fn its_status_is_a_table_json_and_metrics() {
     assert!(answer.contains("\nbywash_device_bytes{device=\"fast\"} 4194304\n"), "{answer}");
 }
 
-/// As the guide has it, with curl, which everybody has: whoever may not connect learns nothing, and whoever holds
-/// connections half open stops nobody.
+/// As the guide has it, with curl, which everybody has: whoever may not connect learns nothing, and whoever
+/// holds connections half open stops nobody.
 #[test]
 fn metrics_are_told_at_a_socket_to_those_who_may() {
     let place = TestFolder::new();
@@ -441,7 +441,8 @@ fn who_started_it_as_a_service_hears_when_it_serves() {
     assert_eq!(hear(), "STOPPING=1");
 }
 
-/// A frontend passes a socket that lingers when it is closed, and goes: the status shows the thread that closes it.
+/// A frontend passes a socket that lingers when it is closed, and goes: the status shows the thread that
+/// closes it.
 #[test]
 fn threads_that_are_stuck_are_shown() {
     let place = TestFolder::new();
@@ -483,7 +484,8 @@ fn threads_that_are_stuck_are_shown() {
     assert_eq!(serving.end(libc::SIGTERM), Some(0));
 }
 
-/// A virtual machine that knows nothing of Bywash makes a file system on a volume, and finds it whole the next time.
+/// A virtual machine that knows nothing of Bywash makes a file system on a volume, and finds it whole the
+/// next time.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_virtual_machine_has_a_volume_as_its_disk() {

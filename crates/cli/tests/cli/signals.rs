@@ -239,7 +239,8 @@ fn a_job_is_stopped_from_the_terminal_and_goes_on_in_the_foreground() {
     assert_eq!(running.end().0.code(), Some(8));
 }
 
-/// Installs handlers although the signals were ignored when it began, as many daemons do; USR2 it leaves alone.
+/// Installs handlers although the signals were ignored when it began, as many daemons do; USR2 it leaves
+/// alone.
 const INSTALLER: &str = r#"
 $| = 1;
 for my $name (qw(HUP INT QUIT USR1 IO RTMIN)) { $SIG{$name} = sub { print "got $name\n" }; }

@@ -129,7 +129,7 @@ impl Queue {
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         // A device may still write to memory of an arena whose connection has ended.
         self.check_end()?;
-        let inner = self.channel.alloc(bytes).map_err(|error| self.from_link(error))?;
+        let inner = self.channel.alloc(bytes).map_err(|error| self.link_error(error))?;
         Ok(Buffer { inner, generation: self.session.generation })
     }
 

@@ -184,7 +184,7 @@ impl Queue {
     #[cold]
     fn arm_anew(&mut self) -> Result<bool, Error> {
         self.check_end()?;
-        self.channel.arm().map_err(|error| self.from_link(error))
+        self.channel.arm().map_err(|error| self.link_error(error))
     }
 
     /// Reaps the first ready request, confirming all ready ones before if necessary.
@@ -303,7 +303,7 @@ impl Queue {
     /// Ends the connection after an error of the channel.
     #[cold]
     fn connection_ended_by(&mut self, error: bywash_link::Error) {
-        let error = self.from_link(error);
+        let error = self.link_error(error);
         self.connection_ended(error);
     }
 
@@ -406,7 +406,7 @@ impl Queue {
             buffer.write(0, &contents);
             submission = submission.buffer(buffer);
         }
-        self.channel.submit(submission).map(drop).map_err(|refused| self.from_link(refused.error))
+        self.channel.submit(submission).map(drop).map_err(|refused| self.link_error(refused.error))
     }
 
     /// Ends the request in slot `number` with an error.

@@ -29,13 +29,13 @@ impl Queue {
     }
 
     #[cold]
-    pub(super) fn from_link(&self, error: bywash_link::Error) -> Error {
+    pub(super) fn link_error(&self, error: bywash_link::Error) -> Error {
         Error::from_link(error, "a request", self.options.timeout)
     }
 
     #[inline]
     pub(super) fn alloc_inner(&self, bytes: usize) -> Result<bywash_channel::Buffer, Error> {
-        self.channel.alloc(bytes).map_err(|error| self.from_link(error))
+        self.channel.alloc(bytes).map_err(|error| self.link_error(error))
     }
 
     /// Submits a request with a buffer of the program, copying it first if it belongs to an arena before the
@@ -115,7 +115,7 @@ impl Queue {
                 let keep = std::mem::take(&mut slot.keep);
                 self.free.push(number);
                 let room = self.room_of(keep, refused.submission.buffer);
-                Err(SubmitError::new(self.from_link(refused.error), room))
+                Err(SubmitError::new(self.link_error(refused.error), room))
             }
         }
     }

@@ -4,10 +4,11 @@
 //! Called by [`super::File`] and its slots.
 
 use super::{FileKind, FileOptions};
-use crate::device::{Access, Geometry};
+use crate::device::Geometry;
 use crate::error::Error;
 use crate::pages::Pages;
 use crate::segment::Segment;
+use bywash_protocol::Access;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fallocate,
     fcntl_getfl, fcntl_setfl, flock, fstat, fstatfs, fsync, ftruncate, ioctl_blkpbszget, ioctl_blksszget,
@@ -116,7 +117,8 @@ impl Medium {
         Ok(Medium { file, geometry, is_block, direct, discards: true, zeroes, holes: false, zero_pages })
     }
 
-    /// Returns true if the medium accepts the memory of `segments`, without copying it through a bounce piece.
+    /// Returns true if the medium accepts the memory of `segments`, without copying it through a bounce
+    /// piece.
     pub(super) fn takes(&self, segments: &[Segment]) -> bool {
         let Ok(alignment) = self.direct else { return true };
         let block = self.geometry.block as usize;
@@ -159,8 +161,8 @@ fn access(options: &FileOptions) -> Access {
     if options.read_only { Access::Read } else { Access::ReadWrite }
 }
 
-/// Repeats an attempt while another user has the file, for up to `LOCK_TIMEOUT`. After a server was killed, the
-/// kernel needs some time to free its io_uring, which holds the file.
+/// Repeats an attempt while another user has the file, for up to `LOCK_TIMEOUT`. After a server was killed,
+/// the kernel needs some time to free its io_uring, which holds the file.
 fn retry_while_busy<T>(mut attempt: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let end = Instant::now() + LOCK_TIMEOUT;
     loop {

@@ -10,8 +10,9 @@
 
 use super::PassedOptions;
 use super::medium::{Medium, TMPFS, TRANSFER_MAX, failed, past_the_cache, unfit, wait_again};
-use crate::device::{Access, Geometry};
+use crate::device::Geometry;
 use crate::error::Error;
+use bywash_protocol::Access;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, StatxFlags, fcntl_getfl, fstat, fstatfs, open as open_path, statx,
 };

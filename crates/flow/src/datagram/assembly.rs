@@ -6,10 +6,11 @@
 //!     ready    |####|####|                      in order, to be taken
 //! ```
 //!
-//! Invariant: what is taken is the stream from its beginning, every byte at its position, with zeros where it is missing;
-//! a packet is delivered once or never. Bounded: at most [`EARLY_BYTES_MAX`] and [`EARLY_PACKETS_MAX`] wait for a hole,
-//! then it is given up; duplicates are told from late ones among the last [`SEEN`] numbers. Called by
-//! [`super::receiver`], which takes all that is ready before it offers more. A packet in order costs one copy.
+//! Invariant: what is taken is the stream from its beginning, every byte at its position, with zeros where it
+//! is missing; a packet is delivered once or never. Bounded: at most [`EARLY_BYTES_MAX`] and
+//! [`EARLY_PACKETS_MAX`] wait for a hole, then it is given up; duplicates are told from late ones among the
+//! last [`SEEN`] numbers. Called by [`super::receiver`], which takes all that is ready before it offers more.
+//! A packet in order costs one copy.
 
 use super::layout::PAYLOAD_BYTES_MAX;
 use super::missing::Missing;

@@ -59,7 +59,8 @@ fn positions_that_cannot_be_are_counted_and_move_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Packets are lost, swapped and doubled within the window; the stream has every byte that came at its place.
+    /// Packets are lost, swapped and doubled within the window; the stream has every byte that came at its
+    /// place.
     #[test]
     fn as_the_model(
         lengths in prop::collection::vec(1usize..3000, 0..200),

@@ -26,8 +26,8 @@
 //!     +-------+------+---------+------+------------+--------------+---------+----------+--------+
 //! ```
 //!
-//! Invariant: what [`Header::read`] gives is no longer than what came; Ethernet pads short frames, which is why the
-//! length is written. The port is Ethernet's only; UDP has its own, and here 0.
+//! Invariant: what [`Header::read`] gives is no longer than what came; Ethernet pads short frames, which is
+//! why the length is written. The port is Ethernet's only; UDP has its own, and here 0.
 
 /// The Ethernet type of these packets, from the range that nobody assigned.
 pub(crate) const ETHER_TYPE: u16 = 0x0A0A;

@@ -7,9 +7,9 @@
 //!     messages   |        m0         |
 //! ```
 //!
-//! Invariant: every datagram goes once and in order, or [`Outbox::send`] fails; pointers to what the caller lent are
-//! made anew in every call and used in no other. Called by the ports. An operation costs one system call for up to
-//! [`MESSAGES_MAX`] messages and allocates nothing.
+//! Invariant: every datagram goes once and in order, or [`Outbox::send`] fails; pointers to what the caller
+//! lent are made anew in every call and used in no other. Called by the ports. An operation costs one system
+//! call for up to [`MESSAGES_MAX`] messages and allocates nothing.
 
 use super::name::Name;
 use super::run::Run;
@@ -32,7 +32,8 @@ pub(crate) const CUT_BYTES_MAX: usize = 65_507;
 const PIECES_MAX: usize = 1024;
 /// Room for one control message that holds two bytes.
 const CONTROL_BYTES: usize = 24;
-/// A device whose queue is full says so at once (ENOBUFS); how long to wait before it is asked again, and how often.
+/// A device whose queue is full says so at once (ENOBUFS); how long to wait before it is asked again, and how
+/// often.
 const FULL_WAIT: Duration = Duration::from_micros(50);
 const FULL_TRIES_MAX: u32 = 20_000;
 
@@ -76,8 +77,8 @@ impl Outbox {
         }
     }
 
-    /// Sends all datagrams of all runs, waiting where the socket is full. `Ok(Some(reason))`: the kernel does not cut,
-    /// for this reason, and the rest went without.
+    /// Sends all datagrams of all runs, waiting where the socket is full. `Ok(Some(reason))`: the kernel does
+    /// not cut, for this reason, and the rest went without.
     ///
     /// # Errors
     /// The kernel's reason, or that the flow was cancelled.
@@ -101,7 +102,8 @@ impl Outbox {
                     full += 1;
                     control.sleep_until(Instant::now() + FULL_WAIT)?;
                 }
-                // The device cannot cut or cannot make checksums (EIO), or a segment is too large for it (EINVAL).
+                // The device cannot cut or cannot make checksums (EIO), or a segment is too large for it
+                // (EINVAL).
                 Err(error @ (Errno::IO | Errno::INVAL)) if way == SendMethod::Cut => {
                     (way, refused) = (SendMethod::Many, Some(error));
                 }
@@ -209,7 +211,8 @@ impl Slot {
 
 /// Says beside a message where to cut it (udp(7), UDP_SEGMENT).
 fn write_segment(header: &libc::msghdr, segment: u16) {
-    // SAFETY: the header leads to CONTROL_BYTES zeros, which one message of two bytes fits into, as asserted below.
+    // SAFETY: the header leads to CONTROL_BYTES zeros, which one message of two bytes fits into, as asserted
+    // below.
     unsafe {
         let message = libc::CMSG_FIRSTHDR(header);
         (*message).cmsg_level = libc::SOL_UDP;

@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Socket buffer that is asked for where the user did not say: takes what comes in a few ms at 1 GB/s while nobody reads.
+/// Socket buffer that is asked for where the user did not say: takes what comes in a few ms at 1 GB/s while
+/// nobody reads.
 pub(crate) const BUFFER_BYTES: usize = 8 << 20;
 
 /// Entries of SO_MEMINFO that are looked at (`linux/sock_diag.h`).
@@ -54,7 +55,8 @@ pub(crate) fn answer(result: isize) -> Result<usize, Errno> {
         .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Asks for a receive buffer of so many bytes: beyond the system's limit where that is allowed, else up to it.
+/// Asks for a receive buffer of so many bytes: beyond the system's limit where that is allowed, else up to
+/// it.
 pub(crate) fn want_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<(), Errno> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)

@@ -7,7 +7,8 @@
 //! | plain | sequenced | a header is put in front: the relay numbers the datagrams |
 //! | sequenced | plain | the header is taken away; what is not data is dropped |
 //!
-//! Invariant: datagrams keep their bounds and their order; payloads are not copied. Called by [`super::relay`].
+//! Invariant: datagrams keep their bounds and their order; payloads are not copied. Called by
+//! [`super::relay`].
 
 use super::layout::{HEADER_BYTES, Header, PacketKind, set_port};
 use super::run::Run;

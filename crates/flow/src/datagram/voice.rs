@@ -1,7 +1,7 @@
 //! The sender's side of a sequenced transfer on the wire: packets with headers out, reports in.
 //!
-//! Invariant: every packet carries the transfer's random name; reports of other transfers are not heard. Called by
-//! [`super::sender`] and [`super::probe`].
+//! Invariant: every packet carries the transfer's random name; reports of other transfers are not heard.
+//! Called by [`super::sender`] and [`super::probe`].
 
 use super::layout::{About, HEADER_BYTES, Header, PacketKind, Report};
 use super::plain::datagrams_at_once;
@@ -41,8 +41,9 @@ impl Voice {
         datagrams_at_once(HEADER_BYTES + size)
     }
 
-    /// Sends `body` in packets of `size` bytes; the number of the first one is given. Their positions follow each other
-    /// by `stride` bytes a byte: 1 for data, 0 where the position means something else. How many packets it were.
+    /// Sends `body` in packets of `size` bytes; the number of the first one is given. Their positions follow
+    /// each other by `stride` bytes a byte: 1 for data, 0 where the position means something else. How many
+    /// packets it were.
     pub(crate) fn say(
         &mut self,
         kind: PacketKind,

@@ -1,7 +1,7 @@
 //! The open ends of a running flow, which bytes are read from and written to.
 //!
-//! Invariant: an end waits only in [`crate::control::Control::wait`], and an error of an end names it. Opened by
-//! [`crate::endpoint`], read and written by the movers.
+//! Invariant: an end waits only in [`crate::control::Control::wait`], and an error of an end names it. Opened
+//! by [`crate::endpoint`], read and written by the movers.
 
 mod connection;
 mod descriptor_sink;

@@ -34,14 +34,6 @@ pub(crate) fn refusal_from(error: volume::Error) -> Refusal {
     Refusal::new(code, error)
 }
 
-fn wanted(access: Access) -> volume::Access {
-    match access {
-        Access::Read => volume::Access::Read,
-        Access::Write => volume::Access::Write,
-        Access::ReadWrite => volume::Access::ReadWrite,
-    }
-}
-
 /// Opens a grant of a volume, if the volume's owner, group and mode allow it.
 pub(crate) fn open(
     house: &SharedState,
@@ -59,7 +51,7 @@ pub(crate) fn open(
     }
     let right = found
         .ownership
-        .decide(&connection.user(), wanted(access))
+        .decide(&connection.user(), access)
         .map_err(|denied| Refusal::new(RefusalKind::Denied, format!("volume '{name}': {denied}")))?;
     let facts = house.devices.get(&found.device).ok_or_else(|| {
         let device = &found.device;
@@ -134,11 +126,7 @@ pub(crate) fn open_passed(
         Refusal::new(RefusalKind::Unfit, format!("the descriptor cannot be used: {error}"))
     })?;
     let geometry = device.geometry();
-    let access = match geometry.access {
-        bywash_device::Access::Read => Access::Read,
-        bywash_device::Access::Write => Access::Write,
-        bywash_device::Access::ReadWrite => Access::ReadWrite,
-    };
+    let access = geometry.access;
     if geometry.bytes == 0 {
         return Err(Refusal::new(RefusalKind::Unfit, "the file has no whole block; make it larger first"));
     }
@@ -148,7 +136,7 @@ pub(crate) fn open_passed(
     let owner = Some(uid);
     let number =
         house.orders.ask(|reply| CoreOrder::AddDevice { name: name.clone(), device, owner, reply })?;
-    let grant = Grant::new(number, wanted(access), [ByteRange::new(0, geometry.bytes)]).map_err(refusal_from);
+    let grant = Grant::new(number, access, [ByteRange::new(0, geometry.bytes)]).map_err(refusal_from);
     let grant = match grant.and_then(|grant| add(house, known, grant)) {
         Ok(grant) => grant,
         Err(refused) => {

@@ -20,7 +20,7 @@ mod tests;
 
 use crate::error::Error;
 use crate::extent::{ByteRange, Bytes};
-use crate::right::Access;
+use bywash_protocol::Access;
 use map::Map;
 
 pub use map::GRANT_EXTENTS_MAX;

@@ -2,7 +2,7 @@
 
 use super::{GrantNumber, PIECES_MAX};
 use crate::extent::Bytes;
-use crate::right::Access;
+use bywash_protocol::Access;
 
 /// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,7 @@ pub enum GrantError {
         grant: GrantNumber,
     },
     /// The grant does not allow the access.
-    #[error("{wanted} was asked for, and the grant allows {right}")]
+    #[error("{wanted} access was asked for, and the grant allows {right}")]
     Right {
         /// Access that the request needs.
         wanted: Access,

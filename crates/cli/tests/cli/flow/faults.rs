@@ -1,4 +1,5 @@
-//! Every kind of end and every fault, as docs/internals/faults.md has them: the table there is what is expected here.
+//! Every kind of end and every fault, as docs/internals/faults.md has them: the table there is what is
+//! expected here.
 
 use super::hosts::{wait_for_frames, wait_for_socket};
 use super::{BackgroundChild, Mounted, noise, reset, wait_for};

@@ -42,7 +42,8 @@ fn shares(told: &std::process::Output) -> Vec<(String, u64)> {
 fn movers_that_take_turns_make_one_copy() {
     let place = on_disk();
     let to = place.path().join("to");
-    // Also where the last piece is none of a page, there is a limit, a piece of a file, and a file that is written in place.
+    // Also where the last piece is none of a page, there is a limit, a piece of a file, and a file that is
+    // written in place.
     let bytes = (24 << 20) + 12_345;
     let from = place.file("from", noise(bytes));
     for prefer in ["time", "cpu"] {
@@ -71,7 +72,8 @@ fn movers_that_take_turns_make_one_copy() {
 fn movers_take_turns_at_streams_that_end_anywhere() {
     let place = on_disk();
     let to = place.path().join("to");
-    // Nothing, less than a turn, the end of a turn, in the middle of the second one, and long enough for a winner.
+    // Nothing, less than a turn, the end of a turn, in the middle of the second one, and long enough for a
+    // winner.
     for bytes in [0, 1000, 1 << 20, (1 << 20) + 1, (24 << 20) + 12_345] {
         let from = place.file("from", noise(bytes));
         let script = r#"cat from | "$0" flow --json - to"#;
@@ -411,11 +413,13 @@ fn little_memory_is_enough() {
             "'{}' flow -q --via {mover} from file:to,dense & wait $!",
             crate::place::bywash().display()
         );
-        // A limit on what may be mapped: the mover's memory, the program's own, and 8 MiB of stack for each thread.
+        // A limit on what may be mapped: the mover's memory, the program's own, and 8 MiB of stack for each
+        // thread.
         let limited = place
             .command("bash")
             .args(["-c", &format!("ulimit -v $((96 * 1024)); {script}")])
-            // Without it the C library reserves 64 MiB for a thread's first allocation, and gives them back a moment later.
+            // Without it the C library reserves 64 MiB for a thread's first allocation, and gives them back a
+            // moment later.
             .env("MALLOC_ARENA_MAX", "1")
             .output();
         let limited = limited.unwrap();

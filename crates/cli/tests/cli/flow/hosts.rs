@@ -1,4 +1,5 @@
-//! Datagrams and frames between hosts that are network namespaces of this machine, with and without one in the middle.
+//! Datagrams and frames between hosts that are network namespaces of this machine, with and without one in
+//! the middle.
 
 use super::{BackgroundChild, noise, run, wait_for};
 use crate::place::{TestFolder, stderr, stdout};
@@ -6,7 +7,8 @@ use bywash_hosts::{Host, Hosts, MTU};
 use serde_json::Value;
 use std::fs;
 
-/// Slow enough for a receiver that other programs keep from its processor for a while: nobody sends again what is lost.
+/// Slow enough for a receiver that other programs keep from its processor for a while: nobody sends again
+/// what is lost.
 const RATE: &str = "5M";
 const BYTES: usize = 3 << 20;
 
@@ -21,8 +23,8 @@ pub(super) fn wait_for_socket(host: &Host, table: &str, port: u16) {
     wait_for("somebody receives", || sockets(host, table).lines().any(|line| line.contains(&wanted)));
 }
 
-/// Waits until so many sockets of Ethernet in `host` receive our type. A socket that is not bound yet has no type, and
-/// loses what comes.
+/// Waits until so many sockets of Ethernet in `host` receive our type. A socket that is not bound yet has no
+/// type, and loses what comes.
 pub(super) fn wait_for_frames(host: &Host, receivers: usize) {
     let receives = |line: &&str| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -43,7 +43,8 @@ fn flow(place: &TestFolder, words: &[&str]) -> Output {
     place.bywash(&["flow"]).args(words).output().unwrap()
 }
 
-/// `bywash flow` with these words and no more than 32 MiB of memory to write to (RLIMIT_DATA); it has not failed.
+/// `bywash flow` with these words and no more than 32 MiB of memory to write to (RLIMIT_DATA); it has not
+/// failed.
 fn flows_in_32_mib(place: &TestFolder, words: &[&str]) {
     let bywash = place.bywash(&["flow"]);
     let mut limited = place.command("sh");

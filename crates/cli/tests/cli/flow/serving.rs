@@ -9,7 +9,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Idle connections that a forwarder has to hold, where descriptors allow it, and the memory that each may cost it.
+/// Idle connections that a forwarder has to hold, where descriptors allow it, and the memory that each may
+/// cost it.
 const IDLE_MAX: u64 = 10_000;
 const BYTES_MAX: u64 = 1024;
 

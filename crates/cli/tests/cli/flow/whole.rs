@@ -190,7 +190,8 @@ fn a_reset_while_the_other_direction_writes_passes_too() {
         for _ in 0..10 {
             let (_forwarder, client, mut accepted) = through(&place, &[], suffix);
             accepted.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-            // As much as goes: the forwarder waits for room at the client's side, and hears of the reset there first.
+            // As much as goes: the forwarder waits for room at the client's side, and hears of the reset
+            // there first.
             accepted.set_nonblocking(true).unwrap();
             while accepted.write(&[7; 65536]).is_ok() {}
             accepted.set_nonblocking(false).unwrap();

@@ -1,8 +1,9 @@
 //! The examples of the guides, as they are printed: each is run, and none may fail.
 //!
-//! An example is a row of a table with code that begins with `bywash` (two of them where it says "there" and "here", in
-//! which `...` stands for `bywash flow`), a line behind a `$ ` in a fenced block, or a fenced block of `sh`. One that cannot be
-//! run has `<!-- not run: WHY -->` in its row, or in the line before its block; see CONTRIBUTING.md.
+//! An example is a row of a table with code that begins with `bywash` (two of them where it says "there" and
+//! "here", in which `...` stands for `bywash flow`), a line behind a `$ ` in a fenced block, or a fenced
+//! block of `sh`. One that cannot be run has `<!-- not run: WHY -->` in its row, or in the line before its
+//! block; see CONTRIBUTING.md.
 
 use crate::place::{TestFolder, bywash, stderr};
 use std::fs;

@@ -6,10 +6,11 @@
 //!                to receive into             to send from
 //! ```
 //!
-//! Invariant: at every moment a frame belongs to one: to the kernel from when it is put into the fill or the send ring
-//! until it comes back through the receive or the completion ring, else to us; what is received is given back after it
-//! has been handed on. Called by [`super::XdpPort`]. A frame that is received costs no copy here (the kernel makes one,
-//! unless the driver writes into this memory itself), one that is sent costs one.
+//! Invariant: at every moment a frame belongs to one: to the kernel from when it is put into the fill or the
+//! send ring until it comes back through the receive or the completion ring, else to us; what is received is
+//! given back after it has been handed on. Called by [`super::XdpPort`]. A frame that is received costs no
+//! copy here (the kernel makes one, unless the driver writes into this memory itself), one that is sent costs
+//! one.
 
 use super::program::ETHERNET_BYTES;
 use super::rings::Ring;
@@ -29,8 +30,8 @@ const BIND_TRIES_MAX: u32 = 50;
 /// Fewest and most frames to receive into.
 const RECEIVE_FRAMES_MIN: usize = 64;
 const RECEIVE_FRAMES_MAX: usize = 8192;
-/// The kernel shows what it has received a moment before it shows which entries of the fill ring it used for that: with
-/// room for all frames once more, a frame can be given back at once.
+/// The kernel shows what it has received a moment before it shows which entries of the fill ring it used for
+/// that: with room for all frames once more, a frame can be given back at once.
 const FILL_TIMES: u32 = 2;
 /// What the kernel keeps free in front of what is received (XDP_PACKET_HEADROOM).
 const HEADROOM: usize = 256;
@@ -110,7 +111,8 @@ impl Socket {
         let sent = Ring::map(here, sends, at.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING)?;
         let received = Ring::map(here, receives, at.rx, libc::XDP_PGOFF_RX_RING as u64)?;
         let sending = Ring::map(here, sends, at.tx, libc::XDP_PGOFF_TX_RING as u64)?;
-        // What is on its way counts as the socket's memory; where that is not allowed, as much as the system gives.
+        // What is on its way counts as the socket's memory; where that is not allowed, as much as the system
+        // gives.
         let _ = socket::want_send_buffer(here, socket::BUFFER_BYTES);
         let free = (receive_frames..receive_frames + SEND_FRAMES).map(|number| memory.address(number));
         let free = free.collect();
@@ -294,8 +296,8 @@ impl FrameMemory {
 
 impl Drop for FrameMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and no reference into it is left; the kernel holds the pages that
-        // it still uses by itself.
+        // SAFETY: mapped in `new` with this length, and no reference into it is left; the kernel holds the
+        // pages that it still uses by itself.
         let _ = unsafe { munmap(self.base.cast(), self.bytes) };
     }
 }
