@@ -1,13 +1,13 @@
 //! Help, man pages and completions: made from one definition, and complete.
 
-use crate::place::{Place, stdout};
+use crate::place::{TestFolder, stdout};
 use bywash_flow::syntax::{endpoints, movers, stages};
 use std::fs;
 use std::process::Command;
 
 #[test]
 fn help_has_examples_and_the_exit_statuses() {
-    let output = Place::new().bywash(&["run", "--help"]).output().unwrap();
+    let output = TestFolder::new().bywash(&["run", "--help"]).output().unwrap();
     assert!(output.status.success());
     let help = stdout(&output);
     for part in ["Examples:", "Exit status:", "125", "126", "127", "BYWASH_THRESHOLD", "--except"] {
@@ -18,7 +18,7 @@ fn help_has_examples_and_the_exit_statuses() {
 /// The help and the man page of flows name every endpoint, stage and mover of the library's tables with its options.
 #[test]
 fn help_and_page_of_flows_have_every_row_of_the_tables() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let help = stdout(&place.bywash(&["flow", "--help"]).output().unwrap());
     assert!(place.bywash(&["man", "--out", "man/man1"]).status().unwrap().success());
     let page = fs::read_to_string(place.path().join("man/man1/bywash-flow.1")).unwrap().replace("\\-", "-");
@@ -38,7 +38,7 @@ fn help_and_page_of_flows_have_every_row_of_the_tables() {
 
 #[test]
 fn every_command_has_a_page_that_names_its_flags() {
-    let place = Place::new();
+    let place = TestFolder::new();
     assert!(place.bywash(&["man", "--out", "man/man1"]).status().unwrap().success());
     let page = |name: &str| fs::read_to_string(place.path().join("man/man1").join(name)).unwrap();
     assert!(page("bywash.1").contains("bywash\\-doctor(1)"));
@@ -51,7 +51,7 @@ fn every_command_has_a_page_that_names_its_flags() {
 
 #[test]
 fn the_shell_takes_its_completions() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for shell in ["bash", "zsh", "fish", "elvish"] {
         let output = place.bywash(&["completions", shell]).output().unwrap();
         let script = stdout(&output);
@@ -65,7 +65,7 @@ fn the_shell_takes_its_completions() {
 
 #[test]
 fn an_unwritable_folder_for_pages_is_named() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.file("taken", "");
     let output = place.bywash(&["man", "--out", "taken/man1"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
