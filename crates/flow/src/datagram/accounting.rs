@@ -1,14 +1,15 @@
-//! What a datagram end or a relay did: the numbers that the user sees at the end.
+//! Counters of a datagram endpoint or relay, as the report shows them.
 //!
-//! Invariant: what is not known is absent or zero, never guessed; a list is bounded and says when it was cut. Written
-//! by the ends and the relay, read by who started them.
+//! Invariant: a value that is unknown is absent or zero, never estimated; the list of ranges is bounded and
+//! says if it was merged. Written by the endpoints and the relay, read by [`crate::transfer`] and
+//! [`crate::run`].
 
 use super::engine::Engine;
 use super::missing::Range;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shared with who started the flow. Taken once a batch at most.
+/// Counters that are shared with the flow; locked at most once for each batch of datagrams.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Arc<Mutex<Accounting>>);
 
@@ -22,94 +23,94 @@ impl Ledger {
     }
 }
 
-/// What was done, as far as this end can know it.
+/// Counters of a datagram endpoint or relay, as far as it can know them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Accounting {
-    /// By which calls.
+    /// Engine that moved the datagrams; `None` if none was opened.
     pub engine: Option<Engine>,
-    /// Why not by the engine that was begun with.
+    /// Reason why the engine chosen first was given up; `None` if it was not.
     pub fell_back: Option<String>,
-    /// Datagrams of data that went, or that the sender says to have sent.
+    /// Number of data packets sent, or sent according to the sender.
     pub packets_sent: u64,
-    /// Their payload.
+    /// Payload of the data packets sent, in bytes.
     pub bytes_sent: u64,
-    /// Datagrams of data that came in time, each once.
+    /// Number of data packets received in time, without duplicates.
     pub packets_received: u64,
-    /// Their payload.
+    /// Payload of the data packets received, in bytes.
     pub bytes_received: u64,
-    /// Packets that did not come, or too late.
+    /// Number of packets that did not arrive in time.
     pub lost: u64,
-    /// Packets that came once more.
+    /// Number of packets that arrived again.
     pub duplicated: u64,
-    /// Packets that came behind one with a higher number, but in time.
+    /// Number of packets that arrived in time, but after one with a higher number.
     pub reordered: u64,
-    /// Packets that came when their place had been given up.
+    /// Number of packets that arrived after their bytes had been given up.
     pub late: u64,
-    /// Packets of others, or of no known kind.
+    /// Number of packets of other transfers or of an unknown kind.
     pub foreign: u64,
-    /// Datagrams that the kernel dropped because they were not fetched in time.
+    /// Number of datagrams that the kernel dropped because the receive buffer was full.
     pub kernel_drops: u64,
-    /// Bytes of the receive buffer, as the kernel counts.
+    /// Size of the receive buffer in bytes, as the kernel counts it.
     pub receive_buffer: u64,
-    /// Bytes of the stream that did not come.
+    /// Number of bytes of the stream that did not arrive.
     pub missing_bytes: u64,
-    /// Where the stream was filled with zeros.
+    /// Ranges of the stream that were filled with zeros.
     pub missing_ranges: Vec<Range>,
-    /// There were more ranges than are kept: the last covers bytes that came, too.
+    /// True if there were more ranges than are kept, so that the last one also covers bytes that arrived.
     pub missing_ranges_merged: bool,
-    /// Whether everything arrived; absent when nobody said.
+    /// True if everything arrived; `None` if unknown.
     pub whole: Option<bool>,
-    /// How `--rate auto` found its rate.
+    /// Search of `--rate auto` for the rate; `None` without one.
     pub probing: Option<Probing>,
-    /// What a relay passed on.
+    /// Counters of a relay; `None` for other flows.
     pub relayed: Option<Relayed>,
 }
 
-/// The search for the highest rate without loss.
+/// Search for the highest rate without loss.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Probing {
-    /// One after the other.
+    /// Steps of the search, in order.
     pub steps: Vec<Step>,
-    /// Payload bytes a second at which the data began.
+    /// Payload rate at which the data started, in bytes a second.
     pub rate_chosen: u64,
-    /// At which it ended.
+    /// Payload rate at which the data ended, in bytes a second.
     pub rate_last: u64,
-    /// How often reports of loss lowered it.
+    /// Number of times that reports of loss lowered the rate.
     pub lowered: u64,
 }
 
-/// One step of it.
+/// One step of a search for the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Step {
-    /// Payload bytes a second that were asked for.
+    /// Intended payload rate, in bytes a second.
     pub rate: u64,
-    /// That were reached.
+    /// Achieved payload rate of the sender, in bytes a second.
     pub rate_sent: u64,
-    /// Probes that were sent.
+    /// Number of probe packets sent.
     pub packets_sent: u64,
-    /// Of those, the ones that did not come.
+    /// Number of probe packets that did not arrive.
     pub packets_lost: u64,
-    /// From the first to the last packet, where they were sent and where they were received.
+    /// Time from the first to the last packet at the sender, in microseconds.
     pub sent_us: u64,
-    /// As `sent_us`, at the receiver.
+    /// Time from the first to the last packet at the receiver, in microseconds.
     pub received_us: u64,
-    /// Nothing was lost, and the receiver kept up.
+    /// True if nothing was lost and the receiver kept up.
     pub passed: bool,
 }
 
-/// What went through a relay.
+/// Counters of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Relayed {
-    /// Datagrams passed on.
+    /// Number of datagrams forwarded from the source to the sink.
     pub packets: u64,
-    /// Their bytes.
+    /// Number of bytes of these datagrams.
     pub bytes: u64,
-    /// Calls or rows that these came in: how many datagrams stayed joined.
+    /// Number of runs that these datagrams were forwarded in; a run is one or many joined datagrams.
     pub runs: u64,
-    /// Answers that were passed back.
+    /// Number of answers forwarded from the sink to the source.
     pub packets_back: u64,
-    /// Packets that could not be sent onwards.
+    /// Number of datagrams that the sink refused.
     pub refused: u64,
-    /// Packets that could not be changed as the other side needs it.
+    /// Number of datagrams whose header could not be translated for the other side.
     pub unfit: u64,
 }

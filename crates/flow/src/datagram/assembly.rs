@@ -1,4 +1,4 @@
-//! Puts numbered packets in order, and keeps account of what does not come.
+//! Puts numbered packets in order, and records what is missing.
 //!
 //! ```text
 //!     stream   |####|####|    |####|    |####|
@@ -6,38 +6,38 @@
 //!     ready    |####|####|                      in order, to be taken
 //! ```
 //!
-//! Invariant: what is taken is the stream from its beginning, every byte at its position, with zeros where it
-//! is missing; a packet is delivered once or never. Bounded: at most [`EARLY_BYTES_MAX`] and
-//! [`EARLY_PACKETS_MAX`] wait for a hole, then it is given up; duplicates are told from late ones among the
-//! last [`SEEN`] numbers. Called by [`super::receiver`], which takes all that is ready before it offers more.
-//! A packet in order costs one copy.
+//! Invariant: the bytes taken are the stream from its beginning, every byte at its position, with zeros for
+//! missing bytes; a packet is delivered once or never. Bounded: at most [`EARLY_BYTES_MAX`] and
+//! [`EARLY_PACKETS_MAX`] wait for a hole, then the hole is given up; duplicates are recognised among the last
+//! [`SEEN`] numbers. Called by [`super::receiver`], which takes all ready bytes before it offers more
+//! packets. A packet in order costs one copy.
 
 use super::layout::PAYLOAD_BYTES_MAX;
 use super::missing::Missing;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most bytes that wait for a hole to be filled.
+/// Greatest number of bytes that wait for a hole to be filled.
 pub(crate) const EARLY_BYTES_MAX: usize = 4 << 20;
-/// Most packets that do.
+/// Greatest number of packets that wait for a hole to be filled.
 pub(crate) const EARLY_PACKETS_MAX: usize = 4096;
-/// Numbers below the highest for which is known whether they came.
+/// Number of sequence numbers below the highest for which arrival is recorded.
 pub(crate) const SEEN: u64 = 1 << 16;
 
-/// Counts of a transfer's packets.
+/// Counters of a transfer's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// In time, each once.
+    /// Number of packets received in time, without duplicates.
     pub received: u64,
     pub received_bytes: u64,
     pub duplicated: u64,
     pub reordered: u64,
     pub late: u64,
-    /// Numbers or positions that cannot be.
+    /// Number of packets with an impossible number or position.
     pub absurd: u64,
 }
 
-/// What can be taken next.
+/// Next part of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Accepted<'a> {
     Bytes(&'a [u8]),
@@ -51,9 +51,9 @@ enum Piece {
     Zeros(u64),
 }
 
-/// A stream that is being put together.
+/// State of a stream that is being assembled.
 pub(crate) struct Assembly {
-    /// The position that is wanted next.
+    /// Position of the next byte in order.
     next: u64,
     ready: Vec<u8>,
     ready_taken: usize,
@@ -80,10 +80,10 @@ impl Assembly {
         }
     }
 
-    /// A packet came.
+    /// Adds a packet that has arrived.
     pub(crate) fn offer(&mut self, sequence: u64, position: u64, payload: &[u8]) {
         let end = position.saturating_add(payload.len() as u64);
-        // No packet is empty, and none before this one was longer than a packet can be.
+        // No packet is empty, and no earlier packet was longer than the protocol allows.
         if payload.is_empty()
             || position > sequence.saturating_mul(PAYLOAD_BYTES_MAX as u64)
             || end == u64::MAX
@@ -119,7 +119,7 @@ impl Assembly {
         }
     }
 
-    /// The stream has so many bytes, and nothing more is waited for.
+    /// Ends the stream at `bytes` bytes; everything that has not arrived is given up.
     pub(crate) fn end(&mut self, bytes: u64) {
         while !self.early.is_empty() {
             self.give_up_hole();
@@ -127,7 +127,7 @@ impl Assembly {
         self.skip_to(bytes);
     }
 
-    /// Whether there is something to take; if not, its room is made free.
+    /// Returns true if bytes are ready. If not, their buffer is emptied.
     pub(crate) fn is_ready(&mut self) -> bool {
         if self.pieces.is_empty() {
             self.ready.clear();
@@ -136,7 +136,7 @@ impl Assembly {
         !self.pieces.is_empty()
     }
 
-    /// The next bytes in order, at most `most`.
+    /// Returns the next part of the stream, at most `most` bytes.
     pub(crate) fn take(&mut self, most: usize) -> Accepted<'_> {
         match self.pieces.front_mut() {
             None => Accepted::Nothing,
@@ -160,12 +160,12 @@ impl Assembly {
         }
     }
 
-    /// The position up to which everything came or was given up.
+    /// Returns the position up to which everything has arrived or was given up.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// One more than the highest number that came.
+    /// Returns the highest sequence number received, plus one.
     pub(crate) fn sequence_end(&self) -> u64 {
         self.seen.end
     }
@@ -187,7 +187,7 @@ impl Assembly {
         }
     }
 
-    /// Appends what waited for what has come now.
+    /// Appends the early packets that follow the data in order.
     fn append_early(&mut self) {
         while let Some(entry) = self.early.first_entry() {
             if *entry.key() > self.next {
@@ -195,7 +195,7 @@ impl Assembly {
             }
             let (position, payload) = entry.remove_entry();
             self.early_bytes -= payload.len();
-            // What overlaps is no packet of an honest sender; its place has been filled.
+            // Overlapping packets are not of a correct sender, and their bytes have arrived already.
             match position == self.next {
                 true => self.append(&payload),
                 false => self.tally.absurd += 1,
@@ -220,17 +220,17 @@ impl Assembly {
     }
 }
 
-/// Which numbers came, for the last [`SEEN`] below the highest.
+/// Record of the sequence numbers that have arrived, for the last [`SEEN`] below the highest.
 struct Seen {
     bits: Vec<u64>,
-    /// One more than the highest.
+    /// Highest sequence number received, plus one.
     end: u64,
 }
 
 enum Mark {
     First,
     Again,
-    /// Too long ago to know.
+    /// The number is too old for the record.
     Forgotten,
 }
 

@@ -1,4 +1,4 @@
-//! The assembly against a model that keeps everything.
+//! Tests the assembly against a model that keeps everything.
 
 use super::*;
 use crate::datagram::missing::Range;
@@ -13,7 +13,7 @@ fn payload(position: u64, length: usize) -> Vec<u8> {
     (position..position + length as u64).map(byte).collect()
 }
 
-/// Takes all that is ready, in pieces of at most `most`.
+/// Takes everything that is ready, in pieces of at most `most` bytes.
 fn drain(assembly: &mut Assembly, most: usize, into: &mut Vec<u8>) {
     while assembly.is_ready() {
         match assembly.take(most) {
@@ -59,8 +59,8 @@ fn positions_that_cannot_be_are_counted_and_move_nothing() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Packets are lost, swapped and doubled within the window; the stream has every byte that came at its
-    /// place.
+    /// With packets lost, swapped and duplicated within the window, every byte that arrived is at its
+    /// position.
     #[test]
     fn as_the_model(
         lengths in prop::collection::vec(1usize..3000, 0..200),
@@ -74,7 +74,7 @@ proptest! {
             position += *length as u64;
         }
         let total = position;
-        // What is offered, sorted by when it comes.
+        // Packets to offer, sorted by their time of arrival.
         let mut arrivals = Vec::new();
         for (number, packet) in packets.iter().enumerate() {
             let (luck, delay) = fate.get(number).copied().unwrap_or((5, 0));
@@ -117,7 +117,7 @@ proptest! {
         prop_assert_eq!(in_ranges, lost);
     }
 
-    /// Whatever numbers a liar writes, nothing breaks and what waits stays bounded.
+    /// For any numbers of a malicious sender, the assembly stays consistent and its memory bounded.
     #[test]
     fn liars_do_no_harm(packets in prop::collection::vec((0u64..300, 0u64..20_000, 0usize..1500), 0..300)) {
         let mut assembly = Assembly::new();

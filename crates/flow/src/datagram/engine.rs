@@ -1,32 +1,32 @@
-//! The engines: by which calls datagrams come and go.
+//! Engines: the system calls by which datagrams are received and sent.
 //!
-//! Invariant: [`choose`] is pure: facts in, engine out, and it never picks what the facts exclude. Called
-//! when a port is opened.
+//! Invariant: [`choose`] is pure, and never returns an engine that the facts exclude. Called when a port is
+//! opened.
 
 use crate::error::Error;
 use crate::movers::Mover;
 use serde::Serialize;
 
-/// By which calls datagrams come and go.
+/// System calls by which datagrams are received and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// One call, one datagram (recv(2), send(2)).
+    /// One datagram for each call (recv(2), send(2)).
     Single,
-    /// One call, many datagrams (recvmmsg(2), sendmmsg(2)).
+    /// Many datagrams for each call (recvmmsg(2), sendmmsg(2)).
     Batch,
-    /// One datagram for many, which the kernel cuts and joins (UDP_SEGMENT, UDP_GRO; udp(7)).
+    /// Many datagrams as one buffer, which the kernel splits and joins (UDP_SEGMENT, UDP_GRO; udp(7)).
     Offload,
-    /// Frames come in memory that is shared with the kernel (TPACKET_V3; packet(7)), and go by sendmmsg(2).
+    /// Frames are received in memory shared with the kernel (TPACKET_V3; packet(7)), and sent by sendmmsg(2).
     Ring,
-    /// Frames come and go in memory that is shared with the kernel, past its packets (AF_XDP).
+    /// Frames are received and sent in memory shared with the kernel, bypassing its network stack (AF_XDP).
     Xdp,
-    /// The kernel passes frames on from device to device (XDP).
+    /// The kernel redirects frames from one device to another (XDP).
     XdpRedirect,
 }
 
 impl Engine {
-    /// The one that a mover stands for.
+    /// Returns the engine of a mover; `None` for movers of streams.
     pub(crate) fn from_mover(mover: Mover) -> Option<Engine> {
         Some(match mover {
             Mover::Single => Engine::Single,
@@ -39,7 +39,7 @@ impl Engine {
         })
     }
 
-    /// The mover that it stands for.
+    /// Returns the mover that stands for the engine in plans and reports.
     pub(crate) fn mover(self) -> Mover {
         match self {
             Engine::Single => Mover::Single,
@@ -52,27 +52,27 @@ impl Engine {
     }
 }
 
-/// What datagrams travel in.
+/// Network layer that carries the datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Medium {
     Udp,
     Ethernet,
 }
 
-/// What the kernel said when it was asked.
+/// Abilities of the kernel for a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineFacts {
     pub medium: Medium,
-    /// UDP_SEGMENT and UDP_GRO are known.
+    /// True if the kernel knows UDP_SEGMENT and UDP_GRO.
     pub offload: bool,
-    /// A receive ring of version 3 could be made.
+    /// True if the kernel grants a receive ring of version 3.
     pub ring: bool,
 }
 
-/// The engine to begin with.
+/// Returns the engine to start with: `forced`, or the best one.
 ///
 /// # Errors
-/// That the engine that was forced cannot be had, and why.
+/// [`Error::Usage`] with the reason if the forced engine cannot be used.
 pub(crate) fn choose(facts: EngineFacts, forced: Option<Engine>) -> Result<Engine, Error> {
     let best = match facts.medium {
         Medium::Udp if facts.offload => Engine::Offload,

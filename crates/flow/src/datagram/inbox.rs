@@ -1,8 +1,8 @@
-//! Receives runs of datagrams: one or many a call, joined by the kernel or not.
+//! Receives runs of datagrams: one or many for each call, joined by the kernel or not.
 //!
-//! Invariant: a slot is as long as the longest datagram, so that none is cut off; what [`Inbox::receive`] hands on is
-//! only read until the next call. Called by the ports. Memory: [`SLOT_BYTES`] a slot, touched only as far as datagrams
-//! are long.
+//! Invariant: a slot is as long as the longest datagram, so that none is truncated; the runs that
+//! [`Inbox::receive`] passes on are valid only until the next call. Called by the ports. Each slot takes
+//! [`SLOT_BYTES`] of memory, of which only the part that datagrams fill is touched.
 
 use super::name::Name;
 use super::run::Run;
@@ -10,15 +10,15 @@ use super::socket::answer;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Longest datagram, or longest row of datagrams that the kernel joins.
+/// Size of a slot in bytes: the longest datagram, or the longest run that the kernel joins.
 pub(crate) const SLOT_BYTES: usize = 64 << 10;
-/// Most runs that are handed on at once.
+/// Greatest number of runs passed on at once.
 pub(crate) const RUNS_MAX: usize = 64;
 
-/// Room for the control message with the size of a segment.
+/// Size of the buffer for a control message with the segment size, in bytes.
 const CONTROL_BYTES: usize = 64;
 
-/// Slots for what comes.
+/// Slots that datagrams are received into.
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     names: Vec<Name>,
@@ -27,7 +27,7 @@ pub(crate) struct Inbox {
     pieces: Vec<libc::iovec>,
 }
 
-// SAFETY: the pointers in it lead into its own vectors or are overwritten before they are used.
+// SAFETY: its raw pointers lead into its own vectors, and are written anew before each use.
 unsafe impl Send for Inbox {}
 
 #[derive(Clone)]
@@ -35,7 +35,7 @@ unsafe impl Send for Inbox {}
 struct SlotControl([u8; CONTROL_BYTES]);
 
 impl Inbox {
-    /// For up to `slots` datagrams (or rows of them) a call.
+    /// Creates an inbox that receives up to `slots` datagrams, or joined runs, for each call.
     pub(crate) fn new(slots: usize) -> Inbox {
         let slots = slots.clamp(1, RUNS_MAX);
         Inbox {
@@ -47,10 +47,10 @@ impl Inbox {
         }
     }
 
-    /// Hands on what is there without waiting.
+    /// Passes on the datagrams that are available, without waiting.
     ///
     /// # Errors
-    /// The kernel's; EAGAIN if nothing is there.
+    /// The errno of recvmmsg(2) or recvmsg(2): [`Errno::AGAIN`] if no datagram is available.
     pub(crate) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -91,7 +91,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Makes the headers anew: the kernel writes into them.
+    /// Rewrites the message headers, which the kernel overwrites in each call.
     fn prepare(&mut self) {
         self.messages.clear();
         self.pieces.clear();
@@ -114,7 +114,7 @@ impl Inbox {
     }
 }
 
-/// How long the datagrams are that the kernel joined (udp(7), UDP_GRO).
+/// Returns the segment size of a run that the kernel joined (UDP_GRO, udp(7)); `None` for a single datagram.
 fn segment_of(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel filled the control buffer up to `msg_controllen`, and these macros stay within it.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };

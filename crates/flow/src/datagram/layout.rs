@@ -1,4 +1,4 @@
-//! What is written on the wire in front of a sequenced payload. Numbers are big-endian.
+//! Header of a packet of a sequenced transfer, byte by byte. Numbers are big-endian.
 //!
 //! ```text
 //!      0       2         3      4      6        8          16         24         32
@@ -9,8 +9,8 @@
 //!
 //! | kind | sequence | position | payload |
 //! |---|---|---|---|
-//! | data | the packet's number, from 0 | of the payload in the stream | bytes of the stream |
-//! | end | packets in all | bytes in all | none |
+//! | data | the packet's number, from 0 | position of the payload in the stream | bytes of the stream |
+//! | end | number of packets | number of bytes | none |
 //! | probe | the packet's number in its step | the step's number | padding |
 //! | report | 0 | 0 | a [`Report`] |
 //! | ask | packets of the step | the step's number | none |
@@ -26,58 +26,59 @@
 //!     +-------+------+---------+------+------------+--------------+---------+----------+--------+
 //! ```
 //!
-//! Invariant: what [`Header::read`] gives is no longer than what came; Ethernet pads short frames, which is
-//! why the length is written. The port is Ethernet's only; UDP has its own, and here 0.
+//! Invariant: the payload that [`Header::read`] returns is not longer than the packet. The length is in the
+//! header because Ethernet pads short frames. The port is for Ethernet only; it is 0 over UDP, which has
+//! ports of its own.
 
-/// The Ethernet type of these packets, from the range that nobody assigned.
+/// EtherType of the frames, which no registered protocol has.
 pub(crate) const ETHER_TYPE: u16 = 0x0A0A;
-/// Where a filter finds the magic number.
+/// Offset of the magic number in a packet, for filters.
 pub(crate) const MAGIC_OFFSET: u32 = 0;
-/// Where a filter finds the port.
+/// Offset of the port in a packet, for filters.
 pub(crate) const PORT_OFFSET: u32 = 4;
 pub(crate) const MAGIC: u16 = 0xB7A5;
-/// Bytes of a header.
+/// Size of a header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Bytes of a report.
+/// Size of a report, in bytes.
 pub(crate) const REPORT_BYTES: usize = 64;
-/// Most bytes of a payload: what the field of its length holds.
+/// Greatest payload in bytes, limited by the field of its length.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = u16::MAX as usize;
 
 const VERSION: u8 = 1;
 
-/// What a packet is.
+/// PacketKind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum PacketKind {
     /// Bytes of the stream.
     Data = 1,
-    /// There were so many; answered by a report.
+    /// End of the stream, with the number of its bytes; answered by a report.
     End = 2,
-    /// Padding, to see what comes through.
+    /// Padding, to measure loss at a rate.
     Probe = 3,
-    /// What the receiver saw.
+    /// Report of the receiver.
     Report = 4,
-    /// What came of this step of probes? Answered by a report.
+    /// Request for a report about a step of probes.
     Ask = 5,
-    /// What came of the data so far? Answered by a report.
+    /// Request for a report about the data so far.
     Sync = 6,
-    /// The last report was heard.
+    /// Acknowledgement of the last report.
     Done = 7,
 }
 
-/// What is in front of every payload.
+/// Header in front of every payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub kind: PacketKind,
     pub port: u16,
     pub length: u16,
-    /// Names the transfer: random, so that a sender that was started anew is noticed.
+    /// Random number of the transfer, which tells a restarted sender from the earlier one.
     pub transfer: u64,
     pub sequence: u64,
     pub position: u64,
 }
 
-/// What a report is about.
+/// Subject of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum About {
@@ -85,27 +86,27 @@ pub(crate) enum About {
     Probe = 1,
     /// The data so far.
     Progress = 2,
-    /// All of the data.
+    /// All data.
     End = 3,
 }
 
-/// What the receiver saw.
+/// Report of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     pub about: About,
-    /// Which step of probes.
+    /// Number of the step of probes.
     pub step: u32,
-    /// Packets that came, of the step or of the data.
+    /// Number of packets received, of the step or of the data.
     pub packets: u64,
-    /// Packets that are missing behind the one with the highest number.
+    /// Number of missing packets below the highest number received.
     pub lost: u64,
     pub duplicated: u64,
     pub kernel_drops: u64,
-    /// From the first probe of the step to its last.
+    /// Time from the first probe of the step to its last, in nanoseconds.
     pub span_ns: u64,
-    /// The end of the stream as far as it was seen.
+    /// Highest position of the stream that was received.
     pub position: u64,
-    /// Bytes of the receiver's socket buffer.
+    /// Size of the receiver's socket buffer, in bytes.
     pub buffer: u64,
 }
 
@@ -121,7 +122,7 @@ impl Header {
         to[24..32].copy_from_slice(&self.position.to_be_bytes());
     }
 
-    /// The header of a packet and its payload; `None` if this is no such packet.
+    /// Splits a packet into header and payload; `None` if it is not a packet of this protocol.
     pub(crate) fn read(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (head, rest) = packet.split_first_chunk::<HEADER_BYTES>()?;
         if short(head, 0) != MAGIC || head[2] != VERSION {
@@ -149,7 +150,7 @@ impl Header {
     }
 }
 
-/// Gives a packet another port.
+/// Overwrites the port in a header.
 pub(crate) fn set_port(head: &mut [u8; HEADER_BYTES], port: u16) {
     head[PORT_OFFSET as usize..][..2].copy_from_slice(&port.to_be_bytes());
 }

@@ -1,23 +1,24 @@
-//! Which parts of a stream did not come.
+//! Record of the parts of a stream that did not arrive.
 //!
-//! Invariant: ranges ascend and do not touch; there are at most [`RANGES_MAX`], and beyond that the last one grows over
-//! what came, which is said; the count of bytes stays exact. Called by [`super::assembly`].
+//! Invariant: ranges ascend and do not touch. There are at most [`RANGES_MAX`]; beyond that, the last one is
+//! extended over bytes that arrived, and marked as merged; the number of missing bytes stays exact. Called by
+//! [`super::assembly`].
 
 use serde::Serialize;
 
-/// Most ranges that are kept: 16 KiB.
+/// Greatest number of ranges kept (16 KiB).
 pub(crate) const RANGES_MAX: usize = 1024;
 
-/// Bytes of a stream, from `from` to before `to`.
+/// Range of positions in a stream, from `from` up to but excluding `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Range {
-    /// The first.
+    /// Position of the first byte.
     pub from: u64,
-    /// Behind the last.
+    /// Position behind the last byte.
     pub to: u64,
 }
 
-/// The parts that did not come.
+/// Parts of a stream that did not arrive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Missing {
     ranges: Vec<Range>,
@@ -26,7 +27,7 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    /// These bytes did not come. They lie behind all that were added before.
+    /// Adds a range, which must lie behind all ranges added before.
     pub(crate) fn add(&mut self, from: u64, to: u64) {
         debug_assert!(from < to && self.ranges.last().is_none_or(|last| last.to <= from));
         self.bytes += to - from;
@@ -49,7 +50,7 @@ impl Missing {
         &self.ranges
     }
 
-    /// Whether the last range covers bytes that came.
+    /// Returns true if the last range also covers bytes that arrived.
     pub(crate) fn is_merged(&self) -> bool {
         self.merged
     }

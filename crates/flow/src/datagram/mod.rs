@@ -1,17 +1,17 @@
-//! Datagram ends of a flow, and the relay between two: UDP and Ethernet.
+//! Datagram endpoints (UDP and Ethernet), and the relay between two of them.
 //!
-//! - [`open_input`], [`open_output`], [`open_relay`]: from what the user said ([`options`]) to something that
-//!   runs, with a [`Ledger`] to read what it did ([`accounting`])
-//! - [`plain`]: payloads as they are; [`sender`] and [`receiver`]: numbered packets ([`layout`]), put in
-//!   order ([`assembly`]) with an account of what is missing ([`missing`])
-//! - [`probe`] and [`search`]: the highest rate at which nothing is lost
-//! - [`relay`], [`translate`]: from one port to another
-//! - [`udp`], [`ether`]: the two kinds of [`port`]; [`engine`]: by which calls; [`outbox`] and [`inbox`]:
-//!   those calls, for [`run`]s of datagrams
+//! - [`open_input`], [`open_output`], [`open_relay`]: open endpoints described by [`options`], each with a
+//!   [`Ledger`] of counters ([`accounting`])
+//! - [`plain`]: payloads without headers; [`sender`] and [`receiver`]: packets with headers ([`layout`]),
+//!   which [`assembly`] puts in order, with a record of [`missing`] bytes
+//! - [`probe`] and [`search`]: find the highest rate without loss
+//! - [`relay`] and [`translate`]: forward datagrams from one port to another
+//! - [`udp`] and [`ether`]: the two kinds of [`port`]; [`engine`]: the system calls to use; [`outbox`] and
+//!   [`inbox`]: these calls, for [`run`]s of datagrams
 //!
-//! Invariant: a stream that has a hole is never given out as whole: where packets are numbered the end says
-//! what is missing, where they are not the user has been told that nothing says so. Called by the plan of a
-//! flow.
+//! Invariant: a stream with missing bytes never looks complete: with sequence numbers the end reports the
+//! missing bytes, without them the report tells the user that loss is unknown. Called by [`crate::endpoint`]
+//! and [`crate::run`].
 
 mod accounting;
 mod assembly;
@@ -23,6 +23,7 @@ mod missing;
 mod name;
 mod options;
 mod outbox;
+mod packet_sender;
 mod plain;
 mod port;
 mod probe;
@@ -36,7 +37,6 @@ mod socket;
 mod tests;
 mod translate;
 mod udp;
-mod voice;
 
 use crate::block_io::{Input, Output};
 use crate::control::Control;
@@ -58,13 +58,14 @@ pub(crate) use ether::mac_of;
 pub use missing::Range;
 pub(crate) use options::{DatagramEndpoint, EthOptions, Rate, RelayOptions, UdpOptions};
 
-/// Payload of a datagram where the way's MTU is not known.
+/// Payload of a datagram in bytes, if the MTU of the path is unknown.
 const SIZE: usize = 1400;
 
-/// Opens a receiving end. What it did is in the ledger while it runs and when it has been dropped.
+/// Opens a receiver. The counters are in `ledger` while it runs and after it has been dropped.
 ///
 /// # Errors
-/// That the place makes no sense or cannot be used.
+/// [`Error::Usage`] if the options contradict each other or the engine cannot be used; [`Error::Io`] if the
+/// port cannot be opened.
 pub(crate) fn open_input(place: &DatagramEndpoint, ledger: Ledger) -> Result<Box<dyn Input>, Error> {
     let port = listen(place)?;
     Ok(match place {
@@ -75,10 +76,11 @@ pub(crate) fn open_input(place: &DatagramEndpoint, ledger: Ledger) -> Result<Box
     })
 }
 
-/// Opens a sending end.
+/// Opens a sender.
 ///
 /// # Errors
-/// As [`open_input`], and that what was asked for contradicts itself.
+/// Those of [`open_input`]; [`Error::Usage`] if the size does not fit a datagram, or a rate is to be found
+/// without sequence numbers.
 pub(crate) fn open_output(place: &DatagramEndpoint, ledger: Ledger) -> Result<Box<dyn Output>, Error> {
     let (size, rate) = match place {
         DatagramEndpoint::Udp(options) => (options.size, options.rate),
@@ -104,10 +106,8 @@ pub(crate) fn open_output(place: &DatagramEndpoint, ledger: Ledger) -> Result<Bo
     Ok(Box::new(PlainOutput::new(port, size, pace, ledger)))
 }
 
-/// Opens both ports of a relay; what is called with a [`Control`] passes datagrams on until it is over.
-///
-/// # Errors
-/// As [`open_input`].
+/// Opens both ports of a relay. The returned function forwards datagrams until the relay has ended. Errors
+/// are those of [`open_input`].
 pub(crate) fn open_relay(
     from: &DatagramEndpoint,
     to: &DatagramEndpoint,
@@ -131,16 +131,16 @@ pub(crate) fn open_relay(
     })
 }
 
-/// What a relay is made of.
+/// Mechanism of an open relay.
 enum OpenRelay {
-    /// Programs in the kernel.
+    /// Programs in the kernel that redirect frames.
     Kernel(Redirect),
-    /// Two ports, between which datagrams are passed on here.
+    /// Two ports, between which this process forwards datagrams.
     Ports(Box<dyn Port>, Box<dyn Port>, Translation),
 }
 
-/// A relay inside of the kernel where it was asked for, or where no engine was and it can be had; else why
-/// not.
+/// Opens a relay inside the kernel if the user forces that engine, or if no engine is forced and the kernel
+/// allows it. Otherwise returns no relay, with the kernel's refusal if there was one.
 fn redirect(
     from: &DatagramEndpoint,
     to: &DatagramEndpoint,
@@ -188,7 +188,7 @@ fn side(place: &DatagramEndpoint) -> RelaySide {
     }
 }
 
-/// Payload bytes of a datagram: those that were asked for, or as many as fit the way.
+/// Returns the payload of a datagram in bytes: the size that the user gave, or as much as the path carries.
 fn payload_bytes(asked: Option<usize>, head: usize, port: &dyn Port) -> Result<usize, Error> {
     let most = port.datagram_bytes_max().map(|bytes| bytes.saturating_sub(head).max(1));
     let limit = PAYLOAD_BYTES_MAX - HEADER_BYTES;

@@ -1,12 +1,12 @@
-//! Where a datagram came from or goes to, as the kernel writes it.
+//! Socket addresses of datagrams, in the kernel's form.
 //!
-//! Invariant: `length` bytes of `storage` are an address that the kernel gave or that was made here. Called
-//! by the ports of this folder.
+//! Invariant: the first `length` bytes of `storage` are an address written by the kernel or by this module.
+//! Called by the ports.
 
 use crate::mac::Mac;
 use std::mem::size_of;
 
-/// A socket address of any family.
+/// Socket address of any family.
 #[derive(Clone, Copy)]
 pub(crate) struct Name {
     storage: libc::sockaddr_storage,
@@ -19,12 +19,12 @@ impl Name {
         Name { storage: unsafe { std::mem::zeroed() }, length: 0 }
     }
 
-    /// A device's address of the link.
+    /// Creates the address of a device on a link.
     pub(crate) fn of_link(address: libc::sockaddr_ll) -> Name {
         Name::from_bytes(&address)
     }
 
-    /// The address of the link, if this is one.
+    /// Returns the Ethernet address, if this is an address on a link.
     pub(crate) fn link(&self) -> Option<Mac> {
         if i32::from(self.storage.ss_family) != libc::AF_PACKET
             || (self.length as usize) < size_of::<libc::sockaddr_ll>()
@@ -45,17 +45,17 @@ impl Name {
         name
     }
 
-    /// What a system call is told that reads the address.
+    /// Returns the pointer and length for a system call that reads the address.
     pub(crate) fn as_parts(&self) -> (*const libc::sockaddr_storage, libc::socklen_t) {
         (&raw const self.storage, self.length)
     }
 
-    /// What a system call is told that writes an address.
+    /// Returns the pointer and capacity for a system call that writes an address.
     pub(crate) fn room(&mut self) -> (*mut libc::sockaddr_storage, libc::socklen_t) {
         (&raw mut self.storage, size_of::<libc::sockaddr_storage>() as libc::socklen_t)
     }
 
-    /// The kernel wrote an address of so many bytes.
+    /// Sets the length of an address that the kernel has written.
     pub(crate) fn set_length(&mut self, length: libc::socklen_t) {
         self.length = length.min(size_of::<libc::sockaddr_storage>() as libc::socklen_t);
     }

@@ -1,55 +1,55 @@
-//! What the user says about the datagram ends of a flow, and about a relay between two.
+//! Options of datagram endpoints, and of the relay between two.
 //!
-//! Invariant: plain values; nothing is opened here. Made by who reads the words of the command.
+//! Plain values, made by [`crate::endpoint`].
 
 use super::engine::Engine;
 use crate::mac::Mac;
 use std::time::Duration;
 
-/// Silence of the sender of a sequenced transfer after which it counts as gone, where nothing else is said.
+/// Default time after which a silent sender of a sequenced transfer counts as dead.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// `udp:HOST:PORT` and `udp-listen:ADDR:PORT`.
+/// Options of `udp:HOST:PORT` and `udp-listen:ADDR:PORT`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UdpOptions {
-    /// `HOST:PORT`, names and numbers.
+    /// Host name or address and port, as `HOST:PORT`.
     pub address: String,
-    /// Packets carry a header that tells what was lost.
+    /// True if packets carry headers with sequence numbers.
     pub sequenced: bool,
-    /// Payload bytes of a datagram; without it as many as fit the way.
+    /// Payload of a datagram in bytes; `None` for as many as the path carries.
     pub size: Option<usize>,
-    /// Silence that ends a receiver after the first datagram; zero: none does.
+    /// Silence after the first datagram that ends a receiver; zero for never; `None` for a default.
     pub idle: Option<Duration>,
-    /// By which calls; without it the best that works.
+    /// Engine that the user forces; `None` for the best one.
     pub engine: Option<Engine>,
-    /// Bytes of the socket's receive buffer.
+    /// Size of the socket's receive buffer in bytes; `None` for a default.
     pub receive_buffer: Option<usize>,
-    /// How fast a sender sends.
+    /// Rate of a sender.
     pub rate: Rate,
 }
 
-/// `eth:IFACE,to=MAC,port=N` and `eth-listen:IFACE,port=N[,from=MAC]`. Always sequenced.
+/// Options of `eth:IFACE,to=MAC,port=N` and `eth-listen:IFACE,port=N[,from=MAC]`, which are always sequenced.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EthOptions {
-    /// The device's name.
+    /// Name of the network device.
     pub interface: String,
-    /// `to=` of a sender; `from=` of a receiver, which then takes nothing from others.
+    /// Destination of a sender, or the only accepted source of a receiver.
     pub mac: Option<Mac>,
-    /// Tells flows on one device apart.
+    /// Number that distinguishes flows on one device.
     pub port: u16,
-    /// As for UDP.
+    /// Payload of a frame in bytes; `None` for as many as the device carries.
     pub size: Option<usize>,
-    /// As for UDP.
+    /// Silence after the first frame that ends a receiver; zero for never; `None` for a default.
     pub idle: Option<Duration>,
-    /// As for UDP.
+    /// Engine that the user forces; `None` for the best one.
     pub engine: Option<Engine>,
-    /// Bytes of the receive ring, or of the socket's receive buffer.
+    /// Size of the receive ring or socket buffer in bytes; `None` for a default.
     pub receive_buffer: Option<usize>,
-    /// As for UDP.
+    /// Rate of a sender.
     pub rate: Rate,
 }
 
-/// A datagram end of either medium.
+/// A datagram endpoint of either network layer.
 #[derive(Clone, Debug)]
 pub(crate) enum DatagramEndpoint {
     Udp(UdpOptions),
@@ -57,13 +57,12 @@ pub(crate) enum DatagramEndpoint {
 }
 
 impl DatagramEndpoint {
-    /// Silence that the user said ends it; none: nothing was said, or that none does.
+    /// Returns the idle time that the user gave; `None` if the user gave none, or never.
     pub(crate) fn idle(&self) -> Option<Duration> {
         self.said().filter(|idle| !idle.is_zero())
     }
 
-    /// Silence in the middle of a sequenced transfer that means that its sender is gone; none: it is waited
-    /// for.
+    /// Returns the silence after which the sender of a sequenced transfer counts as dead; `None` for never.
     pub(crate) fn silence(&self) -> Option<Duration> {
         match self.said() {
             None => Some(SILENCE),
@@ -79,24 +78,24 @@ impl DatagramEndpoint {
     }
 }
 
-/// How fast a sender sends.
+/// Rate of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Rate {
-    /// As fast as the kernel takes it.
+    /// As fast as the kernel accepts datagrams.
     #[default]
     Unlimited,
-    /// So many payload bytes a second.
+    /// Fixed rate, in payload bytes a second.
     Fixed(u64),
-    /// The highest at which nothing is lost, found before the data is sent. Needs a sequenced receiver that
-    /// answers.
+    /// Highest rate without loss, found before the data is sent. The receiver must be running and
+    /// `sequenced`.
     Auto,
 }
 
-/// How datagrams are passed on.
+/// Options of a relay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RelayOptions {
-    /// The relay ends when nothing came for so long after the first datagram.
+    /// Silence after the first datagram that ends the relay; `None` for never.
     pub idle: Option<Duration>,
-    /// It ends after so many payload bytes.
+    /// Number of bytes after which the relay ends; `None` for no limit.
     pub limit: Option<u64>,
 }

@@ -1,15 +1,15 @@
-//! Sends runs of datagrams, by one call for one, for many, or for many that the kernel cuts.
+//! Sends runs of datagrams: by a call for one, by a call for many, or as one message that the kernel splits.
 //!
 //! ```text
-//!     run        | d0 | d1 | d2 | d3 |       Way::Each, Way::Many: a message a datagram
+//!     run        | d0 | d1 | d2 | d3 |       SendMethod::Each, SendMethod::Many: a message a datagram
 //!     messages   | m0 | m1 | m2 | m3 |
-//!     run        | d0 | d1 | d2 | d3 |       Way::Cut: a message a run, with the size of a segment beside it
+//!     run        | d0 | d1 | d2 | d3 |       SendMethod::Cut: a message a run, with the size of a segment beside it
 //!     messages   |        m0         |
 //! ```
 //!
-//! Invariant: every datagram goes once and in order, or [`Outbox::send`] fails; pointers to what the caller
-//! lent are made anew in every call and used in no other. Called by the ports. An operation costs one system
-//! call for up to [`MESSAGES_MAX`] messages and allocates nothing.
+//! Invariant: every datagram is sent once and in order, or [`Outbox::send`] fails; pointers to the caller's
+//! memory are rebuilt in every call and not used after it. Called by the ports. Up to [`MESSAGES_MAX`]
+//! messages cost one system call, and nothing is allocated.
 
 use super::name::Name;
 use super::run::Run;
@@ -21,49 +21,48 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Most messages of a call.
+/// Greatest number of messages for each call.
 pub(crate) const MESSAGES_MAX: usize = 64;
-/// Most datagrams that the kernel cuts from one (UDP_MAX_SEGMENTS of every version that has UDP_SEGMENT).
+/// Greatest number of datagrams that the kernel splits a message into (UDP_MAX_SEGMENTS in every version).
 pub(crate) const SEGMENTS_MAX: usize = 64;
-/// Most bytes of such a one: what the length field of an IPv4 packet holds, less the headers.
+/// Greatest size of such a message in bytes: the length field of an IPv4 packet, less the headers.
 pub(crate) const CUT_BYTES_MAX: usize = 65_507;
 
-/// Most pieces of a call: two for every datagram of the largest message, at least.
+/// Greatest number of pieces for each call: at least two for every datagram of the largest message.
 const PIECES_MAX: usize = 1024;
-/// Room for one control message that holds two bytes.
+/// Size of a control message that holds two bytes.
 const CONTROL_BYTES: usize = 24;
-/// A device whose queue is full says so at once (ENOBUFS); how long to wait before it is asked again, and how
-/// often.
+/// Pause before a device with a full queue (ENOBUFS) is tried again, and greatest number of attempts.
 const FULL_WAIT: Duration = Duration::from_micros(50);
 const FULL_TRIES_MAX: u32 = 20_000;
 
-/// How datagrams become messages and calls.
+/// Form in which datagrams become messages and calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendMethod {
-    /// A call a datagram.
+    /// One datagram for each call.
     Each,
-    /// A call for many.
+    /// Many messages for each call, one for each datagram.
     Many,
-    /// A message for many, which the kernel cuts.
+    /// One message for many datagrams, which the kernel splits.
     Cut,
 }
 
-/// What a send needs, used again and again.
+/// Message headers and buffers of a call, which are reused.
 pub(crate) struct Outbox {
     messages: Vec<libc::mmsghdr>,
     pieces: Vec<libc::iovec>,
     controls: Vec<SegmentControl>,
 }
 
-// SAFETY: the pointers in it are left over from calls that have ended, and are overwritten before the next.
+// SAFETY: its raw pointers are left over from calls that have ended, and are written anew before each use.
 unsafe impl Send for Outbox {}
 
 #[repr(C, align(8))]
 struct SegmentControl([u8; CONTROL_BYTES]);
 
-/// Where in the runs a call begins.
+/// Position in the runs at which a call begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Slot {
+struct RunPosition {
     run: usize,
     datagram: usize,
 }
@@ -77,24 +76,24 @@ impl Outbox {
         }
     }
 
-    /// Sends all datagrams of all runs, waiting where the socket is full. `Ok(Some(reason))`: the kernel does
-    /// not cut, for this reason, and the rest went without.
+    /// Sends all datagrams of all runs, and waits while the socket is full. Returns `Ok(Some(errno))` if the
+    /// kernel refused to split messages; the rest was then sent without that.
     ///
     /// # Errors
-    /// The kernel's reason, or that the flow was cancelled.
+    /// [`SendError::Kernel`] if a call fails; [`SendError::Flow`] if the flow is cancelled.
     pub(crate) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
         runs: &[Run<'_>],
         to: Option<&Name>,
-        way: SendMethod,
+        form: SendMethod,
         control: &Control,
     ) -> Result<Option<Errno>, SendError> {
-        let (mut way, mut refused) = (way, None);
-        let mut place = Slot { run: 0, datagram: 0 };
+        let (mut form, mut refused) = (form, None);
+        let mut place = RunPosition { run: 0, datagram: 0 };
         let mut full = 0;
         while place.run < runs.len() {
-            match self.call(socket, runs, place, to, way) {
+            match self.call(socket, runs, place, to, form) {
                 Ok(next) => (place, full) = (next, 0),
                 Err(Errno::AGAIN) => drop(control.wait(socket, PollFlags::OUT, None)?),
                 Err(Errno::INTR) => {}
@@ -102,10 +101,10 @@ impl Outbox {
                     full += 1;
                     control.sleep_until(Instant::now() + FULL_WAIT)?;
                 }
-                // The device cannot cut or cannot make checksums (EIO), or a segment is too large for it
-                // (EINVAL).
-                Err(error @ (Errno::IO | Errno::INVAL)) if way == SendMethod::Cut => {
-                    (way, refused) = (SendMethod::Many, Some(error));
+                // The device cannot split messages or compute checksums (EIO), or a segment is too large for
+                // it (EINVAL).
+                Err(error @ (Errno::IO | Errno::INVAL)) if form == SendMethod::Cut => {
+                    (form, refused) = (SendMethod::Many, Some(error));
                 }
                 Err(error) => return Err(SendError::Kernel(error)),
             }
@@ -113,40 +112,42 @@ impl Outbox {
         Ok(refused)
     }
 
-    /// One call from `place` on; where the next one begins.
+    /// Sends the messages that begin at `place` by one call. Returns the position of the next call.
     fn call(
         &mut self,
         socket: BorrowedFd<'_>,
         runs: &[Run<'_>],
-        place: Slot,
+        place: RunPosition,
         to: Option<&Name>,
-        way: SendMethod,
-    ) -> Result<Slot, Errno> {
-        self.fill(runs, place, to, way);
+        form: SendMethod,
+    ) -> Result<RunPosition, Errno> {
+        self.fill(runs, place, to, form);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        let sent = if way == SendMethod::Each {
-            // SAFETY: the header was filled from what the caller lent for this call.
+        let sent = if form == SendMethod::Each {
+            // SAFETY: the header was built in this call from memory that the caller lends for its length.
             answer(unsafe { libc::sendmsg(socket.as_raw_fd(), &self.messages[0].msg_hdr, flags) })?;
             1
         } else {
             let count = self.messages.len() as libc::c_uint;
-            // SAFETY: as many headers as there are, each filled from what the caller lent for this call.
+            // SAFETY: `count` is the number of headers, each built in this call from memory that the caller
+            // lends.
             let sent =
                 unsafe { libc::sendmmsg(socket.as_raw_fd(), self.messages.as_mut_ptr(), count, flags as _) };
             answer(sent as isize)?
         };
-        Ok((0..sent).fold(place, |place, _| place.behind_message(runs, way)))
+        Ok((0..sent).fold(place, |place, _| place.behind_message(runs, form)))
     }
 
-    /// Makes the messages of the next call. The vectors have room for all, and do not move what they hold.
-    fn fill(&mut self, runs: &[Run<'_>], mut place: Slot, to: Option<&Name>, way: SendMethod) {
+    /// Builds the messages of the next call. The vectors have enough capacity and so do not move their
+    /// contents.
+    fn fill(&mut self, runs: &[Run<'_>], mut place: RunPosition, to: Option<&Name>, form: SendMethod) {
         self.messages.clear();
         self.pieces.clear();
         self.controls.clear();
-        let messages_max = if way == SendMethod::Each { 1 } else { MESSAGES_MAX };
+        let messages_max = if form == SendMethod::Each { 1 } else { MESSAGES_MAX };
         while place.run < runs.len() && self.messages.len() < messages_max {
             let run = &runs[place.run];
-            let next = place.behind_message(runs, way);
+            let next = place.behind_message(runs, form);
             let end = if next.run == place.run { next.datagram } else { run.count() };
             if self.pieces.len() + 2 * (end - place.datagram) > PIECES_MAX {
                 break;
@@ -158,7 +159,7 @@ impl Outbox {
                 self.push_piece(segment);
             }
             let cut =
-                (way == SendMethod::Cut && end - place.datagram > 1).then(|| run.datagram_bytes() as u16);
+                (form == SendMethod::Cut && end - place.datagram > 1).then(|| run.datagram_bytes() as u16);
             self.push_message(first, to, cut);
             place = next;
         }
@@ -171,7 +172,7 @@ impl Outbox {
         }
     }
 
-    /// A message of the pieces from `first` on.
+    /// Builds a message of the pieces from `first` on.
     fn push_message(&mut self, first: usize, to: Option<&Name>, cut: Option<u16>) {
         // SAFETY: a header of zeros is a valid one.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -194,25 +195,24 @@ impl Outbox {
     }
 }
 
-impl Slot {
-    /// Where the message that begins here ends.
-    fn behind_message(self, runs: &[Run<'_>], way: SendMethod) -> Slot {
+impl RunPosition {
+    /// Returns the position behind the message that begins here.
+    fn behind_message(self, runs: &[Run<'_>], form: SendMethod) -> RunPosition {
         let run = &runs[self.run];
-        let most = match way {
+        let most = match form {
             SendMethod::Each | SendMethod::Many => 1,
             SendMethod::Cut => (CUT_BYTES_MAX / run.datagram_bytes().max(1)).clamp(1, SEGMENTS_MAX),
         };
         match self.datagram + most {
-            next if next < run.count() => Slot { run: self.run, datagram: next },
-            _ => Slot { run: self.run + 1, datagram: 0 },
+            next if next < run.count() => RunPosition { run: self.run, datagram: next },
+            _ => RunPosition { run: self.run + 1, datagram: 0 },
         }
     }
 }
 
-/// Says beside a message where to cut it (udp(7), UDP_SEGMENT).
+/// Writes the control message that tells the kernel the segment size (UDP_SEGMENT, udp(7)).
 fn write_segment(header: &libc::msghdr, segment: u16) {
-    // SAFETY: the header leads to CONTROL_BYTES zeros, which one message of two bytes fits into, as asserted
-    // below.
+    // SAFETY: the header leads to CONTROL_BYTES zeros, which one message of two bytes fits into, as asserted below.
     unsafe {
         let message = libc::CMSG_FIRSTHDR(header);
         (*message).cmsg_level = libc::SOL_UDP;
@@ -226,7 +226,7 @@ fn write_segment(header: &libc::msghdr, segment: u16) {
 const _: () = assert!(unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as usize <= CONTROL_BYTES);
 const _: () = assert!(2 * SEGMENTS_MAX <= PIECES_MAX && MESSAGES_MAX <= PIECES_MAX);
 
-/// Why datagrams did not go.
+/// Reason why datagrams could not be sent.
 #[derive(Debug)]
 pub(crate) enum SendError {
     Kernel(Errno),

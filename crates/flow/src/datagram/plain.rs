@@ -1,8 +1,8 @@
-//! Datagrams without anything of ours in them: their payloads, one behind the other, are the stream.
+//! Datagrams without headers: their payloads in a row are the stream.
 //!
-//! Invariant: a block is cut into datagrams of the size that was asked for, and what is left of it goes as a
-//! shorter one, so that nothing is kept back; an empty datagram means nothing. What is lost on the way is not
-//! known here, but for what the kernel counts. Called by the movers.
+//! Invariant: a block is split into datagrams of the configured size and a shorter last one, so that nothing
+//! is held back; an empty datagram has no meaning. Loss is unknown, except for the drops that the kernel
+//! counts. Called by the movers.
 
 use super::accounting::Ledger;
 use super::outbox::{CUT_BYTES_MAX, SEGMENTS_MAX};
@@ -15,7 +15,7 @@ use crate::rate_limiter::RateLimiter;
 use rustix::event::PollFlags;
 use std::time::{Duration, Instant};
 
-/// Payloads as they come.
+/// Source that returns payloads in the order in which they arrive.
 pub(crate) struct PlainInput {
     port: Box<dyn Port>,
     ledger: Ledger,
@@ -30,7 +30,7 @@ impl PlainInput {
         PlainInput { port, ledger, idle, heard: None, ready: Vec::new(), taken: 0 }
     }
 
-    /// Fetches until something is ready (true) or nothing came for too long.
+    /// Receives until payload is available (true), or nothing has arrived for the idle time (false).
     fn fetch(&mut self, control: &Control) -> Result<bool, Error> {
         self.ready.clear();
         self.taken = 0;
@@ -59,7 +59,7 @@ impl PlainInput {
     }
 
     fn note_health(&mut self) {
-        let (health, ways) = (self.port.health(), self.port.ways());
+        let (health, ways) = (self.port.health(), self.port.engine_state());
         let mut account = self.ledger.open();
         account.kernel_drops = health.drops;
         account.receive_buffer = health.buffer;
@@ -85,7 +85,7 @@ impl Drop for PlainInput {
     }
 }
 
-/// Blocks, cut into datagrams.
+/// Sink that splits blocks into datagrams.
 pub(crate) struct PlainOutput {
     port: Box<dyn Port>,
     ledger: Ledger,
@@ -94,7 +94,7 @@ pub(crate) struct PlainOutput {
 }
 
 impl PlainOutput {
-    /// Sends `size` bytes a datagram.
+    /// Creates a sink with datagrams of `size` bytes.
     pub(crate) fn new(port: Box<dyn Port>, size: usize, pace: RateLimiter, ledger: Ledger) -> PlainOutput {
         PlainOutput { port, ledger, pace, size }
     }
@@ -115,17 +115,18 @@ impl Output for PlainOutput {
     }
 
     fn finish(&mut self, _: &Control) -> Result<(), Error> {
-        let ways = self.port.ways();
+        let ways = self.port.engine_state();
         let mut account = self.ledger.open();
         account.engine = Some(ways.engine);
         account.fell_back = ways.fell_back;
-        // An error that came back by ICMP is told by the next call, and there is none; so it is asked for.
+        // An error that returned by ICMP is reported by the next call on the socket, so one call is made
+        // here.
         drop(account);
         self.port.receive(&mut |_| {}).map(drop)
     }
 }
 
-/// Datagrams of so many bytes that are sent by one call: as many as the kernel cuts from one.
+/// Returns the number of datagrams of this size that one call sends: as many as the kernel splits from one.
 pub(crate) fn datagrams_at_once(bytes: usize) -> usize {
     (CUT_BYTES_MAX / bytes.max(1)).clamp(1, SEGMENTS_MAX)
 }

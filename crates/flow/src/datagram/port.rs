@@ -1,7 +1,7 @@
-//! A port: where datagrams of any medium come and go.
+//! Ports: sockets that send and receive datagrams of either network layer.
 //!
-//! Invariant: a port never waits but in [`Control::wait`], and only to send. Called by the ends and by the relay;
-//! implemented by [`super::udp::UdpPort`] and [`super::ether::EthPort`].
+//! Invariant: a port waits only in [`Control::wait`], and only to send. Called by the endpoints and the
+//! relay; implemented by [`super::udp::UdpPort`] and the ports of [`super::ether`].
 
 use super::engine::Engine;
 use super::name::Name;
@@ -10,52 +10,53 @@ use crate::control::Control;
 use crate::error::Error;
 use std::os::fd::BorrowedFd;
 
-/// Where datagrams come and go.
+/// A socket that sends and receives datagrams.
 pub(crate) trait Port: Send {
-    /// What to wait for.
+    /// Returns the descriptor that is readable when datagrams have arrived.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Hands on what is there without waiting; whether anything was.
+    /// Passes on the available datagrams, without waiting. Returns true if there were any.
     ///
     /// # Errors
-    /// The kernel's, by the name of this port.
+    /// [`Error::Io`] with the name of this port, if a system call fails.
     fn receive(&mut self, take: &mut dyn FnMut(&[Run<'_>])) -> Result<bool, Error>;
 
-    /// Sends all of it, to where this port leads or to who is named.
+    /// Sends all datagrams, to `to` or, without it, to the peer of this port.
     ///
     /// # Errors
-    /// The kernel's, by the name of this port, or that the flow was cancelled.
+    /// [`Error::Io`] with the name of this port, if a system call fails; [`Error::Cancelled`] if the flow is
+    /// cancelled.
     fn send(&mut self, runs: &[Run<'_>], to: Option<&Name>, control: &Control) -> Result<(), Error>;
 
-    /// What the kernel counted.
+    /// Returns the kernel's counters of the socket.
     fn health(&mut self) -> Health;
 
-    /// By what the datagrams go.
-    fn ways(&self) -> Ways;
+    /// Returns the engine in use.
+    fn engine_state(&self) -> EngineState;
 
-    /// As the user wrote it.
+    /// Returns the text of the endpoint.
     fn label(&self) -> &str;
 
-    /// The number that packets here carry in the field of the port.
+    /// Returns the number in the port field of this port's packets.
     fn number(&self) -> u16;
 
-    /// Most bytes of a datagram on the way from here, as far as that is known.
+    /// Returns the greatest size of a datagram on the path, in bytes; `None` if unknown.
     fn datagram_bytes_max(&self) -> Option<usize>;
 }
 
-/// What the kernel counted at a port.
+/// Kernel's counters of a port.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Health {
-    /// Datagrams that it dropped because nobody fetched them in time.
+    /// Number of datagrams dropped because the receive buffer was full.
     pub drops: u64,
-    /// Bytes of the receive buffer.
+    /// Size of the receive buffer, in bytes.
     pub buffer: u64,
 }
 
-/// By what datagrams go.
+/// Engine of a port.
 #[derive(Clone, Debug)]
-pub(crate) struct Ways {
+pub(crate) struct EngineState {
     pub engine: Engine,
-    /// Why it is not the engine that was begun with.
+    /// Reason why the engine chosen first was given up; `None` if it was not.
     pub fell_back: Option<String>,
 }

@@ -1,43 +1,49 @@
-//! Finds the rate of `--rate auto` by sending padding and asking what came of it.
+//! Finds the rate of `--rate auto`: sends padding and asks the receiver what arrived.
 //!
-//! Invariant: no byte of the data is sent here; a step ends when the receiver has answered for it, so that
-//! the next finds the way empty. A step passes if nothing was lost *and* the receiver saw the packets at the
-//! rate at which they were sent: else a queue on the way only hides that the rate is too high. Called by
+//! Invariant: no data is sent here, and a step ends when the receiver has answered, so that the next one
+//! finds an empty path. A step passes if nothing was lost *and* the receiver saw the packets at the rate of
+//! the sender; otherwise a queue on the path only hides that the rate is too high. Called by
 //! [`super::sender`].
 
 use super::accounting::{Probing, Step};
 use super::layout::{PacketKind, Report};
+use super::packet_sender::PacketSender;
 use super::search::Search;
-use super::voice::Voice;
 use crate::control::Control;
 use crate::error::Error;
 use crate::rate_limiter::RateLimiter;
 use std::time::{Duration, Instant};
 
-/// How long somebody is waited for who answers at all, and how often he is asked.
+/// Timeout of the first answer of a receiver, and interval between requests.
 const GREETING_WAIT: Duration = Duration::from_secs(3);
 const GREETING_EVERY: Duration = Duration::from_millis(100);
-/// The same for the answer about a step.
+/// Timeout of the answer about a step, and interval between requests.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 const ANSWER_EVERY: Duration = Duration::from_millis(20);
-/// Fewest packets of a step.
+/// Smallest number of packets of a step.
 const PACKETS_MIN: u64 = 20;
-/// By how much the packets may be stretched on the way: by a part of the time, and by a late wake-up.
+/// Greatest delay between sender and receiver over a step, as a factor and as a fixed time for a late
+/// wake-up.
 const STRETCH: f64 = 1.12;
 const STRETCH_TIME: Duration = Duration::from_millis(3);
 
-/// Finds a rate for payloads of `size` bytes.
+/// Finds the highest rate without loss for payloads of `size` bytes.
 ///
 /// # Errors
-/// That nobody answers, that the flow was cancelled, or what the kernel says.
-pub(crate) fn probe(voice: &mut Voice, size: usize, control: &Control) -> Result<Probing, Error> {
-    greet(voice, control)?;
+/// [`Error::Lost`] if no receiver answers; [`Error::Cancelled`] if the flow is cancelled; [`Error::Io`] if a
+/// system call fails.
+pub(crate) fn probe(
+    packet_sender: &mut PacketSender,
+    size: usize,
+    control: &Control,
+) -> Result<Probing, Error> {
+    greet(packet_sender, control)?;
     let mut probing = Probing::default();
     let mut search = Search::new();
-    // Numbered from 1: step 0 was the greeting.
+    // Steps are numbered from 1, since 0 was the first request for an answer.
     let mut number = 1;
     while let Some((rate, time)) = search.next() {
-        let step = step(voice, number, (rate, time), size, control)?;
+        let step = step(packet_sender, number, (rate, time), size, control)?;
         search.note(step.passed, step.rate_sent as f64);
         probing.steps.push(step);
         number += 1;
@@ -47,19 +53,19 @@ pub(crate) fn probe(voice: &mut Voice, size: usize, control: &Control) -> Result
     Ok(probing)
 }
 
-fn greet(voice: &mut Voice, control: &Control) -> Result<(), Error> {
-    match ask(voice, 0, 0, (GREETING_WAIT, GREETING_EVERY), control)? {
+fn greet(packet_sender: &mut PacketSender, control: &Control) -> Result<(), Error> {
+    match ask(packet_sender, 0, 0, (GREETING_WAIT, GREETING_EVERY), control)? {
         Some(_) => Ok(()),
         None => Err(Error::Lost(format!(
             "{}: nobody answers; a rate can only be found with a receiver that is there and reads sequenced packets",
-            voice.port.label()
+            packet_sender.port.label()
         ))),
     }
 }
 
-/// Asks for the report about a step until it is there.
+/// Requests the report about a step until it arrives; `None` after the timeout.
 fn ask(
-    voice: &mut Voice,
+    packet_sender: &mut PacketSender,
     number: u64,
     packets: u64,
     (wait, every): (Duration, Duration),
@@ -67,11 +73,11 @@ fn ask(
 ) -> Result<Option<Report>, Error> {
     let until = Instant::now() + wait;
     while Instant::now() < until {
-        voice.tell(PacketKind::Ask, packets, number, control)?;
+        packet_sender.tell(PacketKind::Ask, packets, number, control)?;
         let again = Instant::now() + every;
         while Instant::now() < again {
-            voice.listen(again, control)?;
-            let answer = voice.heard().probe.filter(|report| u64::from(report.step) == number);
+            packet_sender.listen(again, control)?;
+            let answer = packet_sender.heard().probe.filter(|report| u64::from(report.step) == number);
             if answer.is_some() {
                 return Ok(answer);
             }
@@ -80,9 +86,9 @@ fn ask(
     Ok(None)
 }
 
-/// Sends padding at a rate for a time.
+/// Sends padding at a rate for a time, and returns what arrived.
 fn step(
-    voice: &mut Voice,
+    packet_sender: &mut PacketSender,
     number: u64,
     (rate, time): (f64, Duration),
     size: usize,
@@ -90,16 +96,16 @@ fn step(
 ) -> Result<Step, Error> {
     let packets = ((rate * time.as_secs_f64() / size as f64) as u64).max(PACKETS_MIN);
     let mut pace = RateLimiter::new(Some(rate as u64));
-    let at_once = pace.pieces(size, Voice::packets_at_once(size));
+    let at_once = pace.pieces(size, PacketSender::packets_at_once(size));
     let padding = vec![0; at_once * size];
     let (begin, mut sent) = (Instant::now(), 0);
     while sent < packets {
         let body = &padding[..at_once.min((packets - sent) as usize) * size];
         pace.wait(body.len() as u64, control)?;
-        sent += voice.say(PacketKind::Probe, (sent, number, 0), body, size, control)?;
+        sent += packet_sender.say(PacketKind::Probe, (sent, number, 0), body, size, control)?;
     }
     let took = begin.elapsed();
-    let answer = ask(voice, number, packets, (ANSWER_WAIT, ANSWER_EVERY), control)?;
+    let answer = ask(packet_sender, number, packets, (ANSWER_WAIT, ANSWER_EVERY), control)?;
     let came = answer.map_or(0, |answer| answer.packets);
     let received = Duration::from_nanos(answer.map_or(0, |answer| answer.span_ns));
     let allowed = took.mul_f64(STRETCH) + STRETCH_TIME;

@@ -1,4 +1,4 @@
-//! The receiving end of a sequenced transfer: the stream in order, and an account of what is missing.
+//! Receiver of a sequenced transfer: returns the stream in order, and records what is missing.
 //!
 //! ```text
 //!     sender                              receiver
@@ -11,8 +11,8 @@
 //!       done                      ───►                     so that the receiver need not stay
 //! ```
 //!
-//! Invariant: what is handed on is the stream with every byte at its position; the end is only said when
-//! nothing is missing, else [`Error::Lost`]. A receiver believes packets of one transfer only. Called by the
+//! Invariant: every byte of the stream is returned at its position; the stream ends in order only if nothing
+//! is missing, otherwise with [`Error::Lost`]. A receiver accepts packets of one transfer only. Called by the
 //! movers.
 
 use super::accounting::Ledger;
@@ -27,30 +27,30 @@ use crate::error::Error;
 use rustix::event::PollFlags;
 use std::time::{Duration, Instant};
 
-/// How long packets are waited for when the end was said.
+/// Time that a receiver waits for late packets after the end mark.
 const END_GRACE: Duration = Duration::from_millis(200);
-/// How long a receiver stays after its last report, in case that it was not heard.
+/// Time that a receiver stays after its last report, in case the report was lost.
 const LINGER: Duration = Duration::from_millis(400);
-/// When a report of progress is due.
+/// Interval between reports of progress, in time and in bytes.
 const REPORT_EVERY: Duration = Duration::from_millis(10);
 const REPORT_EVERY_BYTES: u64 = 512 << 10;
-/// A sender is taken for gone when it was silent for so long and another begins.
+/// Silence after which a sender counts as dead, so that another transfer may begin.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Most answers that wait to be sent.
+/// Greatest number of reports that wait to be sent.
 const ANSWERS_MAX: usize = 8;
 
-/// The stream of a sequenced transfer.
+/// Source that receives a sequenced transfer.
 pub(crate) struct SequencedInput {
     port: Box<dyn Port>,
     ledger: Ledger,
     idle: Option<Duration>,
     state: State,
-    /// What the kernel had dropped when probes were asked about: no data.
+    /// Number of datagrams that the kernel dropped during probing, which were no data.
     probes_dropped: u64,
     lingered: bool,
 }
 
-/// What is known of the transfer.
+/// State of the transfer.
 struct State {
     assembly: Assembly,
     transfer: Option<u64>,
@@ -62,7 +62,7 @@ struct State {
     restarted: bool,
     foreign: u64,
     probe: Step,
-    /// The end of the stream as far as it was seen.
+    /// Highest position of the stream that was received.
     position: u64,
     reported: (Instant, u64),
     answers: Vec<About>,
@@ -75,7 +75,7 @@ struct EndMark {
     said: Instant,
 }
 
-/// One step of probes.
+/// Packets received of one step of probes.
 #[derive(Clone, Copy)]
 struct Step {
     number: u64,
@@ -89,7 +89,7 @@ impl SequencedInput {
         SequencedInput { port, ledger, idle, state: State::new(), probes_dropped: 0, lingered: false }
     }
 
-    /// Takes what is there, answers what has to be answered, and waits if nothing was there.
+    /// Receives the available packets and sends the reports that are due; waits if no packets are available.
     fn fetch(&mut self, control: &Control) -> Result<(), Error> {
         control.check()?;
         let state = &mut self.state;
@@ -158,7 +158,7 @@ impl SequencedInput {
         Ok(())
     }
 
-    /// Stays until the sender has heard the last report, or for a while.
+    /// Stays until the sender has acknowledged the last report, at most for [`LINGER`].
     fn linger(&mut self, control: &Control) -> Result<(), Error> {
         let until = Instant::now() + LINGER;
         while !self.state.is_done && Instant::now() < until {
@@ -173,7 +173,7 @@ impl SequencedInput {
     }
 
     fn publish(&mut self) {
-        let (health, ways) = (self.port.health(), self.port.ways());
+        let (health, ways) = (self.port.health(), self.port.engine_state());
         let (state, tally) = (&self.state, self.state.assembly.tally());
         let missing = state.assembly.missing();
         let mut account = self.ledger.open();
@@ -200,7 +200,10 @@ impl SequencedInput {
         }
     }
 
-    /// What is to be said at the end.
+    /// Returns the result of the transfer.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if bytes are missing.
     fn verdict(&mut self) -> Result<(), Error> {
         self.publish();
         let account = self.ledger.open();
@@ -279,7 +282,7 @@ impl State {
         self.sender = sender.copied().or(self.sender);
     }
 
-    /// Whether a packet belongs to the transfer, or begins it.
+    /// Returns true if a packet belongs to the transfer, or begins it.
     fn is_ours(&mut self, header: &Header, now: Instant) -> bool {
         if matches!(header.kind, PacketKind::Report) {
             return false;
@@ -301,7 +304,7 @@ impl State {
         self.heard = now;
         match header.kind {
             PacketKind::Data => {
-                // After the end nothing is put together any more.
+                // Packets after the end are ignored.
                 if !self.is_over {
                     self.assembly.offer(header.sequence, header.position, payload);
                     self.position = self.position.max(header.position.saturating_add(payload.len() as u64));
@@ -338,7 +341,7 @@ impl State {
         }
     }
 
-    /// Ends the transfer when all is there, or when it has been waited for long enough.
+    /// Ends the transfer if everything has arrived or the time for late packets has passed.
     fn settle(&mut self, now: Instant) {
         let Some(end) = self.end.filter(|_| !self.is_over) else { return };
         let is_whole = self.assembly.next() >= end.bytes;
@@ -366,7 +369,7 @@ impl State {
         }
     }
 
-    /// Packets that are missing, as far as is known.
+    /// Returns the number of missing packets, as far as it is known.
     fn lost(&self) -> u64 {
         let packets = self.end.map_or(self.assembly.sequence_end(), |end| end.packets);
         packets.saturating_sub(self.assembly.tally().received)

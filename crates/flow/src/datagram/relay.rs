@@ -1,14 +1,15 @@
-//! Passes datagrams on from one port to another, and what comes back the other way.
+//! Forwards datagrams from one port to another, and answers in the other direction.
 //!
 //! ```text
 //!     source  ───►  from | relay | to  ───►  sink
 //!             ◄───                     ◄───            to whoever sent last
 //! ```
 //!
-//! Invariant: a datagram stays a datagram, and a row of them that the kernel joined leaves as a row that the
-//! kernel cuts. Nothing is kept: what cannot go onwards at once holds up what comes, in the socket's buffer,
-//! and is dropped and counted there. Called by the flow whose two ends are datagram ends. A row costs one
-//! receive and one send a batch, and no copy at user level unless its headers change.
+//! Invariant: a datagram stays a datagram, and a run that the kernel joined is sent as a run that the kernel
+//! splits. Nothing is queued here: datagrams that cannot be sent stop receiving, so that later ones wait in
+//! the socket's buffer, and are dropped and counted there. Called by [`crate::run`] for flows between two
+//! datagram endpoints. A run costs one receive and one send for each batch, and no copy at user level unless
+//! headers change.
 
 use super::accounting::{Ledger, Relayed};
 use super::name::Name;
@@ -24,30 +25,30 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How often answers are looked for while data comes without a pause.
+/// Interval between checks for answers while data arrives without a pause.
 const BACK_EVERY: Duration = Duration::from_millis(1);
-/// How often the account is written while data comes without a pause.
+/// Interval between updates of the counters while data arrives without a pause.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
-/// Both ports, and what was done.
+/// State of a relay.
 struct Relay<'a> {
     from: &'a mut dyn Port,
     to: &'a mut dyn Port,
     translation: Translation,
     counts: Relayed,
-    /// Who sent last, and gets the answers.
+    /// Last sender, which gets the answers.
     source: Option<Name>,
     heard: Option<Instant>,
     looked_back: Instant,
     control: &'a Control,
 }
 
-/// Passes on what comes at `from` until the flow is cancelled, nothing came for too long, or the limit is
-/// reached.
+/// Forwards datagrams that arrive at `from` until the flow is cancelled, the idle time has passed, or the
+/// limit is reached.
 ///
 /// # Errors
-/// The kernel's, by the name of the port. That nobody listens at the other side is counted, not an error: it
-/// may come.
+/// [`Error::Io`] with the name of the port, if a system call fails. A sink without a listener is counted and
+/// is no error, since the listener may start later.
 pub(crate) fn relay(
     from: &mut dyn Port,
     to: &mut dyn Port,
@@ -96,7 +97,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Passes on what has come; whether anything had.
+    /// Forwards the available datagrams. Returns true if there were any.
     fn onwards(&mut self) -> Result<bool, Error> {
         let Relay { from, to, translation, counts, source, control, .. } = self;
         let (mut result, mut last) = (Ok(()), None);
@@ -128,7 +129,7 @@ impl Relay<'_> {
         result.map(|()| came)
     }
 
-    /// Passes back what has come from the other side; whether anything had.
+    /// Forwards the available answers. Returns true if there were any.
     fn back(&mut self) -> Result<bool, Error> {
         let Relay { from, to, translation, counts, source, control, .. } = self;
         let mut result = Ok(());
@@ -147,7 +148,7 @@ impl Relay<'_> {
         });
         match came {
             Ok(came) => result.map(|()| came),
-            // What ICMP said of a datagram that has gone onwards.
+            // ICMP reported that a forwarded datagram was refused.
             Err(error) if may_pass(&error) => {
                 counts.refused += 1;
                 Ok(true)
@@ -156,15 +157,15 @@ impl Relay<'_> {
         }
     }
 
-    /// Says the end to who counts packets that were numbered here.
+    /// Sends the end mark if the relay has numbered the packets.
     fn end(&mut self) {
         let Relay { to, translation, control, .. } = self;
-        // Nobody is there to hear of an error: the flow has ended.
+        // The error is ignored, since the flow has ended.
         let _ = translation.end(&mut |runs| to.send(runs, None, control));
     }
 
     fn publish(&mut self, ledger: &Ledger) {
-        let (health, ways) = (self.from.health(), self.to.ways());
+        let (health, ways) = (self.from.health(), self.to.engine_state());
         let mut account = ledger.open();
         account.engine = Some(ways.engine);
         account.fell_back = ways.fell_back;
@@ -174,13 +175,13 @@ impl Relay<'_> {
     }
 }
 
-/// Datagrams and bytes of runs.
+/// Returns the number of datagrams and of bytes in runs.
 fn totals(runs: &[Run<'_>]) -> (u64, u64) {
     runs.iter()
         .fold((0, 0), |(packets, bytes), run| (packets + run.count() as u64, bytes + run.bytes() as u64))
 }
 
-/// Whether the other side may be better in a moment: nobody listens there yet, or there is no way just now.
+/// Returns true for errors that may be temporary: no listener yet, or no route.
 fn may_pass(error: &Error) -> bool {
     let Error::Io { source, .. } = error else { return false };
     let passing = [Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::NETUNREACH, Errno::NETDOWN, Errno::NOBUFS];
@@ -188,7 +189,7 @@ fn may_pass(error: &Error) -> bool {
         || source.kind() == io::ErrorKind::ConnectionRefused
 }
 
-/// A descriptor that is readable when either port is.
+/// Creates a descriptor that is readable when one of the ports is.
 fn watch(from: &dyn Port, to: &dyn Port) -> Result<OwnedFd, Error> {
     let failed = |error: Errno| Error::io(format!("watch {} and {}", from.label(), to.label()), error);
     let either = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Datagrams that lie one behind the other: what the kernel takes and gives at once.
+//! Runs: datagrams in contiguous memory, as the kernel takes and returns them.
 //!
 //! ```text
 //!     heads   | head 0 | head 1 | head 2 |              `head` bytes each, or none at all
@@ -9,7 +9,7 @@
 
 use super::name::Name;
 
-/// Datagrams of one size, all to or from one place; the last may be shorter.
+/// Datagrams of one size, all to or from one peer; the last one may be shorter.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
     heads: &'a [u8],
@@ -20,56 +20,56 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Datagrams of `segment` bytes.
+    /// Creates a run of datagrams of `segment` bytes.
     pub(crate) fn new(body: &'a [u8], segment: usize) -> Run<'a> {
         Run { heads: &[], head: 0, body, segment: segment.max(1), from: None }
     }
 
-    /// Datagrams of a head and `segment` bytes.
+    /// Creates a run of datagrams that consist of a head and `segment` bytes.
     pub(crate) fn with_heads(heads: &'a [u8], head: usize, body: &'a [u8], segment: usize) -> Run<'a> {
         let run = Run { heads, head, body, segment: segment.max(1), from: None };
         assert_eq!(heads.len(), run.count() * head, "as many heads as segments");
         run
     }
 
-    /// The same datagrams, and who sent them.
+    /// Returns the same run with the address of its sender.
     pub(crate) fn from(self, from: &'a Name) -> Run<'a> {
         Run { from: Some(from), ..self }
     }
 
-    /// Who sent them, if they came from elsewhere.
+    /// Returns the address of the sender; `None` for datagrams made here.
     pub(crate) fn sender(&self) -> Option<&'a Name> {
         self.from
     }
 
-    /// How many datagrams; an empty one is one.
+    /// Returns the number of datagrams; an empty body is one.
     pub(crate) fn count(&self) -> usize {
         self.body.len().div_ceil(self.segment).max(1)
     }
 
-    /// Bytes of a datagram that is not the last.
+    /// Returns the size of a datagram in bytes; the last one may be shorter.
     pub(crate) fn datagram_bytes(&self) -> usize {
         self.head + self.segment.min(self.body.len())
     }
 
-    /// Bytes of all datagrams.
+    /// Returns the size of all datagrams, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.heads.len() + self.body.len()
     }
 
-    /// Everything behind the heads.
+    /// Returns the bytes behind the heads.
     pub(crate) fn body(&self) -> &'a [u8] {
         self.body
     }
 
-    /// The pieces of datagram `number`: head, which may be empty, and segment.
+    /// Returns the two parts of datagram `number`: the head, which may be empty, and the segment.
     pub(crate) fn datagram(&self, number: usize) -> (&'a [u8], &'a [u8]) {
         let head = &self.heads[number * self.head..][..self.head];
         let from = number * self.segment;
         (head, &self.body[from..self.body.len().min(from + self.segment)])
     }
 
-    /// All datagrams, without heads.
+    /// Iterates over all datagrams, without heads.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let run = *self;
         (0..run.count()).map(move |number| run.datagram(number).1)

@@ -1,4 +1,4 @@
-//! The search for the highest rate at which nothing is lost: what to try next, given what came of the last try.
+//! Search for the highest rate without loss: the next rate to try, given the results so far.
 //!
 //! ```text
 //!     grow      rate x 2 until a step fails twice or the sender cannot go faster
@@ -7,32 +7,33 @@
 //!     margin    80 % of what was confirmed
 //! ```
 //!
-//! Invariant: pure, and at most [`STEPS_MAX`] steps. Called by [`super::sender`].
+//! Invariant: the search is pure and takes at most [`STEPS_MAX`] steps. Called by [`super::probe`].
 
 use std::time::Duration;
 
-/// Most steps of a search; with [`CONFIRM_TIME`] as the longest, below nine seconds.
+/// Greatest number of steps of a search; with the longest steps, it takes less than nine seconds.
 pub(crate) const STEPS_MAX: usize = 48;
-/// Payload bytes a second to begin with.
+/// First rate, in payload bytes a second.
 pub(crate) const RATE_FIRST: f64 = 4e6;
-/// Below this nothing is sought.
+/// Lowest and highest rate of the search, in payload bytes a second.
 const RATE_MIN: f64 = 1e5;
 const RATE_MAX: f64 = 20e9;
 const STEP_TIME: Duration = Duration::from_millis(30);
 const CONFIRM_TIME: Duration = Duration::from_millis(150);
 const NARROW_STEPS: u32 = 4;
 const CONFIRM_STEPS: u32 = 2;
-/// A sender that stays below this part of a rate cannot go faster.
+/// Fraction of a rate below which a sender counts as too slow for it.
 const REACHED: f64 = 0.85;
 const LESS: f64 = 0.85;
-/// What is left for what a probe does not meet: other load, a slower sink, a late wake-up.
+/// Fraction of the confirmed rate that is used. The rest is for events that a probe does not meet: other
+/// load, a slower sink, a late wake-up.
 const MARGIN: f64 = 0.8;
 
-/// A search under way.
+/// State of a search.
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     phase: Phase,
-    /// The highest rate that passed.
+    /// Highest rate that passed.
     good: f64,
     rate: f64,
     steps: usize,
@@ -52,7 +53,7 @@ impl Search {
         Search { phase: Phase::Grow, good: 0.0, rate: RATE_FIRST, steps: 0, was_tried: false }
     }
 
-    /// The rate to try next and for how long; `None` when the search is over.
+    /// Returns the rate to try next, and the duration of the step; `None` when the search is over.
     pub(crate) fn next(&self) -> Option<(f64, Duration)> {
         match self.phase {
             Phase::Over => None,
@@ -62,12 +63,12 @@ impl Search {
         }
     }
 
-    /// What was chosen: payload bytes a second.
+    /// Returns the chosen rate, in payload bytes a second.
     pub(crate) fn chosen(&self) -> u64 {
         (self.good.max(RATE_MIN) * MARGIN) as u64
     }
 
-    /// The step that [`Search::next`] gave passed or not, and the sender reached this rate.
+    /// Records whether the step of [`Search::next`] passed, and the rate that the sender reached.
     pub(crate) fn note(&mut self, passed: bool, reached: f64) {
         self.steps += 1;
         match self.phase {
@@ -102,7 +103,7 @@ impl Search {
                 false => self.rate *= 2.0,
             }
         } else if !self.was_tried {
-            // A single failure may be the machine's other business.
+            // A first failure may be caused by other load, so the rate is tried again.
             self.was_tried = true;
         } else if self.good > 0.0 {
             self.narrow(self.rate, NARROW_STEPS);
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A link that lets `capacity` through, from a sender that can do `speed`.
+    /// Searches on a link that passes `capacity`, with a sender that reaches `speed`.
     fn find(capacity: f64, speed: f64) -> (u64, usize) {
         let (mut search, mut steps) = (Search::new(), 0);
         while let Some((rate, _)) = search.next() {
@@ -156,7 +157,7 @@ mod tests {
             prop_assert!(rate as f64 >= most * 0.2, "{} of {}", rate, most);
         }
 
-        /// Failures by chance, whatever they are, end in time.
+        /// Steps that pass or fail by chance also end the search.
         #[test]
         fn chance_ends(fates in prop::collection::vec(any::<bool>(), STEPS_MAX)) {
             let mut search = Search::new();

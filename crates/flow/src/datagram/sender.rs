@@ -1,41 +1,42 @@
-//! The sending end of a sequenced transfer. The conversation is drawn in [`super::receiver`].
+//! Sender of a sequenced transfer. The protocol is drawn in [`super::receiver`].
 //!
-//! Invariant: packets are numbered without gaps, and positions are those of the stream; the end is only said
-//! to be well when the receiver reported that nothing is missing. At `--rate auto`, no more is under way than
-//! a part of the receiver's buffer, and a report of loss lowers the rate. Called by the movers.
+//! Invariant: packets are numbered without gaps, and positions are those of the stream; the stream ends
+//! without an error only if the receiver reported that nothing is missing. At `--rate auto` the bytes in
+//! flight are limited to a part of the receiver's buffer, and a report of loss lowers the rate. Called by the
+//! movers.
 
 use super::accounting::Ledger;
 use super::layout::{HEADER_BYTES, PAYLOAD_BYTES_MAX, PacketKind, Report};
 use super::options::Rate;
+use super::packet_sender::PacketSender;
 use super::port::Port;
 use super::probe::probe;
-use super::voice::Voice;
 use crate::block_io::Output;
 use crate::control::Control;
 use crate::error::Error;
 use crate::rate_limiter::RateLimiter;
 use std::time::{Duration, Instant};
 
-/// How often the end is said, and how long each time is waited for an answer: ten seconds in all, for a
-/// receiver that is still writing.
+/// Greatest number of end marks, and interval between them: ten seconds in all, for a receiver that is still
+/// writing.
 const END_TRIES_MAX: u32 = 200;
 const END_EVERY: Duration = Duration::from_millis(50);
-/// Most bytes under way at `--rate auto`, and which part of the receiver's buffer that may be. The kernel
-/// counts a packet with everything around it, at worst as more than twice its payload.
+/// Greatest number of bytes in flight at `--rate auto`, and divisor of the receiver's buffer that also limits
+/// them. The kernel counts a packet with its metadata, at worst as more than twice its payload.
 const WINDOW_BYTES_MAX: u64 = 4 << 20;
 const WINDOW_PART: u64 = 4;
-/// How often a receiver that holds everything up is asked how far it is, and after what time it is given up.
+/// Interval between requests to a receiver that reports no progress, and time after which it counts as dead.
 const SYNC_EVERY: Duration = Duration::from_millis(20);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How often reports are looked for while data is sent.
+/// Interval between checks for reports while data is sent.
 const HEAR_EVERY: Duration = Duration::from_millis(2);
-/// What loss does to the rate, and how often at most.
+/// Factor by which loss lowers the rate, and shortest interval between two reductions.
 const LOWER: f64 = 0.8;
 const LOWER_EVERY: Duration = Duration::from_millis(50);
 
-/// A stream that is sent in sequenced packets.
+/// Sink that sends a sequenced transfer.
 pub(crate) struct SequencedOutput {
-    voice: Voice,
+    packet_sender: PacketSender,
     ledger: Ledger,
     size: usize,
     rate: Rate,
@@ -43,7 +44,7 @@ pub(crate) struct SequencedOutput {
     has_begun: bool,
     sequence: u64,
     position: u64,
-    /// Up to where the receiver saw the stream.
+    /// Highest position that the receiver has reported.
     seen: u64,
     window: u64,
     lost: u64,
@@ -52,7 +53,7 @@ pub(crate) struct SequencedOutput {
 }
 
 impl SequencedOutput {
-    /// Sends `size` payload bytes a packet.
+    /// Creates a sender with packets of `size` payload bytes.
     pub(crate) fn new(port: Box<dyn Port>, size: usize, rate: Rate, ledger: Ledger) -> SequencedOutput {
         assert!(
             (1..=PAYLOAD_BYTES_MAX - HEADER_BYTES).contains(&size),
@@ -60,7 +61,7 @@ impl SequencedOutput {
         );
         let now = Instant::now();
         SequencedOutput {
-            voice: Voice::new(port),
+            packet_sender: PacketSender::new(port),
             ledger,
             size,
             rate,
@@ -76,41 +77,41 @@ impl SequencedOutput {
         }
     }
 
-    /// Before the first byte: finds the rate, if that was asked for.
+    /// Finds the rate before the first byte, if the user wants that.
     fn begin(&mut self, control: &Control) -> Result<(), Error> {
         if self.has_begun || self.rate != Rate::Auto {
             return Ok(());
         }
-        let probing = probe(&mut self.voice, self.size, control)?;
+        let probing = probe(&mut self.packet_sender, self.size, control)?;
         self.pace.set(probing.rate_chosen);
-        let buffer = self.voice.heard().probe.map_or(0, |report| report.buffer);
+        let buffer = self.packet_sender.heard().probe.map_or(0, |report| report.buffer);
         self.window = (buffer / WINDOW_PART).clamp(2 * self.size as u64, WINDOW_BYTES_MAX);
         self.ledger.open().probing = Some(probing);
         self.has_begun = true;
         Ok(())
     }
 
-    /// Packets of the next call.
+    /// Returns the number of packets of the next call.
     fn packets(&self) -> usize {
-        let most =
-            Voice::packets_at_once(self.size).min((self.window / 2 / self.size as u64).max(1) as usize);
+        let most = PacketSender::packets_at_once(self.size)
+            .min((self.window / 2 / self.size as u64).max(1) as usize);
         self.pace.pieces(self.size, most)
     }
 
-    /// Looks for reports if it is time.
+    /// Receives reports, if the interval has passed.
     fn hear(&mut self) -> Result<(), Error> {
         if self.heard.elapsed() < HEAR_EVERY {
             return Ok(());
         }
         self.heard = Instant::now();
-        while self.voice.hear()? {}
+        while self.packet_sender.hear()? {}
         self.heed();
         Ok(())
     }
 
-    /// Does what the last report of progress asks for.
+    /// Applies the last report of progress to the window and the rate.
     fn heed(&mut self) {
-        let Some(report) = self.voice.heard().progress else { return };
+        let Some(report) = self.packet_sender.heard().progress else { return };
         self.seen = self.seen.max(report.position);
         if self.rate == Rate::Auto && report.lost > self.lost && self.lowered.elapsed() > LOWER_EVERY {
             self.lowered = Instant::now();
@@ -124,7 +125,7 @@ impl SequencedOutput {
         }
     }
 
-    /// Waits until so many bytes more may be under way.
+    /// Waits until `bytes` more bytes may be in flight.
     fn wait_for_window(&mut self, bytes: u64, control: &Control) -> Result<(), Error> {
         let (begin, mut asked) = (Instant::now(), None::<Instant>);
         while self.position + bytes > self.seen.saturating_add(self.window) {
@@ -132,33 +133,33 @@ impl SequencedOutput {
             if now > begin + SILENCE_MAX {
                 return Err(Error::Lost(format!(
                     "{}: the receiver has not said for {} seconds that it took anything; {} bytes were sent",
-                    self.voice.port.label(),
+                    self.packet_sender.port.label(),
                     SILENCE_MAX.as_secs(),
                     self.position
                 )));
             }
-            // If what was under way is lost, nothing but an answer says so.
+            // If all packets in flight were lost, only the answer to a request shows it.
             let ask_at = asked.unwrap_or(begin) + SYNC_EVERY;
             if now >= ask_at {
-                self.voice.tell(PacketKind::Sync, self.sequence, self.position, control)?;
+                self.packet_sender.tell(PacketKind::Sync, self.sequence, self.position, control)?;
                 asked = Some(now);
             }
-            self.voice.listen(ask_at.max(now + HEAR_EVERY), control)?;
+            self.packet_sender.listen(ask_at.max(now + HEAR_EVERY), control)?;
             self.heed();
         }
         Ok(())
     }
 
-    /// Says the end until the receiver has said what it has.
+    /// Sends end marks until the receiver has reported; `None` after the last one.
     fn settle(&mut self, control: &Control) -> Result<Option<Report>, Error> {
         for _ in 0..END_TRIES_MAX {
-            self.voice.tell(PacketKind::End, self.sequence, self.position, control)?;
+            self.packet_sender.tell(PacketKind::End, self.sequence, self.position, control)?;
             let again = Instant::now() + END_EVERY;
             while Instant::now() < again {
-                self.voice.listen(again, control)?;
-                if let Some(report) = self.voice.heard().end {
-                    // If this is not heard, the receiver stays a little longer.
-                    let _ = self.voice.tell(PacketKind::Done, 0, 0, control);
+                self.packet_sender.listen(again, control)?;
+                if let Some(report) = self.packet_sender.heard().end {
+                    // If this packet is lost, the receiver stays a little longer.
+                    let _ = self.packet_sender.tell(PacketKind::Done, 0, 0, control);
                     return Ok(Some(report));
                 }
             }
@@ -167,7 +168,7 @@ impl SequencedOutput {
     }
 
     fn publish(&self) {
-        let ways = self.voice.port.ways();
+        let ways = self.packet_sender.port.engine_state();
         let mut account = self.ledger.open();
         account.engine = Some(ways.engine);
         account.fell_back = ways.fell_back;
@@ -196,7 +197,7 @@ impl Output for SequencedOutput {
             self.wait_for_window(part.len() as u64, control)?;
             self.pace.wait(part.len() as u64, control)?;
             let place = (self.sequence, self.position, 1);
-            self.sequence += self.voice.say(PacketKind::Data, place, part, self.size, control)?;
+            self.sequence += self.packet_sender.say(PacketKind::Data, place, part, self.size, control)?;
             self.position += part.len() as u64;
             self.hear()?;
         }
@@ -207,7 +208,7 @@ impl Output for SequencedOutput {
     fn finish(&mut self, control: &Control) -> Result<(), Error> {
         let answer = self.settle(control);
         self.publish();
-        let label = self.voice.port.label();
+        let label = self.packet_sender.port.label();
         match answer? {
             None => Err(Error::Lost(format!(
                 "{label}: {} bytes were sent, but the receiver did not say what arrived",

@@ -1,34 +1,34 @@
-//! Socket options and counters that both kinds of datagram ports need.
+//! Socket options and counters of both kinds of datagram ports.
 //!
-//! Invariant: one call, one option; nothing here waits. Called when ports are opened, and for their counters.
+//! Invariant: each function makes one kind of call and never waits. Called when ports are opened, and to read
+//! their counters.
 
 use rustix::io::Errno;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Socket buffer that is asked for where the user did not say: takes what comes in a few ms at 1 GB/s while
-/// nobody reads.
+/// Default size of socket buffers, in bytes: enough for a few milliseconds at 1 GB/s without a reader.
 pub(crate) const BUFFER_BYTES: usize = 8 << 20;
 
-/// Entries of SO_MEMINFO that are looked at (`linux/sock_diag.h`).
+/// Indices of the entries of SO_MEMINFO that are read (`linux/sock_diag.h`), and their number.
 const MEMINFO_BUFFER: usize = 1;
 const MEMINFO_DROPS: usize = 8;
 const MEMINFO_ENTRIES: usize = 9;
 
 pub(crate) fn set<T>(socket: BorrowedFd<'_>, level: i32, name: i32, value: &T) -> Result<(), Errno> {
     let pointer: *const T = value;
-    // SAFETY: the kernel reads as many bytes as `T` has.
+    // SAFETY: the kernel reads exactly the `size_of::<T>()` bytes that `value` has.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, name, pointer.cast(), size_of::<T>() as libc::socklen_t)
     };
     answer(result as isize).map(drop)
 }
 
-/// Reads an option of plain numbers.
+/// Reads an option that consists of plain numbers.
 pub(crate) fn get<T: Copy + Plain>(socket: BorrowedFd<'_>, level: i32, name: i32) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most as many bytes as `T` has.
+    // SAFETY: the kernel writes at most the `size_of::<T>()` bytes that `value` has.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut length)
     };
@@ -37,49 +37,48 @@ pub(crate) fn get<T: Copy + Plain>(socket: BorrowedFd<'_>, level: i32, name: i32
     Ok(unsafe { value.assume_init() })
 }
 
-/// Types of which any bytes are a value.
+/// Types for which all bytes are a valid value.
 ///
 /// # Safety
-/// They are.
+/// Every bit pattern of the type's size must be a valid value of the type.
 pub(crate) unsafe trait Plain {}
-// SAFETY: numbers.
+// SAFETY: every bit pattern is a valid `i32`.
 unsafe impl Plain for i32 {}
-// SAFETY: numbers.
+// SAFETY: every bit pattern is a valid array of `u32`.
 unsafe impl Plain for [u32; MEMINFO_ENTRIES] {}
-// SAFETY: numbers.
+// SAFETY: the structure has only integer members, without padding that matters for reads.
 unsafe impl Plain for libc::tpacket_stats_v3 {}
 
-/// What a system call answered.
+/// Converts the return value of a system call to a `Result`.
 pub(crate) fn answer(result: isize) -> Result<usize, Errno> {
     usize::try_from(result)
         .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Asks for a receive buffer of so many bytes: beyond the system's limit where that is allowed, else up to
-/// it.
+/// Requests a receive buffer of `bytes` bytes: beyond the system's limit if this process may, else up to it.
 pub(crate) fn want_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<(), Errno> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes))
 }
 
-/// The same for sending.
+/// Requests a send buffer of `bytes` bytes: beyond the system's limit if this process may, else up to it.
 pub(crate) fn want_send_buffer(socket: BorrowedFd<'_>, bytes: usize) -> Result<(), Errno> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
 }
 
-/// What the kernel knows of a socket's memory.
+/// Kernel's counters of a socket's memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SocketBuffers {
-    /// Bytes of the receive buffer, counted as the kernel counts.
+    /// Size of the receive buffer in bytes, as the kernel counts it.
     pub buffer: u64,
-    /// Packets that found it full, modulo 2^32.
+    /// Number of packets that found the buffer full, modulo 2^32.
     pub drops: u32,
 }
 
-/// Zeros where the kernel does not say (before Linux 4.12).
+/// Reads the counters; zeros before Linux 4.12, which has none.
 pub(crate) fn memory(socket: BorrowedFd<'_>) -> SocketBuffers {
     let entries: Result<[u32; MEMINFO_ENTRIES], Errno> = get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO);
     entries.map_or(SocketBuffers::default(), |entries| SocketBuffers {

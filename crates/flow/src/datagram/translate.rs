@@ -1,29 +1,28 @@
-//! What a relay changes in the datagrams that it passes on, so that the other side understands them.
+//! Translation of datagrams in a relay between plain and sequenced sides.
 //!
 //! | from | to | |
 //! |---|---|---|
-//! | plain | plain | as they are |
-//! | sequenced | sequenced | as they are, or with another port in the header |
-//! | plain | sequenced | a header is put in front: the relay numbers the datagrams |
-//! | sequenced | plain | the header is taken away; what is not data is dropped |
+//! | plain | plain | unchanged |
+//! | sequenced | sequenced | unchanged, or with another port in the header |
+//! | plain | sequenced | the relay adds a header with a number |
+//! | sequenced | plain | the header is removed; packets without data are dropped |
 //!
-//! Invariant: datagrams keep their bounds and their order; payloads are not copied. Called by
-//! [`super::relay`].
+//! Invariant: datagrams keep their boundaries and order; payloads are not copied. Called by [`super::relay`].
 
 use super::layout::{HEADER_BYTES, Header, PacketKind, set_port};
 use super::run::Run;
 use crate::error::Error;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Most datagrams that are changed at once.
+/// Greatest number of datagrams translated at once.
 const DATAGRAMS_MAX: usize = 64;
-/// How often the end is said by a relay that numbers: nobody waits for the answer.
+/// Number of end marks that a relay sends which numbers packets, since nobody waits for the answer.
 const ENDS: usize = 3;
 
-/// Takes what is to be sent.
+/// Callback that sends runs.
 pub(crate) type Send<'a> = &'a mut dyn FnMut(&[Run<'_>]) -> Result<(), Error>;
 
-/// What is changed.
+/// Change made to datagrams.
 pub(crate) enum Translation {
     Keep,
     Renumber { onwards: u16, back: u16 },
@@ -31,7 +30,7 @@ pub(crate) enum Translation {
     Strip,
 }
 
-/// What a relay that numbers counts.
+/// Counters of a relay that numbers packets.
 pub(crate) struct Numbers {
     port: u16,
     transfer: u64,
@@ -40,7 +39,7 @@ pub(crate) struct Numbers {
     heads: Vec<u8>,
 }
 
-/// What one side of a relay reads and writes.
+/// Properties of one side of a relay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RelaySide {
     pub sequenced: bool,
@@ -65,7 +64,7 @@ impl Translation {
         }
     }
 
-    /// Datagrams on the way from source to sink. What cannot be changed is counted.
+    /// Translates datagrams from source to sink. Adds those that cannot be translated to `unfit`.
     pub(crate) fn onwards(&mut self, runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
         match self {
             Translation::Keep => send(runs),
@@ -75,7 +74,7 @@ impl Translation {
         }
     }
 
-    /// Datagrams on the way back. Where only one side numbers, nothing goes back.
+    /// Translates datagrams from sink to source. If only one side has headers, nothing is sent back.
     pub(crate) fn back(&mut self, runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
         match self {
             Translation::Keep => send(runs),
@@ -84,7 +83,7 @@ impl Translation {
         }
     }
 
-    /// Nothing more comes.
+    /// Sends the end marks, if the relay has numbered the packets.
     pub(crate) fn end(&mut self, send: Send<'_>) -> Result<(), Error> {
         let Translation::Add(numbers) = self else { return Ok(()) };
         let mut head = [0; HEADER_BYTES];
@@ -123,7 +122,7 @@ impl Numbers {
     }
 }
 
-/// Gives each packet another port.
+/// Replaces the port in each packet.
 fn renumber(runs: &[Run<'_>], port: u16, unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
     let mut heads = [[0; HEADER_BYTES]; DATAGRAMS_MAX];
     in_pieces(runs, &mut |packets| {
@@ -134,7 +133,7 @@ fn renumber(runs: &[Run<'_>], port: u16, unfit: &mut u64, send: Send<'_>) -> Res
                 Some((head, _)) => {
                     heads[count] = *head;
                     set_port(&mut heads[count], port);
-                    // Without what Ethernet appended to a short frame.
+                    // The header's length excludes the bytes that Ethernet appends to a short frame.
                     rests[count] = Header::read(packet).map_or(&[][..], |(_, payload)| payload);
                     count += 1;
                 }
@@ -149,7 +148,7 @@ fn renumber(runs: &[Run<'_>], port: u16, unfit: &mut u64, send: Send<'_>) -> Res
     })
 }
 
-/// Leaves the payloads of data.
+/// Sends only the payloads of data packets.
 fn strip(runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error> {
     in_pieces(runs, &mut |packets| {
         let mut left = [Run::new(&[], 1); DATAGRAMS_MAX];
@@ -168,7 +167,7 @@ fn strip(runs: &[Run<'_>], unfit: &mut u64, send: Send<'_>) -> Result<(), Error>
     })
 }
 
-/// Gives the datagrams of all runs, at most [`DATAGRAMS_MAX`] at once.
+/// Passes on the datagrams of all runs, at most [`DATAGRAMS_MAX`] at once.
 fn in_pieces<'a>(
     runs: &[Run<'a>],
     take: &mut impl FnMut(&[&'a [u8]]) -> Result<(), Error>,

@@ -1,7 +1,7 @@
-//! A port of UDP.
+//! UDP ports.
 //!
-//! Invariant: a port that sends is connected, so that the errors that come back by ICMP are its own; a port
-//! that listens is not, and answers to whom it is told. Called by [`super::open_input`],
+//! Invariant: a port that sends is connected, so that it gets the errors that ICMP reports for its datagrams;
+//! a port that listens is not connected, and sends only to given addresses. Called by [`super::open_input`],
 //! [`super::open_output`] and the relay.
 
 use super::engine::{Engine, EngineFacts, Medium, choose};
@@ -9,7 +9,7 @@ use super::inbox::Inbox;
 use super::name::Name;
 use super::options::UdpOptions;
 use super::outbox::{Outbox, SendError, SendMethod};
-use super::port::{Health, Port, Ways};
+use super::port::{EngineState, Health, Port};
 use super::run::Run;
 use super::socket;
 use crate::address;
@@ -20,17 +20,17 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Rows of datagrams that are received by one call, where the kernel joins them.
+/// Number of joined runs that one call receives.
 const ROWS: usize = 16;
-/// Datagrams that are received by one call, where it does not.
+/// Number of datagrams that one call receives without joining.
 const DATAGRAMS: usize = 64;
-/// Headers in front of a payload (without options).
+/// Size of the headers in front of a payload (without options), in bytes.
 const V4_HEADERS_BYTES: usize = 20 + 8;
 const V6_HEADERS_BYTES: usize = 40 + 8;
-/// Longest payload of a datagram.
+/// Greatest payload of a datagram, in bytes.
 const PAYLOAD_BYTES_MAX: usize = 65_507;
 
-/// A socket of UDP and what is needed to use it.
+/// A UDP socket with its engine and buffers.
 pub(crate) struct UdpPort {
     socket: UdpSocket,
     label: String,
@@ -42,10 +42,11 @@ pub(crate) struct UdpPort {
 }
 
 impl UdpPort {
-    /// A port from which datagrams go to the address.
+    /// Opens a port that sends to an address.
     ///
     /// # Errors
-    /// That the address cannot be found or used.
+    /// [`Error::Usage`] if the address is malformed or the engine cannot be used; [`Error::Io`] if the name
+    /// cannot be resolved or the socket cannot be set up.
     pub(crate) fn connect(options: &UdpOptions) -> Result<UdpPort, Error> {
         let label = format!("udp:{}", options.address);
         let refused = |error| Error::io(format!("reach {label}"), error);
@@ -62,10 +63,8 @@ impl UdpPort {
         Err(refused(last.unwrap_or(std::io::ErrorKind::AddrNotAvailable.into())))
     }
 
-    /// A port to which datagrams come.
-    ///
-    /// # Errors
-    /// That the address cannot be found or is taken.
+    /// Opens a port that receives at an address. Errors are those of [`UdpPort::connect`]; the address may
+    /// also be taken.
     pub(crate) fn listen(options: &UdpOptions) -> Result<UdpPort, Error> {
         let label = format!("udp-listen:{}", options.address);
         let mut last = None;
@@ -152,8 +151,8 @@ impl Port for UdpPort {
         Health { drops: memory.drops.into(), buffer: memory.buffer }
     }
 
-    fn ways(&self) -> Ways {
-        Ways { engine: self.engine, fell_back: self.fell_back.clone() }
+    fn engine_state(&self) -> EngineState {
+        EngineState { engine: self.engine, fell_back: self.fell_back.clone() }
     }
 
     fn label(&self) -> &str {
@@ -175,12 +174,12 @@ fn resolve(address: &str, label: &str) -> Result<Vec<SocketAddr>, Error> {
     address::addresses(host, port, label, &Control::new()?)
 }
 
-/// Bytes of the receive buffer that is asked for.
+/// Returns the requested size of the receive buffer, in bytes.
 fn receive_bytes(options: &UdpOptions) -> usize {
     options.receive_buffer.unwrap_or(socket::BUFFER_BYTES)
 }
 
-/// A socket at the address whose receive buffer is large before the first datagram can come.
+/// Binds a socket whose receive buffer is enlarged before the first datagram can arrive.
 fn bound(address: SocketAddr, receive_bytes: usize) -> std::io::Result<UdpSocket> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -199,7 +198,8 @@ fn connected(address: SocketAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// What fits into one packet on the way to the address, as the kernel knows the way.
+/// Returns the greatest payload that fits into one packet on the path, by the kernel's MTU; `None` if
+/// unknown.
 fn payload_bytes_max(socket: &UdpSocket, address: SocketAddr) -> Option<usize> {
     let (level, name, headers) = match address {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, V4_HEADERS_BYTES),
@@ -210,8 +210,8 @@ fn payload_bytes_max(socket: &UdpSocket, address: SocketAddr) -> Option<usize> {
     Some(payload.min(PAYLOAD_BYTES_MAX))
 }
 
-/// Setting zero changes nothing, but fails where the kernel does not know the option (before Linux 4.18 and
-/// 5.0).
+/// Checks that the kernel knows UDP_SEGMENT (Linux 4.18) and UDP_GRO (Linux 5.0): setting 0 changes nothing,
+/// but fails for an unknown option.
 fn knows_offload(socket: BorrowedFd<'_>) -> bool {
     let knows = |name| socket::set(socket, libc::SOL_UDP, name, &0i32).is_ok();
     knows(libc::UDP_SEGMENT) && knows(libc::UDP_GRO)

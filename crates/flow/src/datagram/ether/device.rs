@@ -1,7 +1,8 @@
-//! A network device: what it is, as the kernel says (netdevice(7)), and what it has dropped.
+//! Network devices: their properties, as the kernel reports them (netdevice(7)), and the frames that they
+//! dropped.
 //!
-//! Invariant: everything is asked in the network namespace that the device is opened in, and [`Drops`] goes
-//! on asking there, whichever thread reads it. Called when ports and relays of Ethernet are opened.
+//! Invariant: all requests concern the network namespace in which the device was opened; [`Drops`] stays in
+//! that namespace, whichever thread reads it. Called when Ethernet ports and relays are opened.
 
 use crate::datagram::socket::answer;
 use crate::error::Error;
@@ -12,39 +13,39 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-/// `linux/ethtool.h`.
+/// Commands of `linux/ethtool.h`.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3C;
-/// Words of `struct ethtool_drvinfo` and bytes of its names.
+/// Size of `struct ethtool_drvinfo` in 32-bit words, and of its names in bytes.
 const DRIVER_WORDS: usize = 49;
 const DRIVER_BYTES: usize = 32;
-/// Words of `struct ethtool_channels`, and those of the queues that receive.
+/// Size of `struct ethtool_channels` in 32-bit words, and indices of the counts of receiving queues.
 const CHANNEL_WORDS: usize = 9;
 const CHANNELS_RECEIVE: usize = 5;
 const CHANNELS_COMBINED: usize = 8;
 
-/// A device of this host.
+/// A network device of this host.
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub name: String,
     pub index: u32,
     pub mac: Mac,
-    /// Most bytes behind the Ethernet header.
+    /// Greatest payload of a frame (MTU), in bytes.
     pub mtu: usize,
-    /// Queues that receive.
+    /// Number of receiving queues.
     pub queues: u32,
-    /// One end of a virtual wire (veth(4)).
+    /// True if the device is one end of a virtual Ethernet pair (veth(4)).
     pub is_veth: bool,
 }
 
 impl Device {
-    /// Looks at the device of an end.
+    /// Inspects the device of an endpoint.
     ///
     /// # Errors
-    /// That there is no such device, or the kernel's reason.
-    pub(super) fn look(name: &str, label: &str) -> Result<Device, Error> {
+    /// [`Error::Usage`] if there is no such device; [`Error::Io`] if a request fails.
+    pub(super) fn inspect(name: &str, label: &str) -> Result<Device, Error> {
         let failed = |error: Errno| Error::io(format!("look at the device of {label}"), error);
-        // These requests are the same on a socket of any kind.
+        // These ioctl requests work on a socket of any kind.
         let flags = SocketFlags::CLOEXEC;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None).map_err(failed)?;
@@ -55,10 +56,10 @@ impl Device {
             error => Error::io(format!("find {label}"), error),
         })?;
         let mtu = ask(socket.as_fd(), name, libc::SIOCGIFMTU as _, |_| {}).map_err(failed)?;
-        // SAFETY: SIOCGIFMTU wrote this field of the union.
+        // SAFETY: SIOCGIFMTU has written this field of the union.
         let mtu = usize::try_from(unsafe { mtu.ifr_ifru.ifru_mtu }).unwrap_or(0);
         let address = ask(socket.as_fd(), name, libc::SIOCGIFHWADDR as _, |_| {}).map_err(failed)?;
-        // SAFETY: SIOCGIFHWADDR wrote this field of the union.
+        // SAFETY: SIOCGIFHWADDR has written this field of the union.
         let address = unsafe { address.ifr_ifru.ifru_hwaddr }.sa_data;
         let mut mac = [0; 6];
         for (to, from) in mac.iter_mut().zip(address) {
@@ -75,7 +76,7 @@ impl Device {
     }
 }
 
-/// What a device that says nothing about it has is one.
+/// Number of queues assumed for a device that does not report it.
 fn queues(socket: &OwnedFd, name: &str) -> u32 {
     let mut channels = [0u32; CHANNEL_WORDS];
     channels[0] = ETHTOOL_GCHANNELS;
@@ -85,7 +86,7 @@ fn queues(socket: &OwnedFd, name: &str) -> u32 {
     }
 }
 
-/// The name of its driver, and zeros.
+/// Returns the name of the device's driver, padded with zeros.
 fn driver(socket: &OwnedFd, name: &str) -> [u8; DRIVER_BYTES] {
     let mut words = [0u32; DRIVER_WORDS];
     words[0] = ETHTOOL_GDRVINFO;
@@ -98,54 +99,55 @@ fn driver(socket: &OwnedFd, name: &str) -> [u8; DRIVER_BYTES] {
     driver
 }
 
-/// A request whose first word says how much is read and written: never more than the words that are given.
+/// Makes an ethtool request. The first of `words` is the command, which reads and writes no more words than
+/// given.
 fn ethtool(socket: &OwnedFd, name: &str, words: &mut [u32]) -> Result<(), Errno> {
     let pointer = words.as_mut_ptr();
     ask(socket.as_fd(), name, libc::SIOCETHTOOL as _, |request| request.ifr_ifru.ifru_data = pointer.cast())
         .map(drop)
 }
 
-/// A request about a device that is named in it.
+/// Makes an ioctl request about the device that `interface` names.
 fn ask(
     socket: BorrowedFd<'_>,
     name: &str,
     what: libc::Ioctl,
     fill: impl FnOnce(&mut libc::ifreq),
 ) -> Result<libc::ifreq, Errno> {
-    // SAFETY: a request of zeros is a valid one.
+    // SAFETY: a request of zeros is a valid value of the structure.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays zero; no device has a longer name.
+    // The last byte stays zero, since no device has a longer name.
     let name_max = request.ifr_name.len() - 1;
     for (place, byte) in request.ifr_name[..name_max].iter_mut().zip(name.bytes()) {
         *place = byte as libc::c_char;
     }
     fill(&mut request);
-    // SAFETY: the request is alive and of the type that these requests read and write; what it leads to was
-    // given by `ethtool` alone, long enough for its command and alive.
+    // SAFETY: the request is of the type that these commands read and write, and lives through the call; the
+    // memory that it points to was given by `ethtool` alone, long enough for its command, and lives as long.
     answer(unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut request) } as isize)?;
     Ok(request)
 }
 
-/// What a device counted as dropped, in the namespace in which this was opened.
+/// Counters of dropped frames of a device, in the namespace in which this was opened.
 pub(super) struct Drops {
     table: File,
     device: String,
     before: Counts,
 }
 
-/// Since the device is there.
+/// Numbers of frames dropped since the device was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     received: u64,
     sent: u64,
 }
 
-/// Most bytes of the table that are read: some hundred devices.
+/// Greatest number of bytes of the table that are read, enough for some hundred devices.
 const TABLE_BYTES_MAX: usize = 64 << 10;
 
 impl Drops {
-    /// Counts from now on.
-    pub(super) fn of(device: &Device) -> Result<Drops, Error> {
+    /// Opens the counters; their present values count as zero.
+    pub(super) fn new(device: &Device) -> Result<Drops, Error> {
         // The table shows the devices of the namespace that it was opened in.
         let path = "/proc/thread-self/net/dev";
         let table = File::open(path).map_err(|error| Error::io(format!("open {path}"), error))?;
@@ -154,12 +156,12 @@ impl Drops {
         Ok(drops)
     }
 
-    /// Frames that the device dropped before anybody saw them.
+    /// Returns the number of frames that the device dropped on reception.
     pub(super) fn received(&self) -> u64 {
         self.read().map_or(0, |counts| counts.received.saturating_sub(self.before.received))
     }
 
-    /// Frames that it was to send and could not.
+    /// Returns the number of frames that the device could not send.
     pub(super) fn sent(&self) -> u64 {
         self.read().map_or(0, |counts| counts.sent.saturating_sub(self.before.sent))
     }
@@ -177,8 +179,8 @@ impl Drops {
     }
 }
 
-/// A device's line of /proc/net/dev: bytes, packets, errors, drops and four more that were received, and as
-/// many that were sent.
+/// Parses the line of a device in /proc/net/dev: bytes, packets, errors, drops and four more numbers of
+/// received frames, then the same of sent frames.
 fn find(table: &str, device: &str) -> Option<Counts> {
     let named = |line: &'_ str| line.trim_start().strip_prefix(device)?.strip_prefix(':').map(str::to_owned);
     let numbers: Vec<u64> =
@@ -187,7 +189,7 @@ fn find(table: &str, device: &str) -> Option<Counts> {
     Some(Counts { received: lost(2)?, sent: lost(10)? })
 }
 
-// `struct ethtool_drvinfo` has 4 + 5 * 32 + 12 + 5 * 4 bytes.
+// Size of `struct ethtool_drvinfo`: 4 + 5 * 32 + 12 + 5 * 4 bytes.
 const _: () = assert!(DRIVER_WORDS * size_of::<u32>() == 4 + 5 * DRIVER_BYTES + 12 + 5 * 4);
 
 #[cfg(test)]
@@ -204,9 +206,9 @@ mod tests {
 
     #[test]
     fn the_loopback_is_what_it_is() {
-        let lo = Device::look("lo", "eth:lo").unwrap();
+        let lo = Device::inspect("lo", "eth:lo").unwrap();
         assert_eq!((lo.mac, lo.queues, lo.is_veth), (Mac([0; 6]), 1, false));
         assert!(lo.mtu > 1000 && lo.index > 0);
-        Drops::of(&lo).unwrap();
+        Drops::new(&lo).unwrap();
     }
 }

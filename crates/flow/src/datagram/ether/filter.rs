@@ -1,8 +1,8 @@
-//! The filter that lets only our packets reach a packet socket: a classic BPF program.
+//! Classic BPF program by which a packet socket receives only packets of this protocol.
 //!
-//! Invariant: what passes has our magic number and port, was not meant for another host, and comes from the
-//! sender that was named, if one was. Called when a port is opened. (The Ethernet type is what the socket is
-//! bound to.)
+//! Invariant: a packet that passes has the protocol's magic number and port, is not addressed to another
+//! host, and comes from the given sender, if there is one. Called when a port is opened. (The socket is bound
+//! to the EtherType.)
 
 use crate::datagram::layout::{MAGIC, MAGIC_OFFSET, PORT_OFFSET};
 use crate::datagram::socket;
@@ -10,12 +10,12 @@ use crate::mac::Mac;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 
-/// For whom a frame was meant, as the kernel sees it.
+/// Offset of the packet type, which tells to whom the frame is addressed.
 const PACKET_TYPE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
 const OTHER_HOST: u32 = libc::PACKET_OTHERHOST as u32;
-/// The sender's address in the Ethernet header.
+/// Offset of the sender's address in the Ethernet header.
 const SOURCE: u32 = (libc::SKF_LL_OFF + 6) as u32;
-/// What a filter answers to let all of a packet pass.
+/// Result of the filter for a packet that passes as a whole.
 const ALL: u32 = u32::MAX;
 
 const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -23,7 +23,7 @@ const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
-/// A value to load, and what to compare it with.
+/// Value to load, and the number that it must equal.
 struct Test {
     load: u16,
     offset: u32,
@@ -31,7 +31,10 @@ struct Test {
     passes_if_equal: bool,
 }
 
-/// Attaches the filter.
+/// Attaches the filter to a socket.
+///
+/// # Errors
+/// The errno of setsockopt(2).
 pub(super) fn attach(socket: BorrowedFd<'_>, port: u16, from: Option<Mac>) -> Result<(), Errno> {
     let mut program = program(port, from);
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
@@ -51,7 +54,7 @@ fn program(port: u16, from: Option<Mac>) -> Vec<libc::sock_filter> {
     }
     let mut program = Vec::with_capacity(2 * tests.len() + 2);
     for (number, test) in tests.iter().enumerate() {
-        // From the jump to the last instruction, which refuses.
+        // Distance of the jump to the last instruction, which rejects the packet.
         let refuse = (2 * (tests.len() - number - 1) + 1) as u8;
         let (equal, other) = if test.passes_if_equal { (0, refuse) } else { (refuse, 0) };
         program.push(libc::sock_filter { code: test.load, jt: 0, jf: 0, k: test.offset });

@@ -1,15 +1,15 @@
-//! A port of Ethernet: packets of the type 0x0A0A, without the internet's headers (packet(7)).
+//! Ethernet ports: frames of the EtherType 0x0A0A, without IP headers (packet(7)).
 //!
-//! The socket is of the kind SOCK_DGRAM, for which the kernel writes and removes the Ethernet header: so what
-//! is sent and received is header and payload of [`super::layout`], as with UDP.
+//! The socket has the type SOCK_DGRAM, for which the kernel adds and removes the Ethernet header, so that
+//! header and payload of [`super::layout`] are sent and received as over UDP.
 //!
-//! - [`filter`], [`ring`]: what reaches the socket, and memory in which it comes
-//! - [`xdp`]: the same without packet sockets, and a relay inside of the kernel
-//! - [`device`]: what all of them ask of a network device; [`neighbour`]: Ethernet addresses of neighbours
+//! - [`filter`] and [`ring`]: what a socket receives, and the memory for it
+//! - [`xdp`]: the same without packet sockets, and a relay inside the kernel
+//! - [`device`]: properties of network devices; [`neighbour`]: Ethernet addresses of neighbours
 //!
-//! Invariant: only packets of our type, our magic number and our port, and not meant for another host, reach
-//! the socket: the filter is attached before the socket is bound. Called by [`super::open_input`],
-//! [`super::open_output`] and the relay.
+//! Invariant: only frames with the EtherType, magic number and port of this protocol that are not addressed
+//! to another host reach the socket, since the filter is attached before the socket is bound. Called by
+//! [`super::open_input`], [`super::open_output`] and the relay.
 
 mod device;
 mod filter;
@@ -23,7 +23,7 @@ use super::layout::ETHER_TYPE;
 use super::name::Name;
 use super::options::EthOptions;
 use super::outbox::{Outbox, SendError, SendMethod};
-use super::port::{Health, Port, Ways};
+use super::port::{EngineState, Health, Port};
 use super::run::Run;
 use super::socket::{self, answer};
 use crate::control::Control;
@@ -38,10 +38,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 pub(crate) use neighbour::mac_of;
 pub(crate) use xdp::{Redirect, XdpPort};
 
-/// Frames that are received by one call without a ring.
+/// Number of frames that one call receives without a ring.
 const FRAMES: usize = 64;
 
-/// A packet socket on one device.
+/// Packet socket of one device.
 pub(crate) struct EthPort {
     socket: OwnedFd,
     label: String,
@@ -61,20 +61,19 @@ enum Arrivals {
 }
 
 impl EthPort {
-    /// A port from which packets go to `options.mac`.
+    /// Opens a port that sends to `options.mac`.
     ///
     /// # Errors
-    /// That the device or the address cannot be, or that this needs a right.
+    /// [`Error::Usage`] if there is no such device, the address is missing or the engine cannot be used;
+    /// [`Error::Io`] if the socket cannot be set up, for instance without CAP_NET_RAW.
     pub(crate) fn connect(options: &EthOptions) -> Result<EthPort, Error> {
         let label = format!("eth:{}", options.interface);
         let mac = goal(options, &label)?;
         EthPort::new(options, label, Some(mac), None)
     }
 
-    /// A port to which packets come, from `options.mac` alone if that is given.
-    ///
-    /// # Errors
-    /// As [`EthPort::connect`].
+    /// Opens a port that receives, from `options.mac` alone if it is given. Errors are those of
+    /// [`EthPort::connect`].
     pub(crate) fn listen(options: &EthOptions) -> Result<EthPort, Error> {
         EthPort::new(options, format!("eth-listen:{}", options.interface), None, options.mac)
     }
@@ -90,7 +89,7 @@ impl EthPort {
             move |error: Errno| Error::io(what, error)
         };
         let socket = open(&label)?;
-        let Device { index, mtu, .. } = Device::look(&options.interface, &label)?;
+        let Device { index, mtu, .. } = Device::inspect(&options.interface, &label)?;
         filter::attach(socket.as_fd(), options.port, from).map_err(failed("filter what comes to"))?;
         let buffer = options.receive_buffer.unwrap_or(socket::BUFFER_BYTES);
         let (engine, arrivals, buffer) = arrivals(&socket, options.engine, (buffer, mtu), &label)?;
@@ -114,7 +113,7 @@ impl EthPort {
     }
 }
 
-/// The engine, what receives, and bytes of its buffer.
+/// Returns the engine, the receiving buffers, and their size in bytes.
 fn arrivals(
     socket: &OwnedFd,
     forced: Option<Engine>,
@@ -170,15 +169,15 @@ impl Port for EthPort {
     }
 
     fn health(&mut self) -> Health {
-        // Reading these counters clears them.
+        // Reading these counters resets them.
         let statistics: Result<libc::tpacket_stats_v3, Errno> =
             socket::get(self.socket.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS);
         self.drops += statistics.map_or(0, |statistics| statistics.tp_drops.into());
         Health { drops: self.drops, buffer: self.buffer }
     }
 
-    fn ways(&self) -> Ways {
-        Ways { engine: self.engine, fell_back: None }
+    fn engine_state(&self) -> EngineState {
+        EngineState { engine: self.engine, fell_back: None }
     }
 
     fn label(&self) -> &str {
@@ -194,14 +193,14 @@ impl Port for EthPort {
     }
 }
 
-/// Where an end that sends leads to.
+/// Returns the address that a sender sends to.
 fn goal(options: &EthOptions, label: &str) -> Result<Mac, Error> {
     options.mac.ok_or_else(|| {
         Error::Usage(format!("{label} goes nowhere: say to=MAC|IP, as in to=02:00:00:00:00:01"))
     })
 }
 
-/// A packet socket that receives nothing yet.
+/// Creates a packet socket that does not receive yet.
 fn open(label: &str) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC;
     rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None).map_err(|error| match error {
@@ -229,10 +228,10 @@ fn link_address(index: u32, mac: Option<Mac>) -> libc::sockaddr_ll {
     }
 }
 
-/// From here on the socket receives.
+/// Binds the socket, which receives from then on.
 fn bind(socket: BorrowedFd<'_>, index: u32) -> Result<(), Errno> {
     let name = Name::of_link(link_address(index, None));
     let (pointer, length) = name.as_parts();
-    // SAFETY: the name is as long as it says.
+    // SAFETY: `name` holds an address of the length that it states, and lives through the call.
     answer(unsafe { libc::bind(socket.as_raw_fd(), pointer.cast(), length) } as isize).map(drop)
 }

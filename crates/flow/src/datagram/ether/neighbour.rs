@@ -1,21 +1,21 @@
-//! Ethernet addresses of neighbours that are named by an address of IPv4: the kernel's table (arp(7)).
+//! Ethernet addresses of neighbours that the user names by an IPv4 address, from the kernel's table (arp(7)).
 //!
-//! Invariant: only entries of the device in question that the kernel holds to be complete count. The table is
-//! that of the calling thread's network namespace. Called by [`crate::endpoint`].
+//! Invariant: only complete entries of the given device count. The table is that of the calling thread's
+//! network namespace. Called by [`crate::endpoint`].
 
 use super::device::Device;
 use crate::error::Error;
 use crate::mac::{Mac, Neighbour};
 use std::net::Ipv4Addr;
 
-/// The table, with a line of headings (proc_pid_net(5)).
+/// Path of the table, which has a line of headings (proc_pid_net(5)).
 const TABLE: &str = "/proc/thread-self/net/arp";
 /// Flag of an entry whose Ethernet address is known (ATF_COM of linux/if_arp.h).
 const COMPLETE: u32 = 0x2;
 /// Hardware type of Ethernet (ARPHRD_ETHER of linux/if_arp.h).
 const ETHERNET: u32 = 1;
 
-/// The Ethernet address of a neighbour at a device.
+/// Returns the Ethernet address of a neighbour at a device.
 ///
 /// # Errors
 /// [`Error::Usage`] if there is no such device, or the kernel does not know the address's neighbour there,
@@ -25,7 +25,7 @@ pub(crate) fn mac_of(neighbour: Neighbour, interface: &str) -> Result<Mac, Error
         Neighbour::Mac(mac) => return Ok(mac),
         Neighbour::Address(address) => address,
     };
-    Device::look(interface, &format!("eth:{interface}"))?;
+    Device::inspect(interface, &format!("eth:{interface}"))?;
     let table = std::fs::read_to_string(TABLE).map_err(|error| Error::io(format!("read {TABLE}"), error))?;
     table.lines().skip(1).find_map(|line| entry(line, address, interface)).ok_or_else(|| {
         Error::Usage(format!(
@@ -35,7 +35,7 @@ pub(crate) fn mac_of(neighbour: Neighbour, interface: &str) -> Result<Mac, Error
     })
 }
 
-/// The Ethernet address in a line of the table, if the line is about this neighbour.
+/// Returns the Ethernet address in a line of the table; `None` if the line is about another neighbour.
 fn entry(line: &str, address: Ipv4Addr, interface: &str) -> Option<Mac> {
     let mut words = line.split_whitespace();
     let (found, kind, flags, mac) = (words.next()?, words.next()?, words.next()?, words.next()?);

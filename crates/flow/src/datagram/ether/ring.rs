@@ -1,4 +1,4 @@
-//! A receive ring that the kernel fills with frames, block by block (packet(7), TPACKET_V3; the kernel's
+//! Receive ring that the kernel fills with frames, block by block (packet(7), TPACKET_V3; the kernel's
 //! `Documentation/networking/packet_mmap.rst`).
 //!
 //! ```text
@@ -6,14 +6,15 @@
 //!     block   | descriptor | header, address, frame | header, address, frame | ... |
 //! ```
 //!
-//! The time for which frames can wait for a reader has two limits: the bytes of the ring, and its blocks times
-//! [`RETIRE_MS`], because the kernel hands over a block after that time however little is in it. So blocks are as small
-//! as the device's longest frame allows: at a low rate 8 MiB then last for half a second, as many blocks of 256 KiB for
-//! a sixteenth of it.
+//! Two limits bound the time for which frames can wait for a reader: the size of the ring, and the number of
+//! its blocks times [`RETIRE_MS`], since the kernel hands a block over after that time even if it is almost
+//! empty. Therefore blocks are as small as the device's longest frame allows: at a low rate 8 MiB then last
+//! for half a second; as blocks of 256 KiB they would last for a sixteenth of that.
 //!
-//! Invariant: a block is read only between the load that finds it ours and the store that gives it back; every offset
-//! that it holds is checked against its length all the same. Called by [`super::EthPort`]. A frame costs no copy and no
-//! system call; a block that is not full is handed over after [`RETIRE_MS`].
+//! Invariant: a block is read only between the load that finds its status handed over and the store that
+//! returns it; every offset in it is checked against the block's length nevertheless. Called by
+//! [`super::EthPort`]. A frame costs no copy and no system call; a block that is not full is handed over
+//! after [`RETIRE_MS`].
 
 use crate::datagram::inbox::RUNS_MAX;
 use crate::datagram::name::Name;
@@ -26,32 +27,32 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::BorrowedFd;
 use std::ptr::null_mut;
 
-/// Smallest block, in bytes: some twenty frames of common Ethernet.
+/// Smallest size of a block in bytes, enough for some twenty frames of common Ethernet.
 const BLOCK_BYTES_MIN: usize = 32 << 10;
-/// Largest block, in bytes: three frames of the loopback device.
+/// Greatest size of a block in bytes, enough for three frames of the loopback device.
 const BLOCK_BYTES_MAX: usize = 256 << 10;
-/// Frames of the device's longest kind that a block holds at least.
+/// Smallest number of the device's longest frames that a block must hold.
 const FRAMES_MIN: usize = 3;
-/// Bytes that a frame takes in a block beside its payload, at most: header, address, and alignment.
+/// Greatest overhead of a frame in a block, in bytes: header, address and alignment.
 const FRAME_EXTRA_BYTES: usize = 256;
-/// Blocks, at least: one being read, one being filled.
+/// Smallest number of blocks: one being read and one being filled.
 const BLOCKS_MIN: usize = 2;
-/// Most bytes of a ring.
+/// Greatest size of a ring, in bytes.
 const BYTES_MAX: usize = 16 << 20;
-/// Most bytes that are handed on by one call, where so many blocks are ready.
+/// Number of bytes after which one call stops passing on blocks.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// What the kernel wants to know and does not use with this version of the ring.
+/// Frame size that the kernel demands and does not use in this version of the ring.
 const FRAME_BYTES: usize = 2048;
-/// Time after which a block that is not full is handed over, in milliseconds. Longer makes answers late and the time
-/// that `--rate auto` measures coarse.
+/// Time after which the kernel hands over a block that is not full, in milliseconds. A longer time would
+/// delay answers and make the measurements of `--rate auto` coarse.
 const RETIRE_MS: u32 = 2;
 
-/// Where a frame's sender is written behind its header.
+/// Offset of the sender's address behind a frame's header.
 const ADDRESS_OFFSET: usize = size_of::<libc::tpacket3_hdr>().next_multiple_of(16);
 const STATUS_OFFSET: usize =
     offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, block_status);
 
-/// The mapped ring.
+/// A mapped ring.
 pub(super) struct Ring {
     base: *mut u8,
     block_bytes: usize,
@@ -60,11 +61,14 @@ pub(super) struct Ring {
     names: Vec<Name>,
 }
 
-// SAFETY: the mapping belongs to this value alone and stays until it is dropped.
+// SAFETY: this value alone owns the mapping, which lives until it is dropped.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Makes a ring of about so many bytes, for a device with this MTU, at a socket that is not bound yet.
+    /// Creates a ring of about `bytes` bytes for a device with this MTU, at a socket that is not bound yet.
+    ///
+    /// # Errors
+    /// The errno of setsockopt(2) or mmap(2).
     pub(super) fn new(socket: BorrowedFd<'_>, bytes: usize, mtu: usize) -> Result<Ring, Errno> {
         let version = libc::tpacket_versions::TPACKET_V3 as i32;
         socket::set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
@@ -81,7 +85,7 @@ impl Ring {
         };
         socket::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping where the kernel finds room.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no other memory.
         let base =
             unsafe { mmap(null_mut(), blocks * block_bytes, protection, MapFlags::SHARED, socket, 0) }?;
         Ok(Ring { base: base.cast(), block_bytes, blocks, current: 0, names: vec![Name::empty(); RUNS_MAX] })
@@ -91,27 +95,28 @@ impl Ring {
         self.blocks * self.block_bytes
     }
 
-    /// Hands on the frames of the blocks that the kernel has handed over, up to [`RECEIVE_BYTES`]; whether there were any.
+    /// Passes on the frames of blocks that the kernel has handed over, up to [`RECEIVE_BYTES`]. Returns true
+    /// if there were any.
     pub(super) fn receive(&mut self, take: &mut dyn FnMut(&[Run<'_>])) -> bool {
         let most = (RECEIVE_BYTES / self.block_bytes).min(self.blocks);
         let blocks = (0..most).take_while(|_| self.receive_block(take)).count();
         blocks > 0
     }
 
-    /// Hands on the frames of the next block, if the kernel has handed it over; whether it has.
+    /// Passes on the frames of the next block, if the kernel has handed it over. Returns true if it has.
     fn receive_block(&mut self, take: &mut dyn FnMut(&[Run<'_>])) -> bool {
-        // SAFETY: block `current` lies within the mapping, and nobody makes a reference to its status but as an atomic.
+        // SAFETY: block `current` lies within the mapping, and its status is only accessed as an atomic.
         let block = unsafe { self.base.add(self.current * self.block_bytes) };
-        // SAFETY: within the block, and aligned as the kernel aligned it.
+        // SAFETY: the status lies within the block, aligned by the kernel.
         let status = unsafe { AtomicU32::from_ptr(block.add(STATUS_OFFSET).cast()) };
-        // Acquire: what the kernel wrote into the block before it handed it over is seen.
+        // Acquire: makes the kernel's writes to the block before the hand-over visible.
         if status.load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
             return false;
         }
-        // SAFETY: the block is ours until the store below, so that nobody writes to it.
+        // SAFETY: the block is not written by the kernel until the store below returns it.
         let bytes = unsafe { std::slice::from_raw_parts(block, self.block_bytes) };
         hand_on(bytes, &mut self.names, take);
-        // Release: the kernel fills the block only after it has been read.
+        // Release: the reads of the block are complete before the kernel fills it again.
         status.store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.current = (self.current + 1) % self.blocks;
         true
@@ -120,19 +125,19 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and no reference into it is left.
+        // SAFETY: `new` mapped the ring with this length, and no reference into it is left.
         let _ = unsafe { munmap(self.base.cast(), self.blocks * self.block_bytes) };
     }
 }
 
-/// Bytes of a block for a device with this MTU.
+/// Returns the size of a block for a device with this MTU, in bytes.
 fn block_bytes(mtu: usize) -> usize {
     (FRAMES_MIN * (mtu + FRAME_EXTRA_BYTES)).next_power_of_two().clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX)
 }
 
-/// Hands on all frames of a block, at most [`RUNS_MAX`] at once.
+/// Passes on all frames of a block, at most [`RUNS_MAX`] at once.
 fn hand_on(block: &[u8], names: &mut [Name], take: &mut dyn FnMut(&[Run<'_>])) {
-    // SAFETY: numbers.
+    // SAFETY: the block descriptor consists of integers, for which all bytes are valid.
     let Some(head) =
         (unsafe { read::<libc::tpacket_hdr_v1>(block, offset_of!(libc::tpacket_block_desc, hdr)) })
     else {
@@ -159,29 +164,29 @@ fn hand_on(block: &[u8], names: &mut [Name], take: &mut dyn FnMut(&[Run<'_>])) {
     }
 }
 
-/// The frame at an offset, who sent it, and how far the next one is.
+/// Returns the frame at an offset with its sender, and the distance to the next frame.
 fn frame(block: &[u8], offset: usize) -> Option<(&[u8], Name, usize)> {
-    // SAFETY: numbers.
+    // SAFETY: the frame header consists of integers, for which all bytes are valid.
     let header = unsafe { read::<libc::tpacket3_hdr>(block, offset) }?;
-    // SAFETY: numbers.
+    // SAFETY: the address consists of integers, for which all bytes are valid.
     let address = unsafe { read::<libc::sockaddr_ll>(block, offset + ADDRESS_OFFSET) }?;
     let from = offset + usize::from(header.tp_mac);
     let body = block.get(from..from + header.tp_snaplen as usize)?;
-    // The kernel gives the address as it came: an answer goes back the same way.
+    // The address is kept as the kernel wrote it, so that an answer takes the same path.
     Some((body, Name::of_link(address), header.tp_next_offset as usize))
 }
 
-/// Copies out a `T`.
+/// Copies a `T` out of a block; `None` if it does not lie within the block.
 ///
 /// # Safety
-/// Any bytes are a valid `T`.
+/// Every bit pattern must be a valid `T`.
 unsafe fn read<T: Copy>(block: &[u8], offset: usize) -> Option<T> {
     let bytes = block.get(offset..)?.get(..size_of::<T>())?;
-    // SAFETY: as many bytes as `T` has, and any are valid, as the caller promises.
+    // SAFETY: the slice has `size_of::<T>()` bytes, and any are a valid `T`, as the caller promises.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-// The addresses of the layout, from the kernel's headers.
+// Offsets that the kernel's headers define.
 const _: () = assert!(ADDRESS_OFFSET == 48 && STATUS_OFFSET == 8);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ethernet frames of our own type, between ends of this crate and as tcpdump sees them.
+//! Ethernet frames between endpoints of this crate, and as tcpdump sees them.
 
 use super::*;
 use crate::datagram::engine::Engine;
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 const SLOW: Rate = Rate::Fixed(20_000_000);
-/// Those of which many may be at one device.
+/// Engines of which many sockets may use one device.
 const ENGINES: [Engine; 3] = [Engine::Single, Engine::Batch, Engine::Ring];
 const ALL: [Engine; 4] = [Engine::Single, Engine::Batch, Engine::Ring, Engine::Xdp];
 
@@ -91,7 +91,7 @@ fn frames_that_find_no_room_are_counted() {
         let sender = DatagramEndpoint::Eth(eth_to(hosts.first().port(), hosts.last().port(), 9));
         let mut output = hosts.first().run(|| open_output(&sender, Ledger::default())).unwrap();
         let control = Control::new().unwrap();
-        // Nobody reads yet.
+        // Nobody receives yet.
         output.put(&data(2_000_000, 25), &control).unwrap();
         let finish = thread::spawn(move || output.finish(&Control::new().unwrap()));
         let (mut room, mut bytes) = (vec![0; BLOCK], 0);
@@ -113,7 +113,7 @@ fn frames_that_find_no_room_are_counted() {
 #[test]
 fn frames_wait_in_a_ring_while_nobody_reads_for_a_while() {
     let hosts = Hosts::two(MTU);
-    // Slow and short: the ring has room for ten times as much, and time is what there could be too little of.
+    // Slow and short: the ring has room for ten times as much, so that only time could run out.
     let data = data(800_000, 26);
     let ledger = Ledger::default();
     let listen = EthOptions { engine: Some(Engine::Ring), ..eth(hosts.last().port(), 12) };
@@ -161,7 +161,7 @@ fn without_the_right_it_says_which() {
     let place = DatagramEndpoint::Eth(eth(hosts.last().port(), 11));
     let error = hosts.last().run(|| {
         let none = CapabilitySet::empty();
-        // Of this thread alone, which ends.
+        // The namespace is that of this thread, which ends here.
         set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
             .unwrap();
         open_input(&place, Ledger::default()).err().unwrap().to_string()
@@ -186,7 +186,7 @@ fn tcpdump_sees_the_type_and_the_payload() {
     let seen = String::from_utf8(tcpdump.wait_with_output().unwrap().stdout).unwrap();
     assert!(seen.contains("ethertype Unknown (0x0a0a)") || seen.contains("0x0a0a"), "{seen}");
     assert!(seen.contains(&format!("{} > {}", here.mac, there.mac)), "{seen}");
-    // Magic number, version, kind, port, length.
+    // Bytes of magic number, version, kind, port and length.
     assert!(seen.contains("b7a5 0101 1234 0030"), "{seen}");
     assert!(seen.contains("Bywash.carries.d"), "{seen}");
 }

@@ -1,20 +1,20 @@
-//! A relay that loses, doubles and swaps datagrams as a seed says: what a bad network does.
+//! Relay that loses, duplicates and swaps datagrams by a seed, like a bad network.
 
 use super::*;
 use crate::datagram::socket::{BUFFER_BYTES, want_receive_buffer};
 use std::os::fd::AsFd;
 
-/// What happens to datagrams on the way there, in parts of a thousand.
+/// Fault rates of datagrams in one direction, per thousand.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Weather {
     pub lose: u64,
     pub double: u64,
     pub swap: u64,
-    /// Goes dead after so many.
+    /// Number of datagrams after which nothing passes any more.
     pub dies_after: Option<u64>,
 }
 
-/// How many it lost and doubled.
+/// Number of datagrams lost and duplicated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Damage {
     pub lost: u64,
@@ -27,14 +27,15 @@ pub(super) struct Lossy {
 }
 
 impl Lossy {
-    /// From a port of the middle host to an address, and back without damage. Only packets of data are damaged.
+    /// Starts a relay from a port of the middle host to an address; answers pass unchanged. Only data packets
+    /// are damaged.
     pub(super) fn start(host: &Host, listen: SocketAddr, to: SocketAddr, weather: Weather) -> Lossy {
         let (from, onward) = host.run(|| {
             let onward = UdpSocket::bind("0.0.0.0:0").unwrap();
             onward.connect(to).unwrap();
             (UdpSocket::bind(listen).unwrap(), onward)
         });
-        // What is lost here, the seed says, and not how busy the machine is.
+        // Large buffers make loss depend on the seed alone, and not on the load of the machine.
         for socket in [&from, &onward] {
             want_receive_buffer(socket.as_fd(), BUFFER_BYTES).unwrap();
         }
@@ -69,7 +70,7 @@ fn pass(from: &UdpSocket, onward: &UdpSocket, weather: Weather, control: &Contro
             random ^= random << 17;
             let luck = random % 1000;
             if is_dead {
-                // Nothing passes any more.
+                // The relay is dead: nothing passes any more.
             } else if !is_data || luck >= weather.lose + weather.double + weather.swap {
                 let _ = onward.send(packet);
                 if let Some(held) = held.take() {

@@ -1,6 +1,6 @@
-//! Datagrams between hosts: what the tests have in common.
+//! Tests of datagrams between hosts: shared helpers.
 //!
-//! Everything that is moved is made of numbers that follow from their position, and compared byte by byte.
+//! The data consists of numbers that follow from their positions, and is compared byte by byte.
 
 mod ethernet;
 mod lossy;
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Long enough that only what hangs is cut off.
+/// Time after which a test counts as hung.
 const SOON: Duration = Duration::from_secs(20);
 const BLOCK: usize = 256 << 10;
 
-/// The stream of a test: every eight bytes follow from where they are.
+/// Returns the stream of a test, in which every eight bytes follow from their position.
 fn data(bytes: usize, seed: u64) -> Vec<u8> {
     let words =
         (0..bytes.div_ceil(8) as u64).map(|place| (place ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -35,19 +35,19 @@ fn data(bytes: usize, seed: u64) -> Vec<u8> {
     data
 }
 
-/// Into how many packets a sender cuts a stream: each block for itself.
+/// Returns the number of packets of a stream that is sent in blocks.
 fn packets(bytes: usize, size: usize) -> u64 {
     (bytes / BLOCK * BLOCK.div_ceil(size) + (bytes % BLOCK).div_ceil(size)) as u64
 }
 
-/// What came of one end.
+/// Result of an endpoint or relay.
 struct Outcome {
     data: Vec<u8>,
     result: Result<(), Error>,
     account: Accounting,
 }
 
-/// An end or a relay that runs in a thread.
+/// An endpoint or relay that runs in a thread.
 struct Running {
     thread: JoinHandle<Outcome>,
     control: Arc<Control>,
@@ -66,7 +66,7 @@ impl Running {
     }
 
     fn outcome(self) -> Outcome {
-        // What hangs is cancelled, so that the test says what it was.
+        // A hung endpoint is cancelled, so that the test reports its state.
         for _ in 0..SOON.as_millis() {
             if self.thread.is_finished() {
                 break;
@@ -78,7 +78,7 @@ impl Running {
     }
 }
 
-/// Opens a receiver at once, and lets it run until it ends.
+/// Opens a receiver, and runs it in a thread until it ends.
 fn receive(host: &Host, place: &DatagramEndpoint) -> Running {
     let ledger = Ledger::default();
     let mut input = host.run(|| open_input(place, ledger.clone())).unwrap();
@@ -96,7 +96,7 @@ fn receive(host: &Host, place: &DatagramEndpoint) -> Running {
     running
 }
 
-/// Sends all of it in blocks.
+/// Sends all data in blocks.
 fn send(host: &Host, place: &DatagramEndpoint, data: &[u8]) -> Outcome {
     let (control, ledger) = (Control::new().unwrap(), Ledger::default());
     let result = host.run(|| {
@@ -107,7 +107,7 @@ fn send(host: &Host, place: &DatagramEndpoint, data: &[u8]) -> Outcome {
     Outcome { data: Vec::new(), result, account: ledger.read() }
 }
 
-/// Opens a relay at once, and lets it run until it is cancelled.
+/// Opens a relay, and runs it in a thread until it is cancelled.
 fn pass_on(host: &Host, from: &DatagramEndpoint, to: &DatagramEndpoint, options: RelayOptions) -> Running {
     let ledger = Ledger::default();
     let relay = host.run(|| open_relay(from, to, options, ledger.clone())).unwrap();
@@ -117,31 +117,31 @@ fn pass_on(host: &Host, from: &DatagramEndpoint, to: &DatagramEndpoint, options:
 }
 
 impl Running {
-    /// As [`Running::outcome`], with the account of what was opened outside.
+    /// Like [`Running::outcome`], with the counters of an endpoint that was opened elsewhere.
     fn end(self) -> Outcome {
         let ledger = self.ledger.clone();
         let outcome = self.outcome();
         Outcome { account: ledger.read(), ..outcome }
     }
 
-    /// Cancels it first.
+    /// Cancels the endpoint, and returns its result.
     fn stop(self) -> Outcome {
         self.control.cancel();
         self.end()
     }
 }
 
-/// A place of UDP at an address of a host, sequenced.
+/// Returns a sequenced UDP endpoint at an address of a host.
 fn udp(port: &Port, number: u16) -> UdpOptions {
     UdpOptions { address: format!("{}:{number}", port.address), sequenced: true, ..UdpOptions::default() }
 }
 
-/// A place of Ethernet at a device.
+/// Returns an Ethernet endpoint at a device.
 fn eth(port: &Port, number: u16) -> EthOptions {
     EthOptions { interface: port.interface.clone(), port: number, ..EthOptions::default() }
 }
 
-/// From one device to another.
+/// Returns an Ethernet endpoint that sends from one device to another.
 fn eth_to(port: &Port, to: &Port, number: u16) -> EthOptions {
     EthOptions { mac: Some(mac(to)), ..eth(port, number) }
 }
@@ -150,8 +150,8 @@ fn mac(port: &Port) -> Mac {
     port.mac.parse().unwrap()
 }
 
-/// The next datagram at a socket, and who sent it. A wait with a limit is cut short when the process was
-/// stopped.
+/// Receives the next datagram at a socket, with its sender. Stopping the process shortens a wait with a
+/// timeout, so the wait is repeated.
 fn arrival(socket: &UdpSocket, room: &mut [u8]) -> (usize, SocketAddr) {
     loop {
         match socket.recv_from(room) {
@@ -161,7 +161,7 @@ fn arrival(socket: &UdpSocket, room: &mut [u8]) -> (usize, SocketAddr) {
     }
 }
 
-/// Byte by byte, but without printing millions.
+/// Compares byte by byte, without printing millions of bytes.
 fn assert_same(came: &[u8], sent: &[u8]) {
     assert_eq!(came.len(), sent.len());
     if let Some(place) = came.iter().zip(sent).position(|(came, sent)| came != sent) {

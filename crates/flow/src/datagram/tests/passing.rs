@@ -8,7 +8,7 @@ use bywash_hosts::{Hosts, MTU};
 pub(super) const SLOW: Rate = Rate::Fixed(10_000_000);
 pub(super) const NONE: RelayOptions = RelayOptions { idle: None, limit: None };
 
-/// Sends through a relay in the middle; the bytes have been compared.
+/// Sends data through a relay in the middle, and compares what arrives.
 pub(super) fn through(
     hosts: &Hosts,
     sender: &DatagramEndpoint,
@@ -40,11 +40,11 @@ fn udp_to_udp_by_every_engine() {
             through(&hosts, &sender, (&from, &to), &DatagramEndpoint::Udp(udp(last, 7201)));
         let relayed = (relayed.engine, relayed.relayed.unwrap());
         assert_eq!(relayed.0, Some(engine));
-        // The data and at least one end and one that the report was heard.
+        // The data, at least one end mark and one acknowledgement of the report.
         assert!(relayed.1.packets >= sent.packets_sent + 2, "{relayed:?}");
         assert!(relayed.1.packets_back > 0 && relayed.1.refused == 0);
         assert_eq!(received.packets_received, sent.packets_sent);
-        // What the kernel joined stays joined.
+        // Datagrams that the kernel joined stay joined.
         assert_eq!(relayed.1.runs < relayed.1.packets / 2, engine == Engine::Offload, "{relayed:?}");
     }
 }
@@ -85,7 +85,7 @@ fn between_udp_and_ethernet_with_headers_kept() {
     let hosts = Hosts::three(MTU);
     let [left, right] = hosts.middle().ports() else { panic!("two ports") };
     let last = hosts.last().port();
-    // Ethernet has room for 1500 bytes, UDP for 1472.
+    // A payload of 1500 bytes fits Ethernet, and 1472 fit UDP.
     let size = Some(1400);
     let udp_sender = DatagramEndpoint::Udp(UdpOptions { rate: SLOW, size, ..udp(left, 7203) });
     let (from, to) = (DatagramEndpoint::Udp(udp(left, 7203)), DatagramEndpoint::Eth(eth_to(right, last, 22)));
@@ -152,7 +152,7 @@ fn bounds_of_datagrams_are_kept_and_answers_come_back() {
         client.send(&data(length, length as u64)).unwrap();
         let (came, from) = arrival(&server, &mut room);
         assert_eq!(room[..came], data(length, length as u64));
-        // The last one reaches the limit, and the relay is gone.
+        // The last datagram reaches the limit, which ends the relay.
         if length < 400 || length == 1400 {
             server.send_to(&room[..came], from).unwrap();
             assert_eq!(arrival(&client, &mut room).0, length);

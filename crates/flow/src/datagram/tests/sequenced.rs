@@ -1,4 +1,4 @@
-//! Sequenced transfers by UDP: whole ones, damaged ones, and peers that go away.
+//! Sequenced transfers over UDP: complete ones, damaged ones, and peers that die.
 
 use super::lossy::{Lossy, Weather};
 use super::*;
@@ -157,7 +157,7 @@ fn a_sender_that_is_started_anew_is_noticed() {
             socket.send(&packet).unwrap();
         };
         packet(1);
-        // While the first is alive, another is none of our business.
+        // While the first sender is alive, packets of another one are foreign.
         thread::sleep(Duration::from_millis(100));
         packet(2);
         thread::sleep(Duration::from_millis(1500));
@@ -168,7 +168,7 @@ fn a_sender_that_is_started_anew_is_noticed() {
     assert!(error.contains("started anew after 10 bytes"), "{error}");
 }
 
-/// Waits until sockets of a host have been read so many datagrams from (proc_pid_net(5), `snmp`).
+/// Waits until the sockets of a host have been read for this many datagrams (proc_pid_net(5), `snmp`).
 fn wait_for_datagrams(host: &Host, wanted: u64) {
     let until = Instant::now() + SOON;
     loop {
@@ -195,8 +195,8 @@ fn what_is_not_ours_is_counted_and_changes_nothing() {
             socket.send_to(garbage, (hosts.last().address(), 7108)).unwrap();
         }
     });
-    // Datagrams of two sockets may overtake each other, and a receiver does not stay for what comes behind
-    // its end.
+    // Datagrams of two sockets may overtake each other, and a receiver does not wait for datagrams after its
+    // end.
     wait_for_datagrams(hosts.last(), 3);
     let data = data(100_000, 16);
     send(hosts.first(), &DatagramEndpoint::Udp(UdpOptions { rate: SLOW, ..there }), &data).result.unwrap();

@@ -1,4 +1,4 @@
-//! Plain UDP, between ends of this crate and with socat.
+//! Plain UDP between endpoints of this crate, and with socat.
 
 use super::*;
 use crate::datagram::engine::Engine;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const ENGINES: [Engine; 3] = [Engine::Single, Engine::Batch, Engine::Offload];
-/// Slow enough for a busy machine without a receive buffer of its own size.
+/// Rate that a busy machine can receive with a default buffer, in bytes a second.
 const SLOW: Rate = Rate::Fixed(20_000_000);
 const IDLE: Option<Duration> = Some(Duration::from_millis(400));
 
@@ -52,7 +52,7 @@ fn datagrams_fit_the_way_or_are_as_asked() {
     for (mtu, size, longest) in [(1500, None, 1472), (9000, None, 8972), (1500, Some(100), 100)] {
         let hosts = Hosts::two(mtu);
         let socket = hosts.last().run(|| UdpSocket::bind((hosts.last().address(), 7002)).unwrap());
-        // The datagrams wait there until all have been sent.
+        // The datagrams wait in the buffer until all have been sent.
         want_receive_buffer(socket.as_fd(), BUFFER_BYTES).unwrap();
         socket.set_read_timeout(Some(SOON)).unwrap();
         let place = DatagramEndpoint::Udp(UdpOptions { size, ..plain(hosts.last().port(), 7002) });
@@ -163,7 +163,7 @@ fn to_socat_and_from_socat() {
     assert_same(&receiver.end().data, &data);
 }
 
-/// Waits until a program listens at a port of UDP. Trying to bind it would take it away from the program.
+/// Waits until a program listens at a UDP port. An attempt to bind it would take the port from the program.
 fn wait_until_bound(host: &Host, port: u16) {
     let (begin, local) = (Instant::now(), format!(":{port:04X} 00000000:0000"));
     while !host.run(|| std::fs::read_to_string("/proc/thread-self/net/udp").unwrap()).contains(&local) {

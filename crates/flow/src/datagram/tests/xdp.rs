@@ -1,5 +1,4 @@
-//! AF_XDP, and frames that the kernel passes on: what arrives, what else passes, and that nothing stays
-//! behind.
+//! AF_XDP and redirected frames: what arrives, what else passes, and that no program stays attached.
 
 use super::passing::{NONE, SLOW, through};
 use super::*;
@@ -11,10 +10,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const BOTH: [Engine; 2] = [Engine::Xdp, Engine::XdpRedirect];
-/// Where a child finds the devices that it is to join.
+/// Name of the variable in which a child process finds the devices to join.
 const DEVICES: &str = "BYWASH_TEST_DEVICES";
 
-/// Both ends of a relay in the middle, by an engine.
+/// Returns both endpoints of a relay in the middle, with an engine.
 fn ends(hosts: &Hosts, engine: Option<Engine>, ports: (u16, u16)) -> (DatagramEndpoint, DatagramEndpoint) {
     let [left, right] = hosts.middle().ports() else { panic!("two ports") };
     let from = EthOptions { engine, ..eth(left, ports.0) };
@@ -22,14 +21,13 @@ fn ends(hosts: &Hosts, engine: Option<Engine>, ports: (u16, u16)) -> (DatagramEn
     (DatagramEndpoint::Eth(from), DatagramEndpoint::Eth(to))
 }
 
-/// What `ip` says of programs at the devices of a host.
+/// Returns the number of XDP programs at a host's devices, as `ip` shows them.
 fn programs(host: &Host) -> usize {
     let said = host.run(|| Command::new("ip").args(["-details", "link"]).output()).unwrap().stdout;
     String::from_utf8(said).unwrap().matches("prog/xdp").count()
 }
 
-/// Whether the first host reaches the middle one with datagrams of UDP, after it has asked for its address by
-/// ARP.
+/// Checks that UDP datagrams of the first host reach the middle one, which needs ARP.
 fn others_pass(hosts: &Hosts) {
     let (here, there) = (hosts.first().port(), &hosts.middle().ports()[0]);
     hosts.first().ip(&format!("neighbour del {} dev {}", there.address, here.interface));
@@ -55,7 +53,7 @@ fn relays_pass_on_every_byte_to_the_same_port_and_another_and_leave_nothing_behi
             let [sent, relayed, received] = through(&hosts, &sender, (&from, &to), &receiver);
             let counts = relayed.relayed.unwrap();
             assert_eq!(relayed.engine, Some(engine));
-            // The data, at least one end and one that the report was heard; each with its header.
+            // The data, at least one end mark and one acknowledgement of the report, each with its header.
             let controls = counts.packets - sent.packets_sent;
             assert!((2..100).contains(&controls), "{counts:?}");
             assert_eq!(counts.bytes, sent.bytes_sent + 32 * counts.packets, "{counts:?}");
@@ -155,7 +153,7 @@ fn a_limit_another_program_and_a_missing_right_leave_it_to_another_engine() {
 
     let opened = hosts.middle().run(|| {
         let some = CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
-        // Of this thread alone, which ends.
+        // The namespace is that of this thread, which ends here.
         set_capabilities(None, CapabilitySets { effective: some, permitted: some, inheritable: some })
             .unwrap();
         let ledger = Ledger::default();

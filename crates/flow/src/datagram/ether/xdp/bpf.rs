@@ -1,42 +1,42 @@
-//! Programs and maps of the kernel, as far as frames need them (bpf(2)).
+//! BPF programs and maps, as far as frames need them (bpf(2)).
 //!
-//! Invariant: each command gets its attributes as `linux/bpf.h` lays them out, with every byte written; what a
-//! descriptor stands for goes away when the last one is closed, and a [`Link`] takes its program off the device then,
-//! however the process ends. Called by the port and the relay of this folder.
+//! Invariant: each command gets its attributes in the layout of `linux/bpf.h`, with every byte written. The
+//! kernel removes an object when its last descriptor is closed, and then a [`Link`] detaches its program from
+//! the device, however the process ends. Called by the port and the relay of this folder.
 
 use super::program::Program;
 use crate::datagram::socket::answer;
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Commands.
+/// Commands of bpf(2).
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
-/// What a program is, and where it is attached.
+/// Type of a program, and of its attachment.
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// Flags of `linux/if_link.h`.
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
-/// The helpers that are called are for programs of any license.
+/// License of the programs; the kernel allows the helpers that they call for any license.
 const LICENSE: &std::ffi::CStr = c"Apache-2.0 OR MIT";
-/// As `ip link` and `bpftool` show it.
+/// Name of the programs, as `ip link` and `bpftool` show it.
 const NAME: [u8; 16] = *b"bywash_frames\0\0\0";
 
-/// What a map is.
+/// Type of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum MapKind {
     Array = 2,
     PerCpuArray = 6,
-    /// Sockets of AF_XDP, by the queue that they serve.
+    /// AF_XDP sockets, by the queue that each serves.
     Sockets = 17,
 }
 
-/// A map with numbers for keys.
+/// A map with 32-bit keys.
 pub(super) struct Map {
     descriptor: OwnedFd,
     value_bytes: usize,
@@ -89,31 +89,32 @@ impl Map {
         let key_bytes = size_of::<u32>() as u32;
         let attributes =
             CreateMap { kind: kind as u32, key_bytes, value_bytes: value_bytes as u32, entries, flags: 0 };
-        // SAFETY: plain numbers.
+        // SAFETY: the attributes are integers of the layout that the command reads.
         let descriptor = unsafe { new_descriptor(MAP_CREATE, &attributes) }?;
         Ok(Map { descriptor, value_bytes })
     }
 
-    /// As programs name it.
+    /// Returns the descriptor number by which programs name the map.
     pub(super) fn number(&self) -> i32 {
         self.descriptor.as_raw_fd()
     }
 
-    /// Puts a socket where the frames of a queue go.
+    /// Enters a socket as the destination of a queue's frames.
     pub(super) fn set_socket(&self, queue: u32, socket: i32) -> Result<(), Errno> {
         assert_eq!(self.value_bytes, size_of::<i32>());
         let attributes = self.element(&queue, (&raw const socket) as u64);
-        // SAFETY: key and value are alive for the call, and as long as the map says.
+        // SAFETY: key and value live through the call, and have the sizes that the map was created with.
         unsafe { call(MAP_UPDATE_ELEM, &attributes) }.map(drop)
     }
 
-    /// Adds up what all processors have counted at `key`.
+    /// Returns the sum of all processors' counters at `key`.
     pub(super) fn sum<const N: usize>(&self, key: u32) -> Result<[u64; N], Errno> {
         assert_eq!(self.value_bytes, size_of::<[u64; N]>());
-        // A value for every processor that there may be.
+        // The kernel writes one value for each possible processor.
         let mut values = vec![[0u64; N]; possible_processors()];
         let attributes = self.element(&key, values.as_mut_ptr() as u64);
-        // SAFETY: the key is alive for the call, and there is room for as many values as the kernel writes.
+        // SAFETY: the key lives through the call, and the buffer has room for a value of each possible
+        // processor.
         unsafe { call(MAP_LOOKUP_ELEM, &attributes) }?;
         let mut sum = [0; N];
         for value in values {
@@ -127,23 +128,23 @@ impl Map {
     }
 }
 
-/// By what a program is called.
+/// Hook at which a program is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// By the device's driver, before the kernel has made a packet of the frame.
+    /// Hook in the device's driver, before the kernel allocates a packet.
     Native,
-    /// By the kernel, behind any driver.
+    /// Hook in the kernel, for devices of any driver.
     Generic,
 }
 
-/// A program at a device. It goes when this is dropped, or when the process ends.
+/// A program attached to a device, until this is dropped or the process ends.
 pub(super) struct Link(#[expect(dead_code, reason = "held for what it keeps attached")] OwnedFd);
 
 impl Link {
-    /// Puts a program where the frames of a device come in.
+    /// Attaches a program to the receiving side of a device.
     ///
     /// # Errors
-    /// The kernel's: EBUSY or EEXIST if somebody's program is there, which stays.
+    /// The errno of bpf(2): EBUSY or EEXIST if another program is attached, which stays.
     pub(super) fn new(program: &OwnedFd, device: u32, mode: Mode) -> Result<Link, Errno> {
         let flags = match mode {
             Mode::Native => XDP_FLAGS_DRV_MODE,
@@ -151,12 +152,15 @@ impl Link {
         };
         let attributes =
             CreateLink { program: program.as_raw_fd() as u32, device, attach: ATTACH_XDP, flags };
-        // SAFETY: plain numbers.
+        // SAFETY: the attributes are integers of the layout that the command reads.
         unsafe { new_descriptor(LINK_CREATE, &attributes) }.map(Link)
     }
 }
 
-/// Gives a program to the kernel, which proves that it ends and stays within the frames.
+/// Loads a program into the kernel, which verifies that it terminates and stays within the frames.
+///
+/// # Errors
+/// The errno of bpf(2).
 pub(super) fn load(program: &Program) -> Result<OwnedFd, Errno> {
     let instructions = program.instructions();
     let mut attributes = LoadProgram {
@@ -173,44 +177,50 @@ pub(super) fn load(program: &Program) -> Result<OwnedFd, Errno> {
         device: 0,
         attach: ATTACH_XDP,
     };
-    // SAFETY: instructions and license are alive for the call.
+    // SAFETY: instructions and license live through the call, and have the lengths stated.
     let loaded = unsafe { new_descriptor(PROG_LOAD, &attributes) };
     if cfg!(test) && matches!(loaded, Err(Errno::ACCESS | Errno::INVAL)) {
         let mut log = vec![0u8; 1 << 16];
         (attributes.log_level, attributes.log_bytes, attributes.log) =
             (1, log.len() as u32, log.as_mut_ptr() as u64);
-        // SAFETY: as above, and the log has room for as many bytes as it says.
+        // SAFETY: instructions and license live through the call, and the log has the size stated.
         let _ = unsafe { new_descriptor(PROG_LOAD, &attributes) };
         println!("{}", String::from_utf8_lossy(&log).trim_end_matches('\0'));
     }
     loaded
 }
 
+/// Calls bpf(2).
+///
 /// # Safety
-/// `attributes` are those of the command, and what they lead to is alive and as long as the command wants it.
+/// `attributes` must be those of the command, and the memory that they point to must live through the call
+/// and be as long as the command needs.
 unsafe fn call<T>(command: libc::c_int, attributes: &T) -> Result<usize, Errno> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller promises that the attributes fit the command and point to live memory.
     answer(unsafe { libc::syscall(libc::SYS_bpf, command, &raw const *attributes, size_of::<T>()) } as isize)
 }
 
+/// Calls bpf(2) for a command that returns a descriptor.
+///
 /// # Safety
-/// As [`call`], and the command answers with a new descriptor.
+/// Same as [`call`], and the command must return a new descriptor.
 unsafe fn new_descriptor<T>(command: libc::c_int, attributes: &T) -> Result<OwnedFd, Errno> {
-    // SAFETY: as the caller promises. All descriptors of bpf(2) are closed at exec.
+    // SAFETY: the caller promises that the command returns a new descriptor. All descriptors of bpf(2) are
+    // closed at exec.
     unsafe { call(command, attributes).map(|number| OwnedFd::from_raw_fd(number as i32)) }
 }
 
-/// Most processors that this machine may have: what the kernel makes values for.
+/// Returns the greatest number of processors that this machine may have, for which the kernel keeps values.
 fn possible_processors() -> usize {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    // As in `0-3,8`: the last number is the highest.
+    // In a list such as `0-3,8` the last number is the highest.
     let last = text.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<usize>().ok());
     last.map_or(PROCESSORS_MAX, |last| last + 1).min(PROCESSORS_MAX)
 }
 
-/// NR_CPUS of the largest configuration.
+/// Greatest number of processors of any kernel configuration (NR_CPUS).
 const PROCESSORS_MAX: usize = 8192;
 
-// Sizes of `union bpf_attr` up to the last field that is written.
+// Sizes of `union bpf_attr` up to the last field that each command needs.
 const _: () = assert!(size_of::<CreateMap>() == 20 && size_of::<Element>() == 32);
 const _: () = assert!(size_of::<LoadProgram>() == 72 && size_of::<CreateLink>() == 16);

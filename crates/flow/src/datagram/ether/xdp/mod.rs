@@ -1,17 +1,17 @@
-//! A port of Ethernet by AF_XDP: frames are taken where they come in, by a program of ours in the kernel, and
-//! go out past the packet sockets and queues.
+//! Ethernet ports by AF_XDP: a program in the kernel takes frames from the device's receive path, and frames
+//! are sent without packet sockets and their queues.
 //!
 //! ```text
-//!     device ──► program ──► socket of the queue ──► memory that we share with the kernel
-//!                   └──────► all else goes where it always went
+//! device ──► program ──► socket of the queue ──► memory shared with the kernel
+//! └──────► all other frames: the kernel's network stack
 //! ```
 //!
-//! - [`bpf`]: the calls; [`program`]: the instructions
-//! - [`socket`], [`rings`]: the socket, its memory and its rings
+//! - [`bpf`]: the system calls; [`program`]: the instructions
+//! - [`socket`] and [`rings`]: the socket, its memory and its rings
 //! - [`redirect`]: a relay in which no frame leaves the kernel
 //!
-//! Invariant: a program of somebody else is never replaced, and ours goes with the port, however the process
-//! ends. Called by [`crate::datagram`] when this engine is asked for.
+//! Invariant: a program of another process is never replaced, and the port's own program is detached with the
+//! port, however the process ends. Called by [`crate::datagram`] for this engine.
 
 mod bpf;
 mod program;
@@ -26,33 +26,34 @@ use crate::datagram::inbox::RUNS_MAX;
 use crate::datagram::layout::ETHER_TYPE;
 use crate::datagram::name::Name;
 use crate::datagram::options::EthOptions;
-use crate::datagram::port::{Health, Port, Ways};
+use crate::datagram::port::{EngineState, Health, Port};
 use crate::datagram::run::Run;
 use crate::datagram::socket::BUFFER_BYTES;
 use crate::error::Error;
 use crate::mac::Mac;
 use crate::movers::Mover;
 use bpf::{Link, Map, MapKind, Mode};
-use program::{ETHERNET_BYTES, Ours, Program};
+use program::{ETHERNET_BYTES, FrameMatch, Program};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use socket::{Came, Socket, frame_bytes};
+use socket::{ReceivedFrame, Socket, frame_bytes};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 pub(crate) use redirect::Redirect;
 
-/// Most queues of a device that are served: each has memory of its own.
+/// Greatest number of a device's queues that are served, since each has memory of its own.
 const QUEUES_MAX: u32 = 16;
-/// A sender needs room for reports alone.
+/// Memory of a sender for the reports that it receives, in bytes.
 const REPORTS_BYTES: usize = 1 << 20;
-/// Frames that are given to the kernel at once.
+/// Number of frames given to the kernel at once.
 const FRAMES_AT_ONCE: u32 = 32;
-/// How long to wait when the device takes no more, and how often: a second in all.
+/// Pause while the device accepts no frames, and greatest number of pauses: a second in all.
 const FULL_WAIT: Duration = Duration::from_micros(50);
 const FULL_TRIES_MAX: u32 = 20_000;
 
-/// A device by AF_XDP. Fields are dropped in this order: first nothing comes any more.
+/// A device used by AF_XDP. The order of the fields matters: the program is detached first when they are
+/// dropped.
 pub(crate) struct XdpPort {
     _link: Link,
     sockets: Vec<Socket>,
@@ -66,20 +67,17 @@ pub(crate) struct XdpPort {
 }
 
 impl XdpPort {
-    /// As [`super::EthPort::connect`].
+    /// Like [`super::EthPort::connect`].
     ///
     /// # Errors
-    /// As there, and that the kernel or the device has no AF_XDP for us.
+    /// Those of [`super::EthPort::connect`], and [`Error::Unfit`] if the kernel or the device refuses AF_XDP.
     pub(crate) fn connect(options: &EthOptions) -> Result<XdpPort, Error> {
         let label = format!("eth:{}", options.interface);
         let mac = super::goal(options, &label)?;
         XdpPort::new(options, label, Some(mac), None)
     }
 
-    /// As [`super::EthPort::listen`].
-    ///
-    /// # Errors
-    /// As [`XdpPort::connect`].
+    /// Like [`super::EthPort::listen`]. Errors are those of [`XdpPort::connect`].
     pub(crate) fn listen(options: &EthOptions) -> Result<XdpPort, Error> {
         XdpPort::new(options, format!("eth-listen:{}", options.interface), None, options.mac)
     }
@@ -90,7 +88,7 @@ impl XdpPort {
         to: Option<Mac>,
         from: Option<Mac>,
     ) -> Result<XdpPort, Error> {
-        let device = Device::look(&options.interface, &label)?;
+        let device = Device::inspect(&options.interface, &label)?;
         let unfit = |reason: String| Error::Unfit { mover: Mover::Xdp, reason };
         if device.queues > QUEUES_MAX {
             return Err(unfit(format!(
@@ -104,7 +102,7 @@ impl XdpPort {
         let failed = |error: Errno| Error::io(format!("open {label} by AF_XDP"), error);
         let map = Map::new(MapKind::Sockets, size_of::<i32>(), device.queues)
             .map_err(|error| refused(Mover::Xdp, "make a map of sockets", error))?;
-        let ours = Ours { port: options.port, here: device.mac, from };
+        let ours = FrameMatch { port: options.port, here: device.mac, from };
         let program = bpf::load(&Program::to_socket(&ours, map.number()))
             .map_err(|error| refused(Mover::Xdp, "load a program", error))?;
         let wanted = if to.is_some() { REPORTS_BYTES } else { BUFFER_BYTES };
@@ -143,7 +141,7 @@ impl XdpPort {
         )
     }
 
-    /// Puts a frame where the kernel finds it, waiting until others have left where there is no room.
+    /// Queues a frame for sending, and waits until frames have been sent if there is no room.
     fn put(&mut self, parts: [&[u8]; 3], control: &Control) -> Result<(), Error> {
         for _ in 0..FULL_TRIES_MAX {
             if self.sockets[0].put(parts) {
@@ -158,7 +156,7 @@ impl XdpPort {
         Err(Error::io(format!("send to {}: frames do not leave the device", self.label), Errno::NOBUFS))
     }
 
-    /// Has the kernel take what was put, waiting where the device is full.
+    /// Makes the kernel send the queued frames, and waits while the device accepts none.
     fn push(&mut self, control: &Control) -> Result<(), Error> {
         for _ in 0..FULL_TRIES_MAX {
             control.check()?;
@@ -182,7 +180,7 @@ impl Port for XdpPort {
         let (names, index) = (&mut self.names, self.device.index);
         let mut any = false;
         for socket in &mut self.sockets {
-            any |= socket.receive(&mut |all: &[Came<'_>]| {
+            any |= socket.receive(&mut |all: &[ReceivedFrame<'_>]| {
                 for (name, came) in names.iter_mut().zip(all) {
                     *name = Name::of_link(super::link_address(index, Some(Mac(came.from))));
                 }
@@ -230,8 +228,8 @@ impl Port for XdpPort {
         }
     }
 
-    fn ways(&self) -> Ways {
-        Ways { engine: Engine::Xdp, fell_back: self.fell_back.clone() }
+    fn engine_state(&self) -> EngineState {
+        EngineState { engine: Engine::Xdp, fell_back: self.fell_back.clone() }
     }
 
     fn label(&self) -> &str {
@@ -247,7 +245,7 @@ impl Port for XdpPort {
     }
 }
 
-/// A descriptor that is readable when any socket is.
+/// Creates a descriptor that is readable when one of the sockets is.
 fn watch(sockets: &[Socket]) -> Result<OwnedFd, Errno> {
     let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for socket in sockets {
@@ -256,7 +254,7 @@ fn watch(sockets: &[Socket]) -> Result<OwnedFd, Errno> {
     Ok(either)
 }
 
-/// Attaches a program by the first of these modes that the device takes.
+/// Attaches a program by the first of `modes` that the device accepts.
 fn attach(mover: Mover, program: &OwnedFd, device: &Device, modes: &[Mode]) -> Result<(Link, Mode), Error> {
     let mut last = Errno::OPNOTSUPP;
     for mode in modes {
@@ -277,7 +275,7 @@ fn attach(mover: Mover, program: &OwnedFd, device: &Device, modes: &[Mode]) -> R
     Err(refused(mover, &format!("attach a program to {}", device.name), last))
 }
 
-/// What it means that the kernel does not let us.
+/// Creates the error of a refusal by the kernel, with its meaning.
 fn refused(mover: Mover, what: &str, error: Errno) -> Error {
     let reason = match error {
         Errno::PERM | Errno::ACCESS => {

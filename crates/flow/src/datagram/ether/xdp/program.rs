@@ -1,45 +1,47 @@
-//! The programs that the kernel runs on every frame that comes in: three of them, instruction by instruction
-//! (the kernel's `Documentation/bpf/standardization/instruction-set.rst`).
+//! The three programs that the kernel runs for every received frame, instruction by instruction (the kernel's
+//! `Documentation/bpf/standardization/instruction-set.rst`).
 //!
 //! ```text
 //!     frame        | to 6 | from 6 | type 2 | magic 2 | version, kind 2 | port 2 | ...
 //!     r6 context   r7 its first byte   r8 behind its last
 //! ```
 //!
-//! | program | what is ours | all else |
+//! | program | frames of the protocol | other frames |
 //! |---|---|---|
-//! | [`Program::to_socket`] | goes to the socket of its queue | passes |
-//! | [`Program::onwards`] | is counted, addressed anew and leaves by another device; who sent it is remembered | passes |
-//! | [`Program::back`] | the same, to who was remembered | passes |
+//! | [`Program::to_socket`] | go to the socket of their queue | pass |
+//! | [`Program::onwards`] | are counted, addressed to the sink and sent by another device; the sender is
+//! remembered | pass |
+//! | [`Program::back`] | are counted and sent to the remembered sender | pass |
 //!
-//! Ours is what [`super::super::filter`] lets pass: our type, magic number and port, meant for this host or
-//! many, from who was named. Invariant: nothing else is touched; so ARP and IP live on. What a frame costs:
-//! some twenty instructions, compiled by the kernel.
+//! Frames of the protocol are those that [`super::super::filter`] accepts: with its EtherType, magic number
+//! and port, addressed to this host or a group, from the given sender. Invariant: other frames are not
+//! changed, so that ARP and IP work as before. A frame costs some twenty instructions, which the kernel
+//! compiles.
 
 use crate::datagram::layout::{ETHER_TYPE, HEADER_BYTES, MAGIC, MAGIC_OFFSET, PORT_OFFSET};
 use crate::mac::Mac;
 
-/// Bytes of an Ethernet header.
+/// Size of an Ethernet header, in bytes.
 pub(super) const ETHERNET_BYTES: usize = 14;
-/// Where it says to whom, from whom and what.
+/// Offsets of destination, source and EtherType in a frame.
 const TO: i16 = 0;
 const FROM: i16 = 6;
 const TYPE: i16 = 12;
 const MAGIC_AT: i16 = ETHERNET_BYTES as i16 + MAGIC_OFFSET as i16;
 const PORT_AT: i16 = ETHERNET_BYTES as i16 + PORT_OFFSET as i16;
-/// `struct xdp_md`.
+/// Offsets in `struct xdp_md`.
 const CONTEXT_DATA: i16 = 0;
 const CONTEXT_DATA_END: i16 = 4;
 const CONTEXT_QUEUE: i16 = 16;
-/// What a program answers to leave a frame to the kernel.
+/// Result of a program that leaves a frame to the kernel.
 const XDP_PASS: i32 = 2;
 
-/// Helpers of the kernel.
+/// Numbers of the kernel's helper functions.
 const MAP_LOOKUP_ELEM: i32 = 1;
 const REDIRECT: i32 = 23;
 const REDIRECT_MAP: i32 = 51;
 
-/// Operations: class, size or source of the operand, and what is done.
+/// Opcodes: class, size or operand source, and operation.
 const LOAD: u8 = 0x61;
 const STORE: u8 = 0x63;
 const STORE_IMMEDIATE: u8 = 0x62;
@@ -56,16 +58,16 @@ const IF_GREATER: u8 = 0x2D;
 const IF_EQUAL: u8 = 0x1D;
 const IF_EQUAL_IMMEDIATE: u8 = 0x15;
 const IF_NOT_EQUAL_IMMEDIATE: u8 = 0x55;
-/// As before, of the lower 32 bits: an immediate is not extended by its sign.
+/// Like the opcode before, but for the lower 32 bits, so that the immediate is not sign-extended.
 const IF_NOT_EQUAL_SHORT: u8 = 0x56;
 const LOAD_WIDE: u8 = 0x18;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// What a wide load holds: a map, or the address of an array's first value.
+/// Kind of a wide immediate: a map, or the address of an array's first value.
 const PSEUDO_MAP: u8 = 1;
 const PSEUDO_VALUE: u8 = 2;
 
-/// Bits of an operation that say how much is loaded or stored.
+/// Bits of an opcode for the size of a load or store.
 #[derive(Clone, Copy)]
 enum Size {
     Word = 0x00,
@@ -74,52 +76,52 @@ enum Size {
     Double = 0x18,
 }
 
-/// `struct bpf_insn`.
+/// An instruction (`struct bpf_insn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Instruction {
     operation: u8,
-    /// Destination in the lower half, source in the upper.
+    /// Destination register in the lower half, source register in the upper half.
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-/// Which frames are ours.
+/// Properties of the frames of the protocol at a device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ours {
+pub(super) struct FrameMatch {
     pub port: u16,
-    /// The device's own address.
+    /// Ethernet address of the device.
     pub here: Mac,
     pub from: Option<Mac>,
 }
 
-/// What becomes of a frame that is passed on.
+/// Destination and counters of redirected frames.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leave {
-    /// The device, and its address.
+pub(super) struct RedirectTarget {
+    /// Index of the outgoing device, and its Ethernet address.
     pub device: u32,
     pub from: Mac,
     pub port: u16,
-    /// A map of [`COUNTERS`] for each processor, and where in it this direction is counted.
+    /// Descriptor of a map of [`COUNTERS`] for each processor, and the key of this direction in it.
     pub counters: i32,
     pub direction: u32,
-    /// A map with one number: who sent last.
+    /// Descriptor of an array map with one value: the last sender.
     pub source: i32,
 }
 
-/// Counters of a direction: packets and bytes behind the Ethernet header.
+/// Number of counters of a direction: packets, and bytes behind the Ethernet header.
 pub(super) const COUNTERS: usize = 2;
 
-/// Instructions, and the jumps to the end that are not known yet.
+/// A program being built: its instructions, and the indices of the jumps to its end.
 pub(super) struct Program {
     instructions: Vec<Instruction>,
     to_pass: Vec<usize>,
 }
 
 impl Program {
-    /// What is ours goes to the socket that serves its queue.
-    pub(super) fn to_socket(ours: &Ours, sockets: i32) -> Program {
+    /// Builds the program that passes frames of the protocol to the socket of their queue.
+    pub(super) fn to_socket(ours: &FrameMatch, sockets: i32) -> Program {
         let mut program = Program::begin(ours);
         program.load(Size::Word, 2, 6, CONTEXT_QUEUE); // r2: the queue that it came by
         program.load_wide(1, PSEUDO_MAP, sockets); // r1: the map of sockets
@@ -129,8 +131,8 @@ impl Program {
         program.end()
     }
 
-    /// What is ours leaves to `to`.
-    pub(super) fn onwards(ours: &Ours, leave: &Leave, to: Mac) -> Program {
+    /// Builds the program that redirects frames of the protocol to `to`.
+    pub(super) fn onwards(ours: &FrameMatch, leave: &RedirectTarget, to: Mac) -> Program {
         let mut program = Program::begin(ours);
         program.load(Size::Word, 2, 7, FROM); // r2: the sender, as eight bytes of which two are zero
         program.load(Size::Half, 3, 7, FROM + 4);
@@ -147,8 +149,8 @@ impl Program {
         program.leave(leave)
     }
 
-    /// What is ours leaves to who sent last; if nobody has, it passes.
-    pub(super) fn back(ours: &Ours, leave: &Leave) -> Program {
+    /// Builds the program that redirects frames of the protocol to the last sender; without one they pass.
+    pub(super) fn back(ours: &FrameMatch, leave: &RedirectTarget) -> Program {
         let mut program = Program::begin(ours);
         program.load_wide(1, PSEUDO_VALUE, leave.source); // r9: who sent last
         program.load(Size::Double, 9, 1, 0);
@@ -164,8 +166,9 @@ impl Program {
         &self.instructions
     }
 
-    /// Goes on with what is ours, and r6, r7 and r8 as drawn above.
-    fn begin(ours: &Ours) -> Program {
+    /// Builds the common beginning, behind which a frame is of the protocol, and r6, r7 and r8 are as drawn
+    /// above.
+    fn begin(ours: &FrameMatch) -> Program {
         let mut program = Program { instructions: Vec::with_capacity(64), to_pass: Vec::with_capacity(16) };
         program.push(MOVE, 6, 1, 0, 0); // r6: the context
         program.load(Size::Word, 7, 1, CONTEXT_DATA); // r7: the frame's first byte
@@ -176,7 +179,7 @@ impl Program {
         program.pass_unless(Size::Half, TYPE, short(ETHER_TYPE));
         program.pass_unless(Size::Half, MAGIC_AT, short(MAGIC));
         program.pass_unless(Size::Half, PORT_AT, short(ours.port));
-        // Meant for many, or for this device.
+        // The destination is a group address or the address of this device.
         program.load(Size::Byte, 0, 7, TO);
         program.push(AND_IMMEDIATE, 0, 0, 0, 1); // the bit that says 'many'
         program.push(IF_NOT_EQUAL_IMMEDIATE, 0, 0, 4, 0); // over the next four
@@ -187,8 +190,8 @@ impl Program {
         program
     }
 
-    /// Adds a frame to the counters of this processor. Uses r0 to r5.
-    fn count(&mut self, leave: &Leave) {
+    /// Adds the instructions that count a frame for this processor. Uses r0 to r5.
+    fn count(&mut self, leave: &RedirectTarget) {
         self.store_immediate(Size::Word, 10, -4, leave.direction as i32); // the key, on the stack
         self.load_wide(1, PSEUDO_MAP, leave.counters); // r1: the map
         self.push(MOVE, 2, 10, 0, 0); // r2: where the key is
@@ -206,8 +209,9 @@ impl Program {
         self.store(Size::Double, 0, 8, 1);
     }
 
-    /// From the other device, with the other port; the receiver's address has been written.
-    fn leave(mut self, leave: &Leave) -> Program {
+    /// Adds the instructions that set the outgoing device's address and the port, and redirect the frame. The
+    /// destination must have been written.
+    fn leave(mut self, leave: &RedirectTarget) -> Program {
         let (high, low) = parts(leave.from);
         self.store_immediate(Size::Word, 7, FROM, high);
         self.store_immediate(Size::Half, 7, FROM + 4, low);
@@ -219,7 +223,7 @@ impl Program {
         self.end()
     }
 
-    /// What is not ours passes.
+    /// Adds the common end, at which other frames pass.
     fn end(mut self) -> Program {
         let pass = self.instructions.len();
         for place in std::mem::take(&mut self.to_pass) {
@@ -236,7 +240,7 @@ impl Program {
         self.pass_unless(Size::Half, offset + 4, low);
     }
 
-    /// Two instructions: what is at an offset of the frame must be this.
+    /// Adds two instructions: the frame passes unless `value` is at the offset.
     fn pass_unless(&mut self, size: Size, offset: i16, value: i32) {
         self.load(size, 0, 7, offset);
         self.pass_if(IF_NOT_EQUAL_SHORT, 0, 0, value);
@@ -259,7 +263,8 @@ impl Program {
         self.push(STORE_IMMEDIATE | size as u8, to, 0, offset, value);
     }
 
-    /// Two slots, of which the second holds the upper half: of a map's first value, where in it.
+    /// Adds a wide load of two slots. For the address of a map's value, the second slot holds the offset in
+    /// it.
     fn load_wide(&mut self, to: u8, what: u8, map: i32) {
         self.push(LOAD_WIDE, to, what, 0, map);
         self.push(0, 0, 0, 0, 0);
@@ -270,12 +275,12 @@ impl Program {
     }
 }
 
-/// Two bytes of the wire as this processor loads them.
+/// Returns two bytes in network order as this processor loads them.
 fn short(value: u16) -> i32 {
     value.to_be().into()
 }
 
-/// Four bytes and two, as this processor loads them.
+/// Returns the first four and the last two bytes of an address as this processor loads them.
 fn parts(Mac([a, b, c, d, e, f]): Mac) -> (i32, i32) {
     (i32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([e, f]).into())
 }
@@ -289,8 +294,8 @@ mod tests {
     #[test]
     fn every_way_out_leads_to_the_last_two_instructions() {
         let mac = Mac([0xFE, 1, 2, 3, 4, 5]);
-        let ours = Ours { port: 7, here: mac, from: Some(mac) };
-        let leave = Leave { device: 3, from: mac, port: 8, counters: 4, direction: 0, source: 5 };
+        let ours = FrameMatch { port: 7, here: mac, from: Some(mac) };
+        let leave = RedirectTarget { device: 3, from: mac, port: 8, counters: 4, direction: 0, source: 5 };
         for program in
             [Program::to_socket(&ours, 3), Program::onwards(&ours, &leave, mac), Program::back(&ours, &leave)]
         {
@@ -300,7 +305,8 @@ mod tests {
             let ways = instructions.iter().enumerate().filter(|(_, one)| matches!(one.operation & 7, 5 | 6));
             for (place, one) in ways.filter(|(_, one)| !matches!(one.operation, CALL | EXIT)) {
                 let to = (place as i64 + 1 + i64::from(one.offset)) as usize;
-                // Out, or over what follows: an address of many, a sender who is known.
+                // A jump leads to the end, or over the following instructions: for a group address, or for a
+                // known sender.
                 assert!(to == pass || (one.offset == 4 || one.offset == 1), "{place}: {one:?}");
             }
         }

@@ -1,23 +1,23 @@
-//! A relay in which no frame leaves the kernel: a program on each of the two devices sends what is ours out
-//! by the other, and this process only watches.
+//! Relay in which no frame leaves the kernel: a program on each of the two devices sends the protocol's
+//! frames out by the other device, and this process only watches.
 //!
 //! ```text
 //!     source  ───►  from | onwards: counted, addressed to the sink, port rewritten  | to  ───►  sink
 //!             ◄───       | back: counted, addressed to who sent last                |     ◄───
 //! ```
 //!
-//! Two virtual wires are joined by the kernel's generic redirect: their own one would need the far end of the
-//! outgoing wire, on another host, to poll (NAPI: a program there, or GRO), and without that drops
-//! everything.
+//! Two virtual Ethernet pairs are joined by the kernel's generic redirect. Their native redirect needs the
+//! far end of the outgoing pair, on another host, to poll (NAPI: a program there, or GRO), and drops
+//! everything without that.
 //!
-//! Frames that are passed on so are seen by no packet socket of this host, tcpdump's included.
+//! No packet socket of this host, and so no tcpdump, sees the redirected frames.
 //!
-//! Invariant: what is not ours passes both devices as before, and nothing stays attached when the relay is
-//! over, however the process ends. A frame that the outgoing device does not take is lost; the device counts
+//! Invariant: other frames pass both devices as before, and no program stays attached when the relay ends,
+//! however the process ends. A frame that the outgoing device does not accept is lost, and the device counts
 //! it. Called by [`crate::datagram::open_relay`].
 
 use super::bpf::{self, Link, Map, MapKind, Mode};
-use super::program::{COUNTERS, Leave, Ours, Program};
+use super::program::{COUNTERS, FrameMatch, Program, RedirectTarget};
 use super::{attach, refused};
 use crate::control::Control;
 use crate::datagram::accounting::{Ledger, Relayed};
@@ -31,42 +31,44 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Directions, as they are counted.
+/// Keys of the counters of both directions, and their number.
 const ONWARDS: u32 = 0;
 const BACK: u32 = 1;
 const DIRECTIONS: u32 = 2;
-/// How often it is looked what was passed on.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How often the devices are asked what they dropped.
+/// Interval between checks of the counters.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval between reads of the devices' drop counters.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
-/// Two programs at two devices.
+/// A pair of programs on two devices.
 pub(crate) struct Redirect {
-    /// None when they have been taken off.
+    /// Attachments of the programs; `None` once they are detached.
     links: Option<[Link; 2]>,
     counters: Map,
-    /// Held for the programs, which know it by its address.
+    /// Map that the programs name by its address, and that must live as long.
     _source: Map,
     drops: [Drops; 2],
     fell_back: Option<String>,
 }
 
 impl Redirect {
-    /// Attaches both programs. From here on frames are passed on.
+    /// Attaches both programs, which redirect frames from then on.
     ///
     /// # Errors
-    /// [`Error::Unfit`] where this cannot be had and another engine may; or that an end makes no sense.
+    /// [`Error::Unfit`] if the kernel or a device refuses, so that another engine may be used;
+    /// [`Error::Usage`] or [`Error::Io`] if a device does not exist or cannot be inspected.
     pub(crate) fn open(from: &EthOptions, to: &EthOptions, options: RelayOptions) -> Result<Redirect, Error> {
         let (here, there) = (format!("eth-listen:{}", from.interface), format!("eth:{}", to.interface));
         let sink = super::super::goal(to, &there)?;
-        let (left, right) = (Device::look(&from.interface, &here)?, Device::look(&to.interface, &there)?);
+        let (left, right) =
+            (Device::inspect(&from.interface, &here)?, Device::inspect(&to.interface, &there)?);
         fits(&left, &right, options)?;
         let map = |kind, bytes, entries| {
             Map::new(kind, bytes, entries).map_err(|error| refused(Mover::XdpRedirect, "make a map", error))
         };
         let counters = map(MapKind::PerCpuArray, size_of::<[u64; COUNTERS]>(), DIRECTIONS)?;
         let source = map(MapKind::Array, size_of::<u64>(), 1)?;
-        let leave = |device: &Device, port, direction| Leave {
+        let leave = |device: &Device, port, direction| RedirectTarget {
             device: device.index,
             from: device.mac,
             port,
@@ -79,8 +81,8 @@ impl Redirect {
         let back = Program::back(&ours(&right, to.port, None), &leave(&left, from.port, BACK));
         let is_asked_for = [from.engine, to.engine].contains(&Some(Engine::XdpRedirect));
         let modes = modes(&left, &right, is_asked_for);
-        let drops = [Drops::of(&left)?, Drops::of(&right)?];
-        // The way back first: whoever is passed on can be answered.
+        let drops = [Drops::new(&left)?, Drops::new(&right)?];
+        // The reverse direction is attached first, so that every forwarded frame can be answered.
         let (back, _) = attach(Mover::XdpRedirect, &load(&back)?, &right, modes)?;
         let (onwards, mode) = attach(Mover::XdpRedirect, &load(&onwards)?, &left, modes)?;
         let fell_back = (mode == Mode::Generic && modes[0] == Mode::Native)
@@ -88,10 +90,10 @@ impl Redirect {
         Ok(Redirect { links: Some([onwards, back]), counters, _source: source, drops, fell_back })
     }
 
-    /// Watches until the flow is cancelled or nothing was passed on for too long.
+    /// Watches the counters until the flow is cancelled or no frame has been redirected for the idle time.
     ///
     /// # Errors
-    /// That the flow was cancelled.
+    /// [`Error::Cancelled`] if the flow is cancelled; [`Error::Io`] if the counters cannot be read.
     pub(crate) fn run(
         mut self,
         options: RelayOptions,
@@ -115,12 +117,12 @@ impl Redirect {
             if until.is_some_and(|until| until <= now) {
                 break Ok(());
             }
-            let next = until.map_or(now + LOOK_EVERY, |until| until.min(now + LOOK_EVERY));
+            let next = until.map_or(now + CHECK_INTERVAL, |until| until.min(now + CHECK_INTERVAL));
             if let Err(error) = control.sleep_until(next) {
                 break Err(error);
             }
         };
-        // What has been counted when the programs have gone is all there is.
+        // The counters are final once the programs are detached.
         self.links = None;
         let relayed = self.relayed()?;
         control.add_moved(relayed.bytes - last.bytes);
@@ -128,7 +130,7 @@ impl Redirect {
         result
     }
 
-    /// What was passed on, less what did not leave.
+    /// Returns the frames that the programs have counted.
     fn relayed(&self) -> Result<Relayed, Error> {
         let failed = |error: Errno| Error::io("read what was redirected", error);
         let [packets, bytes] = self.counters.sum::<COUNTERS>(ONWARDS).map_err(failed)?;
@@ -147,15 +149,18 @@ impl Redirect {
     }
 }
 
-fn ours(device: &Device, port: u16, from: Option<Mac>) -> Ours {
-    Ours { port, here: device.mac, from }
+fn ours(device: &Device, port: u16, from: Option<Mac>) -> FrameMatch {
+    FrameMatch { port, here: device.mac, from }
 }
 
 fn load(program: &Program) -> Result<OwnedFd, Error> {
     bpf::load(program).map_err(|error| refused(Mover::XdpRedirect, "load a program", error))
 }
 
-/// Whether what was asked for can be done without looking at each frame.
+/// Checks that the relay can work without looking at each frame.
+///
+/// # Errors
+/// [`Error::Unfit`] with the reason if it cannot.
 fn fits(left: &Device, right: &Device, options: RelayOptions) -> Result<(), Error> {
     let unfit = |reason: String| Err(Error::Unfit { mover: Mover::XdpRedirect, reason });
     if options.limit.is_some() {
@@ -173,8 +178,8 @@ fn fits(left: &Device, right: &Device, options: RelayOptions) -> Result<(), Erro
     Ok(())
 }
 
-/// By what the programs may be called, best first. A driver may take its device down for a moment to have it
-/// call them itself: that is only done where this mover was asked for.
+/// Returns the hooks to try for the programs, best first. A driver may take its device down for a moment to
+/// install a program, so the driver's hook is used only if the user forces this mover.
 fn modes(left: &Device, right: &Device, is_asked_for: bool) -> &'static [Mode] {
     match left.is_veth || right.is_veth || !is_asked_for {
         true => &[Mode::Generic],

@@ -1,4 +1,4 @@
-//! A socket of AF_XDP with memory of its own: frames come into it and go out of it (the kernel's
+//! An AF_XDP socket with its own memory, which frames are received into and sent from (the kernel's
 //! `Documentation/networking/af_xdp.rst`).
 //!
 //! ```text
@@ -6,11 +6,10 @@
 //!                to receive into             to send from
 //! ```
 //!
-//! Invariant: at every moment a frame belongs to one: to the kernel from when it is put into the fill or the
-//! send ring until it comes back through the receive or the completion ring, else to us; what is received is
-//! given back after it has been handed on. Called by [`super::XdpPort`]. A frame that is received costs no
-//! copy here (the kernel makes one, unless the driver writes into this memory itself), one that is sent costs
-//! one.
+//! Invariant: each frame has one owner: the kernel from the time when the frame is put into the fill or send
+//! ring until it returns through the receive or completion ring, otherwise this socket; a received frame is
+//! returned after it has been passed on. Called by [`super::XdpPort`]. A received frame costs no copy here
+//! (the kernel makes one, unless the driver writes into this memory itself), a sent frame costs one.
 
 use super::program::ETHERNET_BYTES;
 use super::rings::Ring;
@@ -22,25 +21,25 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::time::Duration;
 
-/// Frames that are sent from, and most that wait to be taken by the kernel.
+/// Number of frames to send from, which limits the frames that wait for the kernel.
 const SEND_FRAMES: usize = 512;
-/// How long a queue that somebody has is waited for.
+/// Pause before a queue that another socket still has is tried again, and greatest number of attempts.
 const BIND_WAIT: Duration = Duration::from_millis(2);
 const BIND_TRIES_MAX: u32 = 50;
-/// Fewest and most frames to receive into.
+/// Smallest and greatest number of frames to receive into.
 const RECEIVE_FRAMES_MIN: usize = 64;
 const RECEIVE_FRAMES_MAX: usize = 8192;
-/// The kernel shows what it has received a moment before it shows which entries of the fill ring it used for
-/// that: with room for all frames once more, a frame can be given back at once.
+/// Size of the fill ring, as a multiple of the frames. The kernel publishes received frames a moment before
+/// it frees the fill ring's entries for them; with twice the room a frame can always be returned at once.
 const FILL_TIMES: u32 = 2;
-/// What the kernel keeps free in front of what is received (XDP_PACKET_HEADROOM).
+/// Space that the kernel keeps free in front of a received frame, in bytes (XDP_PACKET_HEADROOM).
 const HEADROOM: usize = 256;
-/// A frame of this length that is shorter than a page need not lie at the beginning of one.
+/// Possible sizes of a frame, in bytes. One that is smaller than a page need not be aligned to a page.
 const FRAME_BYTES: [usize; 2] = [2048, 4096];
 
-// SAFETY: numbers.
+// SAFETY: the structure consists of integers, for which all bytes are valid.
 unsafe impl Plain for libc::xdp_mmap_offsets {}
-// SAFETY: numbers.
+// SAFETY: the structure consists of integers, for which all bytes are valid.
 unsafe impl Plain for libc::xdp_statistics {}
 
 /// A socket that serves one queue of a device.
@@ -51,37 +50,38 @@ pub(super) struct Socket {
     received: Ring<libc::xdp_desc>,
     sending: Ring<libc::xdp_desc>,
     sent: Ring<u64>,
-    /// Frames to send from that are ours.
+    /// Frames to send from that this socket owns.
     free: Vec<u64>,
     receive_frames: usize,
 }
 
-/// The memory in which all frames lie.
+/// FrameMemory of all frames of a socket.
 struct FrameMemory {
     base: *mut u8,
     bytes: usize,
     frame_bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and stays until it is dropped.
+// SAFETY: this value alone owns the mapping, which lives until it is dropped.
 unsafe impl Send for FrameMemory {}
 
-/// A frame that came, without its Ethernet header, and who sent it.
-pub(super) struct Came<'a> {
+/// A received frame without its Ethernet header, and its sender.
+pub(super) struct ReceivedFrame<'a> {
     pub body: &'a [u8],
     pub from: [u8; 6],
 }
 
-/// Bytes of a frame that holds what a device of this MTU receives; none: it would be more than one.
+/// Returns the size of a frame in memory for a device of this MTU, in bytes; `None` if no size is large
+/// enough.
 pub(super) fn frame_bytes(mtu: usize) -> Option<usize> {
     FRAME_BYTES.into_iter().find(|bytes| HEADROOM + ETHERNET_BYTES + mtu <= *bytes)
 }
 
 impl Socket {
-    /// A socket with so many bytes to receive into, bound to a queue of a device.
+    /// Opens a socket with `bytes` bytes to receive into, and binds it to a queue of a device.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The errno of the system call that failed.
     pub(super) fn new(
         device: u32,
         queue: u32,
@@ -89,10 +89,10 @@ impl Socket {
         receive_bytes: usize,
         copies: bool,
     ) -> Result<Socket, Errno> {
-        // SAFETY: no memory is passed.
+        // SAFETY: socket(2) takes no pointers.
         let number = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         let number = answer(number as isize)?;
-        // SAFETY: a new descriptor, which nobody else has.
+        // SAFETY: the descriptor was just created, and nobody else owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
         let receive_frames =
             (receive_bytes / frame_bytes).next_power_of_two().clamp(RECEIVE_FRAMES_MIN, RECEIVE_FRAMES_MAX);
@@ -111,8 +111,8 @@ impl Socket {
         let sent = Ring::map(here, sends, at.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING)?;
         let received = Ring::map(here, receives, at.rx, libc::XDP_PGOFF_RX_RING as u64)?;
         let sending = Ring::map(here, sends, at.tx, libc::XDP_PGOFF_TX_RING as u64)?;
-        // What is on its way counts as the socket's memory; where that is not allowed, as much as the system
-        // gives.
+        // Frames in flight count as the socket's memory. If the limit cannot be raised, the system's limit
+        // applies.
         let _ = socket::want_send_buffer(here, socket::BUFFER_BYTES);
         let free = (receive_frames..receive_frames + SEND_FRAMES).map(|number| memory.address(number));
         let free = free.collect();
@@ -123,7 +123,7 @@ impl Socket {
         Ok(new)
     }
 
-    /// From here on the kernel takes and gives frames.
+    /// Binds the socket to the queue, after which the kernel receives and sends frames.
     fn bind(&self, device: u32, queue: u32, copies: bool) -> Result<(), Errno> {
         let flags = libc::XDP_USE_NEED_WAKEUP | if copies { libc::XDP_COPY } else { 0 };
         let address = libc::sockaddr_xdp {
@@ -136,11 +136,11 @@ impl Socket {
         let length = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
         let mut tries = 0;
         loop {
-            // SAFETY: the address is alive and as long as it says.
+            // SAFETY: the address lives through the call and has the stated length.
             let bound =
                 unsafe { libc::bind(self.descriptor.as_raw_fd(), (&raw const address).cast(), length) };
             match answer(bound as isize) {
-                // The kernel gives a queue free a little after the socket that had it was closed.
+                // The kernel releases a queue shortly after its previous socket was closed.
                 Err(Errno::BUSY) if tries < BIND_TRIES_MAX => std::thread::sleep(BIND_WAIT),
                 bound => return bound.map(drop),
             }
@@ -152,20 +152,20 @@ impl Socket {
         self.descriptor.as_fd()
     }
 
-    /// Bytes to receive into.
+    /// Returns the number of bytes to receive into.
     pub(super) fn buffer(&self) -> usize {
         self.receive_frames * self.memory.frame_bytes
     }
 
-    /// Frames that came for this socket and found no room.
+    /// Returns the number of frames that were dropped for lack of room.
     pub(super) fn drops(&self) -> u64 {
         let statistics: Result<libc::xdp_statistics, Errno> =
             socket::get(self.descriptor.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS);
         statistics.map_or(0, |statistics| statistics.rx_dropped + statistics.rx_ring_full)
     }
 
-    /// Hands on at most [`RUNS_MAX`] frames that have come; whether any had.
-    pub(super) fn receive(&mut self, take: &mut dyn FnMut(&[Came<'_>])) -> bool {
+    /// Passes on at most [`RUNS_MAX`] received frames. Returns true if there were any.
+    pub(super) fn receive(&mut self, take: &mut dyn FnMut(&[ReceivedFrame<'_>])) -> bool {
         let (mut places, mut count) = ([(0, 0); RUNS_MAX], 0);
         self.received.consume(RUNS_MAX as u32, |entry| {
             places[count] = (entry.addr, entry.len as usize);
@@ -176,28 +176,29 @@ impl Socket {
         }
         let places = &places[..count];
         {
-            let mut all = [const { Came { body: &[], from: [0; 6] } }; RUNS_MAX];
+            let mut all = [const { ReceivedFrame { body: &[], from: [0; 6] } }; RUNS_MAX];
             let mut fit = 0;
             for (address, length) in places {
-                // SAFETY: the frame is ours until it is put into the fill ring below.
+                // SAFETY: this socket owns the frame until it is put into the fill ring below.
                 let Some(frame) = (unsafe { self.memory.frame(*address, *length) }) else { continue };
                 let (Some(from), Some(body)) = (frame[6..].first_chunk(), frame.get(ETHERNET_BYTES..)) else {
                     continue;
                 };
-                all[fit] = Came { body, from: *from };
+                all[fit] = ReceivedFrame { body, from: *from };
                 fit += 1;
             }
             take(&all[..fit]);
         }
-        // There is room for all frames, as told at FILL_TIMES; any address within a frame stands for it.
+        // The fill ring has room for all frames (FILL_TIMES), and any address within a frame stands for it.
         self.fill.room();
         self.fill.produce(places.iter().map(|(address, _)| *address));
         true
     }
 
-    /// Puts a frame of these parts where the kernel finds it; false: there is no room until frames have gone.
+    /// Queues a frame of these parts for sending. Returns false if there is no room until frames have been
+    /// sent.
     ///
-    /// The caller has seen that it is not longer than a frame.
+    /// The caller must have checked that the parts fit a frame.
     pub(super) fn put(&mut self, parts: [&[u8]; 3]) -> bool {
         if self.free.is_empty() {
             let free = &mut self.free;
@@ -208,19 +209,19 @@ impl Socket {
         }
         let Some(address) = self.free.pop() else { return false };
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        // SAFETY: the frame is ours until it is put into the send ring below.
+        // SAFETY: this socket owns the frame until it is put into the send ring below.
         unsafe { self.memory.write(address, parts, length) };
         let entry = libc::xdp_desc { addr: address, len: length as u32, options: 0 };
         self.sending.produce(std::iter::once(entry));
         true
     }
 
-    /// Has the kernel send what was put; whether it has taken all of it.
+    /// Makes the kernel send the queued frames. Returns true if it has taken all of them.
     ///
     /// # Errors
-    /// The kernel's, but those that only say that it is to be asked again.
+    /// The errno of sendto(2), except those that only ask for another attempt.
     pub(super) fn push(&mut self) -> Result<bool, Errno> {
-        // SAFETY: no memory is passed.
+        // SAFETY: the call passes no memory.
         let pushed = unsafe {
             libc::sendto(self.descriptor.as_raw_fd(), null_mut(), 0, libc::MSG_DONTWAIT, null_mut(), 0)
         };
@@ -232,7 +233,7 @@ impl Socket {
         }
     }
 
-    /// Most bytes of a frame.
+    /// Returns the greatest size of a frame, in bytes.
     pub(super) fn frame_bytes(&self) -> usize {
         self.memory.frame_bytes
     }
@@ -242,7 +243,7 @@ impl FrameMemory {
     fn new(frames: usize, frame_bytes: usize) -> Result<FrameMemory, Errno> {
         let bytes = frames * frame_bytes;
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping where the kernel finds room.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no other memory.
         let base = unsafe { mmap_anonymous(null_mut(), bytes, protection, flags) }?;
         Ok(FrameMemory { base: base.cast(), bytes, frame_bytes })
     }
@@ -259,32 +260,34 @@ impl FrameMemory {
         socket::set(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &region)
     }
 
-    /// Where a frame is, as the kernel counts.
+    /// Returns the address of a frame, as an offset in the memory.
     fn address(&self, number: usize) -> u64 {
         (number * self.frame_bytes) as u64
     }
 
-    /// The bytes that the kernel says it received; none if they do not lie in this memory.
+    /// Returns the bytes of a received frame; `None` if they do not lie within the memory.
     ///
     /// # Safety
-    /// The frame at `address` is ours for as long as the answer is used.
+    /// The socket must own the frame at `address` for as long as the result is used.
     unsafe fn frame(&self, address: u64, length: usize) -> Option<&[u8]> {
         let from = usize::try_from(address).ok()?;
         if from.checked_add(length)? > self.bytes || length < ETHERNET_BYTES {
             return None;
         }
-        // SAFETY: within the mapping, as was just seen; nobody writes to it, as the caller promises.
+        // SAFETY: the range was just checked to lie within the mapping; nobody writes to it, as the caller
+        // promises.
         Some(unsafe { std::slice::from_raw_parts(self.base.add(from), length) })
     }
 
-    /// Writes a frame.
+    /// Writes the parts of a frame.
     ///
     /// # Safety
-    /// The frame at `address` is ours.
+    /// The socket must own the frame at `address`.
     unsafe fn write(&self, address: u64, parts: [&[u8]; 3], length: usize) {
         let from = address as usize;
         assert!(length <= self.frame_bytes && from + self.frame_bytes <= self.bytes);
-        // SAFETY: within the mapping, as was just seen; nobody reads or writes it, as the caller promises.
+        // SAFETY: the range was just checked to lie within the mapping; nobody else accesses it, as the
+        // caller promises.
         let mut room = unsafe { std::slice::from_raw_parts_mut(self.base.add(from), length) };
         for part in parts {
             let (here, rest) = room.split_at_mut(part.len());
@@ -296,11 +299,11 @@ impl FrameMemory {
 
 impl Drop for FrameMemory {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and no reference into it is left; the kernel holds the
-        // pages that it still uses by itself.
+        // SAFETY: `new` created the mapping with this length, and no reference into it is left; the kernel
+        // holds its own references to pages in use.
         let _ = unsafe { munmap(self.base.cast(), self.bytes) };
     }
 }
 
-// The kernel's own layout, of which four words are zero before Linux 5.4.
+// Layout of the kernel's structure, of which four words are zero before Linux 5.4.
 const _: () = assert!(size_of::<libc::xdp_desc>() == 16 && size_of::<libc::xdp_umem_reg>() == 32);

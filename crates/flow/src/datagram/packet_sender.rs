@@ -1,6 +1,6 @@
-//! The sender's side of a sequenced transfer on the wire: packets with headers out, reports in.
+//! Sender's side of the protocol of a sequenced transfer: sends packets with headers, receives reports.
 //!
-//! Invariant: every packet carries the transfer's random name; reports of other transfers are not heard.
+//! Invariant: every packet carries the transfer's random number; reports of other transfers are ignored.
 //! Called by [`super::sender`] and [`super::probe`].
 
 use super::layout::{About, HEADER_BYTES, Header, PacketKind, Report};
@@ -13,37 +13,37 @@ use rustix::event::PollFlags;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Instant;
 
-/// Says packets and hears reports.
-pub(crate) struct Voice {
+/// Sends packets and receives reports.
+pub(crate) struct PacketSender {
     pub(crate) port: Box<dyn Port>,
     transfer: u64,
     heads: Vec<u8>,
-    heard: Heard,
+    heard: LastReports,
 }
 
-/// The last report of each kind.
+/// Last report about each subject.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct LastReports {
     pub probe: Option<Report>,
     pub progress: Option<Report>,
     pub end: Option<Report>,
 }
 
-impl Voice {
-    pub(crate) fn new(port: Box<dyn Port>) -> Voice {
-        // The standard library seeds every one of these from the kernel's random numbers.
+impl PacketSender {
+    pub(crate) fn new(port: Box<dyn Port>) -> PacketSender {
+        // The standard library seeds each `RandomState` from the kernel's random numbers.
         let transfer = RandomState::new().build_hasher().finish();
-        Voice { port, transfer, heads: Vec::new(), heard: Heard::default() }
+        PacketSender { port, transfer, heads: Vec::new(), heard: LastReports::default() }
     }
 
-    /// Payloads of `size` bytes that go by one call.
+    /// Returns the number of packets with payloads of `size` bytes that one call sends.
     pub(crate) fn packets_at_once(size: usize) -> usize {
         datagrams_at_once(HEADER_BYTES + size)
     }
 
-    /// Sends `body` in packets of `size` bytes; the number of the first one is given. Their positions follow
-    /// each other by `stride` bytes a byte: 1 for data, 0 where the position means something else. How many
-    /// packets it were.
+    /// Sends `body` in packets of `size` bytes. The number and position of the first one are given; positions
+    /// advance by `stride` for each byte: 1 for data, 0 if the position has another meaning. Returns the
+    /// number of packets.
     pub(crate) fn say(
         &mut self,
         kind: PacketKind,
@@ -84,7 +84,7 @@ impl Voice {
         self.say(kind, (sequence, position, 0), &[], 1, control).map(drop)
     }
 
-    /// Takes the reports that are there; whether any were.
+    /// Receives the available reports. Returns true if there were any datagrams.
     pub(crate) fn hear(&mut self) -> Result<bool, Error> {
         let (heard, transfer) = (&mut self.heard, self.transfer);
         self.port.receive(&mut |runs| {
@@ -97,18 +97,18 @@ impl Voice {
         })
     }
 
-    /// Waits for a report until then, and takes it.
+    /// Waits for a report until the time `until`, and receives it. Returns true if a datagram arrived.
     pub(crate) fn listen(&mut self, until: Instant, control: &Control) -> Result<bool, Error> {
         Ok(self.hear()?
             || (control.wait(self.port.descriptor(), PollFlags::IN, Some(until))? && self.hear()?))
     }
 
-    pub(crate) fn heard(&self) -> &Heard {
+    pub(crate) fn heard(&self) -> &LastReports {
         &self.heard
     }
 }
 
-impl Heard {
+impl LastReports {
     fn note(&mut self, payload: &[u8]) {
         let Some(report) = Report::read(payload) else { return };
         match report.about {
