@@ -2,7 +2,7 @@
 //! the header says get another one.
 
 fn main() {
-    println!("shipment::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build.rs");
     let major = env!("CARGO_PKG_VERSION_MAJOR");
-    println!("shipment::rustc-cdylib-link-arg=-Wl,-soname,libbywash.so.{major}");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbywash.so.{major}");
 }

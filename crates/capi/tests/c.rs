@@ -1,4 +1,4 @@
-//! The library as C programs use it: compiled against the header, linked against the file that Shipment made,
+//! The library as C programs use it: compiled against the header, linked against the file that Cargo made,
 //! run alone, under valgrind and with sanitizers.
 //!
 //! Tools that are not installed are left out, and the output says so.
@@ -11,13 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
+/// Name that programs linked against the library ask the dynamic loader for.
+const SONAME: &str = concat!("libbywash.so.", env!("CARGO_PKG_VERSION_MAJOR"));
 const WARNINGS: [&str; 6] = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-g"];
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the folder in which Shipment put `libbywash.so` and `libbywash.a`: that of this test, or its
-/// parent. Shipment does not build these files for a test, since no Rust program can link them; so the first
+/// Returns the folder in which Cargo put `libbywash.so` and `libbywash.a`: that of this test, or its
+/// parent. Cargo does not build these files for a test, since no Rust program can link them; so the first
 /// call does.
 fn library_folder() -> PathBuf {
     static BUILT: Once = Once::new();
@@ -43,8 +45,7 @@ impl Installed {
         let installed = Installed(tempfile::tempdir().unwrap());
         let (built, prefix) = (library_folder(), installed.prefix());
         fs::create_dir_all(prefix.join("lib/pkgconfig")).unwrap();
-        let major = env!("CARGO_PKG_VERSION_MAJOR");
-        symlink(built.join("libbywash.so"), prefix.join(format!("lib/libbywash.so.{major}"))).unwrap();
+        symlink(built.join("libbywash.so"), prefix.join("lib").join(SONAME)).unwrap();
         symlink(built.join("libbywash.so"), prefix.join("lib/libbywash.so")).unwrap();
         symlink(built.join("libbywash.a"), prefix.join("lib/libbywash.a")).unwrap();
         symlink(root().join("include"), prefix.join("include")).unwrap();
@@ -300,6 +301,16 @@ fn pkg_config_finds_the_library() {
     command.arg(root().join("examples-c/pingpong.c")).arg("-o").arg(&program).args(flags.split_whitespace());
     run(&mut command);
     run(Command::new(&program).arg("10").env("LD_LIBRARY_PATH", installed.library("")));
+}
+
+#[test]
+fn the_library_has_its_name_with_the_major_version() {
+    if !is_there("readelf") {
+        return;
+    }
+    let mut readelf = Command::new("readelf");
+    let listed = run(readelf.args(["--dynamic", "--wide"]).arg(library_folder().join("libbywash.so")));
+    assert!(listed.contains(&format!("Library soname: [{SONAME}]")), "{listed}");
 }
 
 #[test]
