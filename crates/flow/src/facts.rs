@@ -1,65 +1,51 @@
 //! Facts that a plan is made from: the properties of the two ends and the abilities of this machine.
 //!
-//! Plain data: `inspect` collects the facts, [`crate::plan`] reads them, and tests construct them.
-
-use serde::Serialize;
+//! Plain data: the endpoints and `machine` collect the facts, [`crate::plan`] reads them, and tests construct them.
 
 /// All inputs of the planner except the user's options ([`crate::plan::FlowOptions`]).
-#[derive(Clone, Debug, Serialize)]
-pub struct Facts {
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
     /// Properties of the source.
-    pub source: End,
+    pub(crate) source: End,
     /// Properties of the sink.
-    pub sink: End,
+    pub(crate) sink: End,
     /// Text of the first stage that must see every byte; `None` if no stage reads the data.
-    pub first_stage: Option<String>,
+    pub(crate) first_stage: Option<String>,
     /// True if the flow ends after a fixed number of bytes (`limit:`).
-    pub is_limited: bool,
+    pub(crate) is_limited: bool,
     /// Abilities of this machine.
-    pub machine: Machine,
+    pub(crate) machine: Machine,
 }
 
 /// Properties of one end of a flow.
-#[derive(Clone, Debug, Serialize)]
-pub struct End {
+#[derive(Clone, Debug)]
+pub(crate) struct End {
     /// Text of the endpoint, for messages.
-    pub name: String,
+    pub(crate) name: String,
     /// Kind of the end.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Number of bytes that the source will give; `None` if unknown.
-    pub size: Option<u64>,
+    pub(crate) size: Option<u64>,
     /// File system of the end; `None` if the end is on none.
-    pub file_system: Option<FileSystem>,
-    /// Fraction of the source that is in the page cache, 0 to 1; `None` if unknown.
-    pub cached: Option<f64>,
+    pub(crate) file_system: Option<FileSystem>,
     /// True if the source has holes.
-    pub has_holes: bool,
+    pub(crate) has_holes: bool,
     /// True if every write goes to the end of the sink (O_APPEND), even if others write there too.
-    pub appends: bool,
+    pub(crate) appends: bool,
     /// True if the peer of a socket is certainly on this machine.
-    pub is_local: bool,
+    pub(crate) is_local: bool,
 }
 
 impl End {
     /// Creates an end of this name and kind with all other properties unknown.
-    pub fn new(name: String, kind: Kind) -> End {
-        End {
-            name,
-            kind,
-            size: None,
-            file_system: None,
-            cached: None,
-            has_holes: false,
-            appends: false,
-            is_local: false,
-        }
+    pub(crate) fn new(name: String, kind: Kind) -> End {
+        End { name, kind, size: None, file_system: None, has_holes: false, appends: false, is_local: false }
     }
 }
 
 /// Kind of an end, as far as movers distinguish kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
     /// A regular file.
     File,
     /// A block device.
@@ -88,45 +74,45 @@ pub enum Kind {
 
 impl Kind {
     /// Returns true for ends with byte positions and pages: regular files and block devices.
-    pub fn is_storage(self) -> bool {
+    pub(crate) fn is_storage(self) -> bool {
         matches!(self, Kind::File | Kind::Block)
     }
 
     /// Returns true for ends that are one descriptor without positions: pipes, stream sockets and stream
     /// devices.
-    pub fn is_stream(self) -> bool {
+    pub(crate) fn is_stream(self) -> bool {
         matches!(self, Kind::Pipe | Kind::Stream | Kind::Device)
     }
 
     /// Returns true for ends that carry datagrams: UDP and Ethernet.
-    pub fn is_datagrams(self) -> bool {
+    pub(crate) fn is_datagrams(self) -> bool {
         matches!(self, Kind::Udp | Kind::Ethernet)
     }
 }
 
 /// Abilities of a file system, or of a block device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FileSystem {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileSystem {
     /// Name for messages, such as `ext4`.
-    pub name: String,
+    pub(crate) name: String,
     /// Device number (`st_dev`), the same for two files of one file system.
-    pub device: u64,
+    pub(crate) device: u64,
     /// True if two files can share blocks (FICLONERANGE).
-    pub reflinks: bool,
+    pub(crate) reflinks: bool,
     /// True if the file system accepts RWF_DONTCACHE.
-    pub dontcache: bool,
+    pub(crate) dontcache: bool,
     /// Number that offsets, lengths and memory addresses must be multiples of for O_DIRECT, in bytes; `None`
     /// if the file system has no O_DIRECT.
-    pub direct_alignment: Option<u32>,
+    pub(crate) direct_alignment: Option<u32>,
 }
 
 /// Abilities of this machine.
-#[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
     /// `Ok` if this process may use io_uring, else the reason why not.
-    pub io_uring: Result<(), String>,
+    pub(crate) io_uring: Result<(), String>,
     /// `Ok` if this process may attach programs to network devices (XDP), else the reason why not.
-    pub xdp: Result<(), String>,
+    pub(crate) xdp: Result<(), String>,
     /// Capacity of the largest pipe that this process may make, in bytes.
-    pub pipe_bytes_max: usize,
+    pub(crate) pipe_bytes_max: usize,
 }

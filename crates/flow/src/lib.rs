@@ -17,7 +17,7 @@
 //! and at what cost.
 //!
 //! - [`syntax`]: the endpoints, stages and movers that exist
-//! - [`plan`]: the planner, a pure function from [`facts`] and the user's options to a plan
+//! - [`plan`]: plans of flows, made by a pure function from facts and the user's options
 //! - [`report`]: the result of a flow, for people and for programs
 //! - [`size`]: sizes and counts as people write and read them
 //! - [`Error`], [`Failed`]: the reason of a failure, and the report up to it
@@ -55,7 +55,7 @@ mod end;
 mod endpoint;
 mod error;
 mod explain;
-pub mod facts;
+mod facts;
 mod flow;
 mod hash;
 mod mac;

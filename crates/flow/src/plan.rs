@@ -29,21 +29,21 @@ impl FromStr for Mover {
 }
 
 /// Options of the user beyond the two ends.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct FlowOptions {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlowOptions {
     /// Mover that the user forces; `None` if the planner chooses.
-    pub via: Option<Mover>,
+    pub(crate) via: Option<Mover>,
     /// True if pages of the source may be sent by reference: as they are when they are sent, not as they were
     /// when they were read.
-    pub by_reference: bool,
+    pub(crate) by_reference: bool,
     /// Block size in bytes, within [`BLOCK_BYTES`]; `None` if the planner chooses.
-    pub block: Option<usize>,
+    pub(crate) block: Option<usize>,
     /// True if the data must be durable on the sink's device before the flow succeeds.
-    pub sync: bool,
+    pub(crate) sync: bool,
     /// True if datagrams are sent at the highest rate without loss, which is measured first.
-    pub finds_rate: bool,
+    pub(crate) finds_rate: bool,
     /// Kind of cost by which movers that take turns are compared.
-    pub prefer: Prefer,
+    pub(crate) prefer: Prefer,
 }
 
 /// Kind of cost by which movers are compared.
@@ -71,6 +71,7 @@ impl FromStr for Prefer {
 
 /// Plan of one part of a flow: the movers to use, their reasons, and the promises about the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Plan {
     /// Text of the source.
     pub source: String,
@@ -95,6 +96,7 @@ pub struct Plan {
 
 /// A mover, and the reason for its place in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RankedMover {
     /// The mover that the reason is about.
     pub mover: Mover,
@@ -106,6 +108,7 @@ pub struct RankedMover {
 
 /// Promises of a plan about the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Promises {
     /// True if the sink gets what the source held when it was read.
     pub by_value: bool,
@@ -139,7 +142,7 @@ pub const BLOCK_BYTES: std::ops::RangeInclusive<usize> = 512..=4 * MIB;
 /// # Errors
 /// [`Error::Usage`] if the block size is out of range, a rate is to be found for a sink without datagrams, or
 /// no mover fits the two ends; [`Error::Unfit`] if the forced mover cannot move this data.
-pub fn plan(facts: &Facts, options: &FlowOptions) -> Result<Plan, Error> {
+pub(crate) fn plan(facts: &Facts, options: &FlowOptions) -> Result<Plan, Error> {
     if let Some(block) = options.block
         && !BLOCK_BYTES.contains(&block)
     {
@@ -462,7 +465,7 @@ mod tests {
 
     fn end(kind: Kind, on: Option<FileSystem>) -> End {
         let size = kind.is_storage().then_some(1 << 30);
-        End { size, file_system: on, cached: size.map(|_| 1.0), ..End::new(format!("{kind:?}"), kind) }
+        End { size, file_system: on, ..End::new(format!("{kind:?}"), kind) }
     }
 
     fn facts(source: End, sink: End) -> Facts {

@@ -24,6 +24,7 @@ pub(crate) struct Counts {
 
 /// Result of a flow, complete or not.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// Bytes moved from the source, holes included.
     pub bytes: u64,
@@ -46,6 +47,7 @@ pub struct Report {
 
 /// Result of one piece of a flow: the data between two neighbouring ends or programs.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Piece {
     /// Text of the end that the data came from.
     pub source: String,
@@ -75,6 +77,7 @@ pub struct Piece {
 
 /// Share of one mover in a piece whose movers took turns.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Share {
     /// The mover.
     pub mover: Mover,
@@ -92,6 +95,7 @@ pub struct Share {
 
 /// A mover that the kernel refused for this flow, so that another one took over.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Fallback {
     /// Mover that gave up.
     pub mover: Mover,
@@ -101,6 +105,7 @@ pub struct Fallback {
 
 /// Hash of the data that passed a `hash:` stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Hash {
     /// Hash algorithm.
     pub algorithm: HashAlgorithm,
@@ -110,6 +115,7 @@ pub struct Hash {
 
 /// JSON record of a flow that has ended: the members of its [`Report`], plus a version and the error.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct JsonReport<'a> {
     /// Version of the record. It rises when a member is removed or changes its meaning, not when one is
     /// added.
@@ -146,6 +152,7 @@ impl Report {
 
 /// Error of a flow, with the report of what was done before it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Failed {
     /// Reason of the failure.
     pub error: Error,

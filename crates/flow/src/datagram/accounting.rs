@@ -25,6 +25,7 @@ impl Ledger {
 
 /// Counters of a datagram endpoint or relay, as far as it can know them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Accounting {
     /// Engine that moved the datagrams; `None` if none was opened.
     pub engine: Option<Engine>,
@@ -68,6 +69,7 @@ pub struct Accounting {
 
 /// Search for the highest rate without loss.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Probing {
     /// Steps of the search, in order.
     pub steps: Vec<Step>,
@@ -81,6 +83,7 @@ pub struct Probing {
 
 /// One step of a search for the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Step {
     /// Intended payload rate, in bytes a second.
     pub rate: u64,
@@ -100,6 +103,7 @@ pub struct Step {
 
 /// Counters of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Relayed {
     /// Number of datagrams forwarded from the source to the sink.
     pub packets: u64,

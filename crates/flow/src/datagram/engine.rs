@@ -10,6 +10,7 @@ use serde::Serialize;
 /// System calls by which datagrams are received and sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Engine {
     /// One datagram for each call (recv(2), send(2)).
     Single,

@@ -11,6 +11,7 @@ pub(crate) const RANGES_MAX: usize = 1024;
 
 /// Range of positions in a stream, from `from` up to but excluding `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Range {
     /// Position of the first byte.
     pub from: u64,

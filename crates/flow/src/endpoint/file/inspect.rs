@@ -48,11 +48,8 @@ pub(in crate::endpoint) fn opened_source(name: &str, descriptor: BorrowedFd<'_>)
         // Files of procfs have size 0 too, and are read to their end like streams.
         return Ok(End::new(name.to_owned(), Kind::Device));
     }
-    let pages = sys::cached_pages(descriptor, size).ok();
-    let page = sys::page_bytes() as u64;
     Ok(End {
         size: Some(size),
-        cached: pages.map(|pages| (pages * page) as f64 / size as f64),
         has_holes: kind == Kind::File && (stat.st_blocks as u64).saturating_mul(512) < size,
         file_system: Some(file_system(descriptor, stat.st_dev, None)),
         ..End::new(name.to_owned(), kind)
