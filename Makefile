@@ -159,7 +159,7 @@ advisories: $(deny)
 
 # Doc comments that begin with a riddle, sections that name no error; subjects of commits that are too long.
 words:
-	$(CARGO) test --quiet --locked -p bywash-house
+	$(CARGO) test --quiet --locked -p bywash-support --test house
 
 subjects:
 	scripts/subjects

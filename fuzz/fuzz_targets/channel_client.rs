@@ -12,7 +12,7 @@ use bywash_channel::{
     Buffer, Client, Completion, Error, HugePages, Options, Reaper, Submission, Submitter, Wait, socket_pair,
 };
 use bywash_fuzz::{ARENA, Few, Packet, Ring, Size, Steps, Value, Where, hello, seeded, watched};
-use bywash_peers::{Words, receive, send};
+use bywash_support::peers::{Words, receive, send};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;

@@ -14,7 +14,7 @@ use bywash_fuzz::{
     ARENA, Few, Packet, Ring, Size, Steps, Value, Where, arena, hello, is_in_a_picture, offered_arena,
     watched,
 };
-use bywash_peers::{Words, backed_bytes, offered, receive, send};
+use bywash_support::peers::{Words, backed_bytes, offered, receive, send};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -17,11 +17,11 @@ use bywash_client::{
 };
 use bywash_fuzz::{Few, Kind, Ring, Steps, Value, Where, hello, settled};
 use bywash_link::{Listener, Messages};
-use bywash_peers::{FIXED, Words, accept, memory, receive, send};
 use bywash_protocol::layout::Status;
 use bywash_protocol::{
     ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind, VERSION,
 };
+use bywash_support::peers::{FIXED, Words, accept, memory, receive, send};
 use libfuzzer_sys::fuzz_target;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -11,7 +11,7 @@ use arbitrary::Arbitrary;
 use bywash_channel::{Client, Server, ServerOptions, Submission};
 use bywash_container::{Error, HugePages, Options, Path, socket_pair};
 use bywash_fuzz::{ARENA, Kind, Value, hello, offered_arena, watched};
-use bywash_peers::{FIXED, memory, offered, send};
+use bywash_support::peers::{FIXED, memory, offered, send};
 use libfuzzer_sys::fuzz_target;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;

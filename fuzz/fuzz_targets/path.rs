@@ -17,7 +17,7 @@ use bywash_container::{Container, Error, HugePages, Message, Options, Path, Ship
 use bywash_fuzz::{
     ARENA, Few, Packet, Size, Steps, Value, Where, arena, hello, is_in_a_picture, seeded, watched,
 };
-use bywash_peers::{Words, offered, receive, send};
+use bywash_support::peers::{Words, offered, receive, send};
 use libfuzzer_sys::fuzz_target;
 use peer::{
     CONTROL_BYTES, Contents, DEPTH, INLINE, PIECES, Peer, RETURNED, SHIPPED, SentContainer, TICKETS, pick,

@@ -3,7 +3,7 @@
 //! The disk lives as long as the process, and is served by threads of its own; each input has a new frontend.
 //! The disk's medium checks that each request keeps the rules of media, and accesses all of its memory.
 
-use bywash_peers::{Words, memory};
+use bywash_support::peers::{Words, memory};
 use bywash_vhost::{
     Completion, Export, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Options, Request,
 };
@@ -309,7 +309,7 @@ impl Frontend {
     /// Sends any bytes.
     pub fn send(&self, bytes: &[u8], files: &[RawFd]) -> bool {
         let socket = OwnedFd::from(self.0.try_clone().unwrap());
-        bywash_peers::send(&socket, bytes, files)
+        bywash_support::peers::send(&socket, bytes, files)
     }
 
     /// Ends the sending direction, and waits until the disk has handled all messages and closed the

@@ -3,7 +3,7 @@
 
 use crate::picture::{ARENA, Picture, arena, other_arena};
 use arbitrary::Arbitrary;
-use bywash_peers::{FIXED, memory};
+use bywash_support::peers::{FIXED, memory};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
@@ -164,7 +164,7 @@ fn uring() -> Option<OwnedFd> {
 /// Returns true if the kernel lets a descriptor be passed; since Linux 6.7 it does not for io_uring.
 fn can_be_passed(file: &OwnedFd) -> bool {
     let (one, _other) = bywash_link::socket_pair().unwrap();
-    bywash_peers::send(&one, &[1], &[file.as_raw_fd()])
+    bywash_support::peers::send(&one, &[1], &[file.as_raw_fd()])
 }
 
 /// Makes a file without a name in which one page is written, three pages after `offset`.

@@ -3,7 +3,7 @@
 use crate::files::{Kind, descriptors};
 use crate::value::Value;
 use arbitrary::Arbitrary;
-use bywash_peers::send;
+use bywash_support::peers::send;
 use std::os::fd::OwnedFd;
 
 /// Message of a malicious peer: its bytes and descriptors.

@@ -1,6 +1,6 @@
 //! Memory in which each word contains its own offset, so that copies of it can be recognised.
 
-use bywash_peers::{FIXED, OFFERED, Words, memory};
+use bywash_support::peers::{FIXED, OFFERED, Words, memory};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;

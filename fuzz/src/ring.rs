@@ -2,7 +2,7 @@
 //! targets.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use bywash_peers::Words;
+use bywash_support::peers::Words;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// Number of words before the first entry; the first of them is the consumer's index.

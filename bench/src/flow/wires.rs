@@ -7,7 +7,7 @@ use super::route::{equal, make_room, warm};
 use crate::error::Error;
 use crate::place::Place;
 use crate::programs::require;
-use bywash_hosts::{Hosts, MTU};
+use bywash_support::hosts::{Hosts, MTU};
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_channel::{Client, Error, Options, Server, ServerOptions, Submission, Wait, socket_pair};
-use bywash_peers::{
+use bywash_support::peers::{
     FIXED, OFFERED, Random, Resources, WAITS, Words, backed_bytes, memory, offered, receive, rounds, send,
     serialise_test, timed, wait_by_name, watch,
 };

@@ -9,7 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_channel::{Client, Error, Options, Server, ServerOptions, Submission, socket_pair};
-use bywash_peers::{
+use bywash_support::peers::{
     Child, Random, Resources, SIZE_MIN, WAITS, check, fill, inherited_sockets, role, rounds, serialise_test,
     wait_by_name,
 };

@@ -6,7 +6,7 @@ use bywash_channel::{
     Client, Error, Listener, Options, Reaper, Request, Server, ServerOptions, Submission, Submitter, Wait,
     socket_pair,
 };
-use bywash_peers::{Random, WAITS, wait_by_name};
+use bywash_support::peers::{Random, WAITS, wait_by_name};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::mpsc;

@@ -7,8 +7,8 @@ use bywash_client::{
     Access, Client, Error, NewVolume, Options, PathChoice, Permissions, Range, ReadPiece, Reconnect,
     RefusalKind, VolumePath, WritePiece,
 };
-use bywash_peers::rounds;
 use bywash_server::Server;
+use bywash_support::peers::rounds;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;

@@ -12,7 +12,7 @@
 mod choices;
 
 use bywash_container::{Error, Message, Path, socket_pair};
-use bywash_peers::{
+use bywash_support::peers::{
     Child, Random, check, fill, inherited_sockets, memfd_mappings, memfds, role, rounds, serialise_test,
 };
 use choices::options;

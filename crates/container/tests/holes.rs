@@ -10,7 +10,7 @@ mod choices;
 mod liar;
 
 use bywash_container::{Error, Options, Path, socket_pair};
-use bywash_peers::{FIXED, Words, backed_bytes, memory, send};
+use bywash_support::peers::{FIXED, Words, backed_bytes, memory, send};
 use choices::options;
 use liar::*;
 use std::os::fd::AsRawFd;

@@ -14,7 +14,7 @@ mod choices;
 mod liar;
 
 use bywash_container::{Error, Listener, Message, Path, socket_pair};
-use bywash_peers::{
+use bywash_support::peers::{
     FIXED, LIMIT, OFFERED, Random, Resources, WAITS, memory, offered, rounds, send, serialise_test, timed,
     watch,
 };

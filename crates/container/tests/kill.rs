@@ -13,7 +13,7 @@
 mod choices;
 
 use bywash_container::{Error, Message, Path, socket_pair};
-use bywash_peers::{
+use bywash_support::peers::{
     Child, Random, Resources, WAITS, check, fill, inherited_sockets, role, rounds, serialise_test,
 };
 use choices::{CLASSES, options};

@@ -9,7 +9,7 @@
 mod choices;
 
 use bywash_container::{Error, Listener, Path, socket_pair};
-use bywash_peers::{Child, check, fill, inherited_sockets, memfds, role};
+use bywash_support::peers::{Child, check, fill, inherited_sockets, memfds, role};
 use choices::options;
 use std::os::fd::RawFd;
 use std::ptr;

@@ -6,7 +6,7 @@
 mod choices;
 
 use bywash_container::{Error, Listener, Path, Shipment, socket_pair};
-use bywash_peers::{Random, check, fill};
+use bywash_support::peers::{Random, check, fill};
 use choices::{CLASSES, options};
 use std::sync::Arc;
 use std::thread;

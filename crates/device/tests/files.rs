@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_device::{Access, Command, CommandError, Device, Segment, Spec};
-use bywash_disks::LoopDevice;
+use bywash_support::disks::LoopDevice;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_device::{Command, CommandError, Device, EngineKind, File, FileUser, PassedOptions, Segment};
-use bywash_disks::FileSystem;
+use bywash_support::disks::FileSystem;
 use rustix::fs::{Gid, Uid, fchown, fstatvfs};
 use std::fs;
 use std::os::fd::AsRawFd;

@@ -5,7 +5,7 @@
 
 mod medium;
 
-use bywash_guest::{Disk, Guest, check_files, script};
+use bywash_support::guest::{Disk, Guest, check_files, script};
 use bywash_vhost::{Event, Export, Options};
 use medium::{Late, OnDevice};
 use std::os::unix::net::UnixListener;

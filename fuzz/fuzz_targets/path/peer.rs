@@ -7,7 +7,7 @@
 use crate::Class;
 use bywash_container::Received;
 use bywash_fuzz::{ARENA, Kind, Ring, SEALED_BYTES, Size, arena, is_in_a_picture, other_arena, seeded};
-use bywash_peers::{Words, receive, send};
+use bywash_support::peers::{Words, receive, send};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -3,7 +3,7 @@
 //! The kernel records the process and the user of a connection. A server lets its own process open every
 //! volume, so clients that are to be refused something are connected by this other process.
 
-use bywash_peers::{receive, send};
+use bywash_support::peers::{receive, send};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 

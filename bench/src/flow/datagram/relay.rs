@@ -16,7 +16,7 @@ use super::station::{Account, Telling, by_hand as hand, flow};
 use crate::error::Error;
 use crate::row::Row;
 use bywash_flow::plan::Mover;
-use bywash_hosts::Port;
+use bywash_support::hosts::Port;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;

@@ -468,8 +468,8 @@ fn threads_that_are_stuck_are_shown() {
         frontend.write_all(&ask).unwrap();
         frontend.read_exact(&mut [0; 20]).unwrap();
         let frontend = std::os::fd::OwnedFd::from(frontend);
-        let mut lingering = bywash_peers::Lingering::new();
-        lingering.pass(|socket| bywash_peers::send(&frontend, &ask, &[socket.as_raw_fd()]));
+        let mut lingering = bywash_support::peers::Lingering::new();
+        lingering.pass(|socket| bywash_support::peers::send(&frontend, &ask, &[socket.as_raw_fd()]));
         drop(frontend);
         // Not each of them gets stuck: now and then the kernel closes the socket here last.
         std::thread::sleep(Duration::from_millis(50));
@@ -489,7 +489,7 @@ fn threads_that_are_stuck_are_shown() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_virtual_machine_has_a_volume_as_its_disk() {
-    use bywash_guest::{Guest, script};
+    use bywash_support::guest::{Guest, script};
     let place = TestFolder::new();
     let arguments = ["--policy", "volumes", "--device", "disk=file:disk,size=80M"];
     let mut serving = Serving::start(&place, &arguments);

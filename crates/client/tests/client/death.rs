@@ -8,7 +8,7 @@
 use crate::model::{Running, World};
 use crate::{BYTES, Bench, forking, options, until};
 use bywash_client::{Access, Client, Error, PathChoice, Queue, Reconnect, RequestMemory};
-use bywash_peers::{Child, Random, role, rounds};
+use bywash_support::peers::{Child, Random, role, rounds};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;

@@ -5,7 +5,7 @@
 
 use crate::{BYTES, Bench, options};
 use bywash_client::{Access, Client, Error, PathChoice, Queue, WritePiece};
-use bywash_peers::rounds;
+use bywash_support::peers::rounds;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of this")]
 
 use bywash_container::{HugePages, Options};
-use bywash_peers::wait_by_name;
+use bywash_support::peers::wait_by_name;
 
 /// Classes whose receivers can read the contents: all but `forward`.
 pub const CLASSES: [&str; 3] = ["checked", "trusted", "sealed"];

@@ -4,7 +4,7 @@
 
 use crate::choices::options;
 use bywash_container::{Options, Path, socket_pair};
-use bywash_peers::{FIXED, Words, memory, offered, receive, send};
+use bywash_support::peers::{FIXED, Words, memory, offered, receive, send};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::Release;
 

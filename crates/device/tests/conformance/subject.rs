@@ -3,7 +3,7 @@
 use bywash_device::{
     Command, CommandError, Completion, Device, EngineKind, File, MemoryOwner, PassedOptions, Segment, Spec,
 };
-use bywash_disks::LoopDevice;
+use bywash_support::disks::LoopDevice;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::OwnedFd;
 use std::path::Path;

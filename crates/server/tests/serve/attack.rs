@@ -3,12 +3,12 @@
 use crate::peer::{LIMIT, Peer, ask, pattern};
 use crate::process::Serving;
 use bywash_channel::{Client, Options as ChannelOptions, Submission, Wait};
-use bywash_disks::FileSystem;
 use bywash_link::{Messages, connect, socket_pair};
-use bywash_peers::{Lingering, as_user};
 use bywash_protocol::layout::{Opcode, Status as Outcome};
 use bywash_protocol::report::Status;
 use bywash_protocol::{Access, ControlReply, ControlRequest, MESSAGE_BYTES_MAX, RefusalKind, VERSION};
+use bywash_support::disks::FileSystem;
+use bywash_support::peers::{Lingering, as_user};
 use rustix::fs::{Gid, Uid};
 use std::os::fd::AsFd;
 use std::path::Path;

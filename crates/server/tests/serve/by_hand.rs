@@ -2,9 +2,9 @@
 
 use crate::peer::Peer;
 use bywash_channel::socket_pair;
-use bywash_peers::{Words, offered, send};
 use bywash_protocol::layout::{Opcode, Status};
 use bywash_protocol::{ControlRequest, Refusal};
+use bywash_support::peers::{Words, offered, send};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};

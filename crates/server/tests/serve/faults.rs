@@ -5,10 +5,10 @@ use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::Submission;
 use bywash_device::Operation;
 use bywash_device::testing::{Crash, FaultEffect, Faulty};
-use bywash_peers::{Child, Random, role, rounds};
 use bywash_protocol::Access;
 use bywash_protocol::layout::{FUA, Opcode, Status};
 use bywash_server::{NewBlocks, OpenDevice, Options, Server};
+use bywash_support::peers::{Child, Random, role, rounds};
 use std::path::Path;
 use std::time::{Duration, Instant};
 

@@ -5,9 +5,9 @@ use crate::by_hand::{ByHand, WORDS};
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::{Options as ChannelOptions, Submission, Wait};
 use bywash_link::{Messages, connect, socket_pair};
-use bywash_peers::{Random, offered, rounds, send};
 use bywash_protocol::layout::{GRANT_RANGES_MAX, GrantRange, Opcode, Status};
 use bywash_protocol::{Access, ControlReply, ControlRequest, MESSAGE_BYTES_MAX, RefusalKind, VERSION};
+use bywash_support::peers::{Random, offered, rounds, send};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 

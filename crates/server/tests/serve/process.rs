@@ -1,8 +1,8 @@
 //! A server in its own process, and measurements of that process.
 
 use crate::peer::{LIMIT, Peer};
-use bywash_peers::{Child, role};
 use bywash_server::{LimitsFile, Options, Server};
+use bywash_support::peers::{Child, role};
 use rustix::process::{Pid, Resource, getrlimit, prlimit};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -3,9 +3,9 @@
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use crate::process::Serving;
 use bywash_link::{MemoryFile, PAGE};
-use bywash_peers::{Child, role};
 use bywash_protocol::layout::{Opcode, Status};
 use bywash_protocol::{Access, ControlReply, ControlRequest, RefusalKind, revocations};
+use bywash_support::peers::{Child, role};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap};

@@ -4,7 +4,7 @@
 use crate::driver::{Driver, WRITE};
 use crate::frontend::{Served, check_disk, check_next};
 use crate::held::PausedMedium;
-use bywash_peers::{Child, Lingering, SilentFile, as_user, memory, role, send};
+use bywash_support::peers::{Child, Lingering, SilentFile, as_user, memory, role, send};
 use bywash_vhost::{Error, Event, Export, Options, STUCK_MAX, Stats};
 use rustix::fs::{OFlags, fcntl_setfl};
 use std::fs::{File, Permissions};
@@ -51,7 +51,7 @@ const WAYS: [(&str, PassMethod); 11] = [
         message(to, GET_FEATURES, &[], &all)
     }),
     ("more descriptors than are expected", |to, bad| {
-        let good = memory(1 << 20, bywash_peers::FIXED);
+        let good = memory(1 << 20, bywash_support::peers::FIXED);
         message(to, SET_MEM_TABLE, &table(), &[good.as_fd(), bad])
     }),
     ("what is never received", |to, bad| to.write_all(&[0xff; 12]) && to.send(b"x", &[bad])),

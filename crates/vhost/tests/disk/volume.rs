@@ -143,12 +143,13 @@ fn a_guest_makes_a_file_system_on_it() {
     let bench = Bench::new();
     let export =
         bench.serve(OnVolume::open(bench.queue(PathChoice::Automatic), "slow", Access::ReadWrite).unwrap());
-    let said =
-        bywash_guest::Guest::new(&bench.socket()).boot(bywash_guest::script::FILE_SYSTEM).wait_for_end();
+    let said = bywash_support::guest::Guest::new(&bench.socket())
+        .boot(bywash_support::guest::script::FILE_SYSTEM)
+        .wait_for_end();
     let stats = export.stats();
     assert_eq!((stats.refused, stats.failed), (0, 0), "{stats:?}");
     drop(export);
     let image = bench.folder.path().join("copy");
     copy_volume(&bench.client(), "slow", &image);
-    bywash_guest::check_files(&image, &said);
+    bywash_support::guest::check_files(&image, &said);
 }

@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::right::Mode;
-use bywash_peers::{Random, rounds};
+use bywash_support::peers::{Random, rounds};
 use redb::StorageBackend;
 use std::io;
 use std::sync::{Arc, Mutex};

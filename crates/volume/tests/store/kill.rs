@@ -10,7 +10,7 @@
 //! `BYWASH_STRESS_SEED` repeats a run, except for the moments.
 
 use crate::operation::{Operation, state};
-use bywash_peers::{Child, Random, inherited_sockets, role, rounds};
+use bywash_support::peers::{Child, Random, inherited_sockets, role, rounds};
 use bywash_volume::{Error, Store};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;

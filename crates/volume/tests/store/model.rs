@@ -9,7 +9,7 @@
 //! `BYWASH_STRESS_SEED` repeats a run.
 
 use crate::operation::{BLOCK, Operation, state};
-use bywash_peers::{Random, rounds};
+use bywash_support::peers::{Random, rounds};
 use bywash_volume::{Blocks, Bytes, Error, Extent, NewBlocks, Ownership, Store};
 use std::collections::BTreeMap;
 

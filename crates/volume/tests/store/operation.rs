@@ -1,6 +1,6 @@
 //! Random operations that a seed determines, and a description of a store's whole state.
 
-use bywash_peers::Random;
+use bywash_support::peers::Random;
 use bywash_volume::{BlockSize, Bytes, Error, Extent, Mode, NewBlocks, Ownership, Store};
 
 pub const BLOCK: u64 = 4096;

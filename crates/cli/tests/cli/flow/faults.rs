@@ -4,7 +4,7 @@
 use super::hosts::{wait_for_frames, wait_for_socket};
 use super::{BackgroundChild, Mounted, noise, reset, wait_for};
 use crate::place::{TestFolder, bywash, stderr};
-use bywash_hosts::{Hosts, MTU};
+use bywash_support::hosts::{Hosts, MTU};
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -2,7 +2,7 @@
 
 use super::{Mounted, assert_same, flow, flows, flows_in_32_mib, names, noise, run};
 use crate::place::{TestFolder, bywash, stderr, stdout};
-use bywash_disks::LoopDevice;
+use bywash_support::disks::LoopDevice;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -3,7 +3,7 @@
 
 use super::{BackgroundChild, noise, run, wait_for};
 use crate::place::{TestFolder, stderr, stdout};
-use bywash_hosts::{Host, Hosts, MTU};
+use bywash_support::hosts::{Host, Hosts, MTU};
 use serde_json::Value;
 use std::fs;
 

@@ -21,7 +21,7 @@ mod streams;
 mod whole;
 
 use crate::place::{TestFolder, stderr};
-use bywash_disks::FileSystem;
+use bywash_support::disks::FileSystem;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;

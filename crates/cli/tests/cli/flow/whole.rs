@@ -302,7 +302,7 @@ fn a_peer_that_only_takes_its_time_is_waited_for() {
 
 #[test]
 fn a_sender_gives_a_dead_link_up() {
-    let (hosts, place) = (bywash_hosts::Hosts::two(bywash_hosts::MTU), TestFolder::new());
+    let (hosts, place) = (bywash_support::hosts::Hosts::two(bywash_support::hosts::MTU), TestFolder::new());
     place.file("from", noise(24 << 20));
     let at = format!("{}:7301", hosts.last().address());
     let receiver = hosts.last().run(|| BackgroundChild::flow(&place, &[&format!("tcp-listen:{at}"), "to"]));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::datagram::engine::Engine;
 use crate::datagram::options::Rate;
-use bywash_hosts::{Hosts, MTU};
+use bywash_support::hosts::{Hosts, MTU};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 

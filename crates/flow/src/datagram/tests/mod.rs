@@ -15,7 +15,7 @@ use super::{open_input, open_output, open_relay};
 use crate::control::Control;
 use crate::error::Error;
 use crate::mac::Mac;
-use bywash_hosts::{Host, Port};
+use bywash_support::hosts::{Host, Port};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::datagram::engine::Engine;
 use crate::datagram::options::Rate;
-use bywash_hosts::{Hosts, MTU};
+use bywash_support::hosts::{Hosts, MTU};
 
 pub(super) const SLOW: Rate = Rate::Fixed(10_000_000);
 pub(super) const NONE: RelayOptions = RelayOptions { idle: None, limit: None };

@@ -5,7 +5,7 @@ use super::*;
 use crate::datagram::engine::Engine;
 use crate::datagram::layout::{HEADER_BYTES, Header, PacketKind};
 use crate::datagram::options::Rate;
-use bywash_hosts::{Hosts, MTU};
+use bywash_support::hosts::{Hosts, MTU};
 use std::time::Instant;
 
 const SLOW: Rate = Rate::Fixed(20_000_000);

@@ -4,7 +4,7 @@ use super::*;
 use crate::datagram::engine::Engine;
 use crate::datagram::options::Rate;
 use crate::datagram::socket::{BUFFER_BYTES, want_receive_buffer};
-use bywash_hosts::{Hosts, MTU};
+use bywash_support::hosts::{Hosts, MTU};
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@ use super::passing::{NONE, SLOW, through};
 use super::*;
 use crate::datagram::engine::Engine;
 use crate::datagram::options::Rate;
-use bywash_hosts::{Hosts, MTU};
+use bywash_support::hosts::{Hosts, MTU};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -1,0 +1,33 @@
+//! A virtual machine without any knowledge of Bywash, whose disk is served by vhost-user.
+//!
+//! QEMU, without hardware acceleration, boots Debian's kernel, whose driver of such disks is not part of this
+//! project, into a memory file system with busybox and e2fsprogs. A shell script tells the guest what to do.
+//! The guest's output appears on the serial line.
+//!
+//! ```no_run
+//! use bywash_support::guest::Guest;
+//!
+//! let mut guest = Guest::new("/run/disk.sock".as_ref()).boot("step /sbin/mke2fs -q /dev/vda; say made");
+//! guest.wait_for("made");
+//! guest.wait_for_end();
+//! ```
+//!
+//! - [`Guest`], [`Running`]: starting a guest, reading its output, ending it gently or by SIGKILL
+//! - [`script`]: work that several tests do in a guest
+//! - [`Disk`], [`check_files`]: an image and its socket, and a check of its contents
+//! - [`kernel`]: Debian's kernel, downloaded once into the target folder
+//! - [`system`]: the contents of the memory file system; [`archive`]: their format
+//! - [`installed`]: paths of the host's programs, and the Debian packages that contain them
+//!
+//! A guest takes three seconds to boot, and ten times as long on a machine that is busy.
+
+pub mod archive;
+pub mod disk;
+pub mod installed;
+pub mod kernel;
+pub mod machine;
+pub mod script;
+pub mod system;
+
+pub use disk::{Disk, check_files};
+pub use machine::{Guest, Running};

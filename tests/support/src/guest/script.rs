@@ -1,0 +1,58 @@
+//! Work that several tests do in a guest, and the host's checks of its result.
+
+use crate::guest::installed::output;
+use std::path::Path;
+
+/// Makes a file system on the disk, fills it with files of random contents, several of them at the same time,
+/// unmounts and checks it, and reads every file again from the disk. Prints `file HASH NAME` for each file,
+/// and after reading it again `again HASH NAME`.
+pub const FILE_SYSTEM: &str = r#"
+step /sbin/mke2fs -q -F -t ext4 /dev/vda
+step mount -t ext4 /dev/vda /mnt
+step mkdir /mnt/files
+step dd if=/dev/urandom of=/mnt/files/large bs=64k count=96
+in_steps() {
+    part=0
+    while [ $part -lt 10 ]; do
+        dd if=/dev/urandom of=/mnt/files/steps$1 bs=3k count=4 seek=$((part * 4)) conv=notrunc,fsync 2> /dev/null
+        part=$((part + 1))
+    done
+}
+for number in 1 2 3 4; do
+    in_steps $number &
+    writers="$writers $!"
+done
+number=0
+while [ $number -lt 60 ]; do
+    step dd if=/dev/urandom of=/mnt/files/small$number bs=$((number * 131 + 1)) count=3
+    number=$((number + 1))
+done
+wait $writers
+step rm /mnt/files/small0 /mnt/files/small7
+step sync
+step fstrim /mnt
+cd /mnt/files; sha256sum * | while read hash name; do say file $hash $name; done; cd /
+step umount /mnt
+step /sbin/e2fsck -f -n /dev/vda
+echo 3 > /proc/sys/vm/drop_caches
+step mount -t ext4 -o ro /dev/vda /mnt
+cd /mnt/files; sha256sum * | while read hash name; do say again $hash $name; done; cd /
+step umount /mnt
+"#;
+
+/// Checks the file system in an image with the host's e2fsck.
+///
+/// # Panics
+/// If the file system has errors, with e2fsck's output.
+pub fn check_image(image: &Path) {
+    output("e2fsck", &["-f", "-n", &image.to_string_lossy()]);
+}
+
+/// Copies the folder `folder` out of the file system in an image.
+///
+/// # Panics
+/// If the file system cannot be read.
+pub fn copy_out(image: &Path, folder: &str, to: &Path) {
+    let request = format!("rdump {folder} {}", to.display());
+    output("debugfs", &["-R", &request, &image.to_string_lossy()]);
+}

@@ -1,0 +1,20 @@
+//! Support that the tests of several crates, the benches and the fuzzer share.
+//!
+//! Each module is a feature of the same name, so that a crate builds no more than what its tests use.
+//!
+//! - [`peers`]: peers that die or break the protocol
+//! - [`hosts`]: several hosts on one machine, by network namespaces
+//! - [`disks`]: loop devices and mounted file systems that disappear with the test
+//! - [`guest`]: a virtual machine with a disk that is served by vhost-user (x86-64 alone)
+//!
+//! The test target `house` holds ARCHITECTURE.md, the lock files, the published tables and the doc comments
+//! against the tree.
+
+#[cfg(feature = "disks")]
+pub mod disks;
+#[cfg(all(feature = "guest", target_arch = "x86_64"))]
+pub mod guest;
+#[cfg(feature = "hosts")]
+pub mod hosts;
+#[cfg(feature = "peers")]
+pub mod peers;

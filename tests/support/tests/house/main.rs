@@ -1,0 +1,13 @@
+//! Checks of the repository itself: its drawing, its lock files, its published tables, its words.
+
+mod drawing;
+mod locks;
+mod measured;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+/// Returns the root of the repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
