@@ -141,3 +141,18 @@ impl fmt::Display for Tcp {
         option(out, "max", self.settings.max)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_the_kernel_has_chosen_is_told() {
+        for text in ["tcp-listen:127.0.0.1:0", "tcp-listen:127.0.0.1:0,fork"] {
+            let control = Control::new().unwrap();
+            let endpoint: Endpoint = text.parse().unwrap();
+            let listener = endpoint.kind.stream().unwrap().listen(text, &control).unwrap();
+            assert_eq!(control.take_notices(), [format!("listening at {}", listener.address().unwrap())]);
+        }
+    }
+}
