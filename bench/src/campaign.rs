@@ -1,219 +1,181 @@
-//! Every chosen case on every place, one row after the other.
+//! Chosen cases, measured one after the other, and the report that they make.
+//!
+//! A bench has a function that takes a [`Choice`], [`choose`]s among its cases by their names, makes what they need (folders,
+//! servers), and hands them to [`run`]. A case that fails becomes rows that say so; only Ctrl-C ends a run early.
 
-use crate::cases::{self, BENCHES, Case, Stage};
+use crate::engine::{Rounds, uninterrupted};
 use crate::error::Error;
-use crate::launch::Launcher;
 use crate::machine::Machine;
-use crate::pairs;
-use crate::place::{self, Kind, Offer, Places};
-use crate::programs::Programs;
 use crate::row::{Report, Row};
-use crate::workspace::Workspace;
 use std::path::PathBuf;
 
-/// Fewest pairs of a full run.
-pub const PAIRS: u32 = 5;
-/// Pairs of a quick run, which is about whether everything works.
-pub const PAIRS_QUICK: u32 = 2;
-
-/// What to measure.
+/// What to measure, as the command line says.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Names as in [`chosen`]; none means everything.
+    /// Names as in [`choose`]; none means everything.
     pub names: Vec<String>,
-    /// Only places whose name contains this.
-    pub place: Option<String>,
-    /// Small sizes, few cases, few pairs.
+    /// Small sizes, few cases: whether it works, not how fast.
     pub quick: bool,
-    /// Pairs, if not the usual number.
-    pub pairs: Option<u32>,
-    /// The folder on disk.
+    /// Rounds in which each side has its turn.
+    pub rounds: u32,
+    /// Folder on disk to work in, if not the usual one.
     pub folder: Option<PathBuf>,
+    /// Only file systems whose name contains this.
+    pub place: String,
 }
 
-/// Whoever shows what happens.
+impl Choice {
+    /// The rounds of a case.
+    pub fn rounds(&self) -> Rounds {
+        Rounds::new(self.rounds)
+    }
+}
+
+/// Watcher of a run.
 pub trait Audience {
-    /// `done` of `all` measurements are over; now comes `what`.
+    /// Tells that `done` of `all` parts are over, and that `what` begins.
     fn progress(&mut self, done: u64, all: u64, what: &str);
-    /// A row is complete.
+    /// Tells a row that is complete.
     fn row(&mut self, row: &Row);
 }
 
-/// Runs what was chosen. After an interruption what is there so far is answered with it.
-///
-/// # Errors
-/// An unknown name, or a folder or library that cannot be used; cases that cannot run become rows that say so.
-pub fn run(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
-    let mut cases = chosen(choice)?;
-    let machine = Machine::this();
-    let launcher = Launcher::find()?;
-    let workspace = Workspace::create(choice.folder.as_deref())?;
-    let programs = Programs::new(workspace.programs());
-    let wanted: Vec<Kind> = Kind::ALL
-        .iter()
-        .copied()
-        .filter(|kind| cases.iter().any(|case| case.places.contains(kind)))
-        .collect();
-    let part = choice.place.as_deref().unwrap_or_default();
-    let places = Places::make(workspace.run(), &wanted, part)?;
-    if places.offers.is_empty() {
-        let names: Vec<String> = wanted.iter().map(|kind| place::name_of(*kind, workspace.run())).collect();
-        return Err(Error::Usage(format!(
-            "--place {part} names no file system of these cases: they run on {}",
-            names.join(", ")
-        )));
+/// Measures a case; is told the number of each round that begins, for the progress bar.
+type Measure<'a> = Box<dyn FnOnce(&mut dyn FnMut(u32)) -> Result<Vec<Row>, Error> + 'a>;
+
+/// A case: a name, and a function that measures it.
+pub struct Case<'a> {
+    /// Name that it is chosen by, `BENCH: CASE`.
+    pub name: String,
+    /// Rows without figures, which take the reason if the case cannot be measured.
+    pub declared: Vec<Row>,
+    /// Measures the case.
+    pub measure: Measure<'a>,
+}
+
+impl<'a> Case<'a> {
+    /// A case whose rows are `declared` and that `measure` fills with figures.
+    pub fn new(
+        name: impl Into<String>,
+        declared: Vec<Row>,
+        measure: impl FnOnce(&mut dyn FnMut(u32)) -> Result<Vec<Row>, Error> + 'a,
+    ) -> Case<'a> {
+        Case { name: name.into(), declared, measure: Box::new(measure) }
     }
-    let offers: Vec<&Offer> = places.offers.iter().collect();
-    let plan = plan(&cases, &offers, choice.quick);
-    let pairs = choice.pairs.unwrap_or(if choice.quick { PAIRS_QUICK } else { PAIRS });
-    let mut report = Report { machine, version: env!("CARGO_PKG_VERSION").into(), rows: Vec::new() };
-    let mut folder_in_use = None;
-    for (number, (case, offer)) in plan.iter().enumerate() {
-        let case = &mut cases[*case];
-        let rows = match offers[*offer] {
-            Offer::Absent { name, why, .. } => {
-                pairs::rows_without_numbers(case, name, &Error::Unavailable(why.clone()))
-            }
-            Offer::Here(place) => {
-                let stage = Stage {
-                    place,
-                    folder: place.root.join(case.bench),
-                    programs: &programs,
-                    quick: choice.quick,
-                };
-                make_room(&mut folder_in_use, &stage.folder)?;
-                let what = format!("{}: {}, {}", case.bench, case.name, place.name);
-                let (done, all) = (number as u64 * u64::from(pairs), plan.len() as u64 * u64::from(pairs));
-                // The audience is told of each pair from inside the measurement.
-                let teller = std::cell::RefCell::new(&mut *audience);
-                teller.borrow_mut().progress(done, all, &what);
-                let tell = |pair: u32| teller.borrow_mut().progress(done + u64::from(pair), all, &what);
-                match pairs::measure(case, &stage, &launcher, pairs, &tell) {
-                    Err(Error::Interrupted) => return Ok((report, true)),
-                    other => other?,
-                }
-            }
+}
+
+/// Measures `cases` in `rounds` rounds each. Returns the report, and whether the run was interrupted.
+pub fn run(cases: Vec<Case<'_>>, rounds: u32, audience: &mut dyn Audience) -> (Report, bool) {
+    let mut report =
+        Report { machine: Machine::this(), version: env!("CARGO_PKG_VERSION").into(), rows: Vec::new() };
+    let all = cases.len() as u64 * u64::from(rounds);
+    for (number, case) in cases.into_iter().enumerate() {
+        let done = number as u64 * u64::from(rounds);
+        audience.progress(done, all, &case.name);
+        let mut tell = |round: u32| audience.progress(done + u64::from(round), all, &case.name);
+        let rows = match uninterrupted((case.measure)(&mut tell)) {
+            Err(_) => return (report, true),
+            Ok(Ok(rows)) => rows,
+            Ok(Err(error)) => case.declared.into_iter().map(|row| row.without_numbers("", &error)).collect(),
         };
         for row in rows {
             audience.row(&row);
             report.rows.push(row);
         }
     }
-    Ok((report, false))
+    (report, false)
 }
 
-/// The cases that the names choose: `BENCH`, or `BENCH/TEXT` for those whose name contains TEXT. Servers and
-/// what `--quick` leaves out come only when named.
+/// The cases that `names` choose; all of them if there is no name. A name chooses the case that has exactly that name, else
+/// those whose name contains it, whatever its letters' case; `BENCH/TEXT` chooses the cases of a bench whose name contains
+/// TEXT.
 ///
 /// # Errors
-/// A name that chooses nothing; the message lists the benches.
-pub fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
-    let mut cases = cases::all();
-    for name in &choice.names {
-        if !cases.iter().any(|case| names(name, case)) {
-            let benches: Vec<&str> = BENCHES.iter().map(|(bench, _)| *bench).collect();
+/// [`Error::Usage`] for a name that chooses nothing; the message lists the benches.
+pub fn choose<C>(mut cases: Vec<C>, names: &[String], name_of: impl Fn(&C) -> &str) -> Result<Vec<C>, Error> {
+    let all: Vec<String> = cases.iter().map(|case| name_of(case).to_lowercase()).collect();
+    let mut chosen = vec![names.is_empty(); all.len()];
+    for name in names {
+        let wanted = name.to_lowercase();
+        let is_exact = all.contains(&wanted);
+        let fits = |case: &str| match wanted.split_once('/') {
+            _ if is_exact => case == wanted,
+            _ if case.contains(&wanted) => true,
+            Some((bench, text)) => {
+                case.split_once(": ").is_some_and(|(own, case)| own == bench && case.contains(text))
+            }
+            None => false,
+        };
+        let fitting: Vec<usize> = (0..all.len()).filter(|number| fits(&all[*number])).collect();
+        if fitting.is_empty() {
+            let mut benches: Vec<&str> = Vec::new();
+            for case in &cases {
+                let bench = name_of(case).split(": ").next().unwrap_or_default();
+                if !benches.contains(&bench) {
+                    benches.push(bench);
+                }
+            }
             return Err(Error::Usage(format!(
-                "{name} names no case: give one of {}, or BENCH/TEXT for those whose name contains TEXT \
-                 (bywash bench run --list shows all)",
+                "no case has '{name}' in its name: give a part of one of {}, or BENCH/TEXT for the cases of one whose \
+                 name contains TEXT",
                 benches.join(", ")
             )));
         }
+        fitting.into_iter().for_each(|number| chosen[number] = true);
     }
-    cases.retain(|case| match choice.names.as_slice() {
-        [] => case.in_quick || !choice.quick,
-        given => given.iter().any(|name| {
-            // A bench named as a whole is still shortened by --quick, unless that would leave nothing.
-            let whole = name == case.bench && case.bench != "servers";
-            names(name, case) && (case.in_quick || !choice.quick || !whole)
-        }),
-    });
+    let mut chosen = chosen.into_iter();
+    cases.retain(|_| chosen.next().unwrap_or(false));
     Ok(cases)
-}
-
-fn names(name: &str, case: &Case) -> bool {
-    match name.split_once('/') {
-        None => name == case.bench,
-        Some((bench, text)) => bench == case.bench && case.name.to_lowercase().contains(&text.to_lowercase()),
-    }
-}
-
-/// Pairs of indexes into `cases` and `offers`. All of one bench on one place come together, as they share
-/// files; a quick run takes each case to one place only, the next case to the next.
-fn plan(cases: &[Case], offers: &[&Offer], quick: bool) -> Vec<(usize, usize)> {
-    let fits = |case: &Case, offer: &Offer| case.places.contains(&offer.kind());
-    if quick {
-        let place_of = |number: usize| {
-            let fitting: Vec<usize> =
-                (0..offers.len()).filter(|offer| fits(&cases[number], offers[*offer])).collect();
-            fitting.get(number % fitting.len().max(1)).map(|offer| (number, *offer))
-        };
-        return (0..cases.len()).filter_map(place_of).collect();
-    }
-    let mut plan = Vec::new();
-    for (bench, _) in BENCHES {
-        for (place, offer) in offers.iter().enumerate() {
-            let here = cases.iter().enumerate().filter(|(_, case)| case.bench == *bench && fits(case, offer));
-            plan.extend(here.map(|(number, _)| (number, place)));
-        }
-    }
-    plan
-}
-
-/// One bench's folder at a time, so that a run needs no more room than its largest bench.
-fn make_room(in_use: &mut Option<PathBuf>, folder: &std::path::Path) -> Result<(), Error> {
-    if in_use.as_deref() != Some(folder) {
-        if let Some(old) = in_use.take()
-            && old.exists()
-        {
-            std::fs::remove_dir_all(&old).map_err(|error| Error::io("remove", &old, error))?;
-        }
-        std::fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
-        *in_use = Some(folder.to_path_buf());
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn count(names: &[&str], quick: bool) -> usize {
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        chosen(&Choice { names, quick, ..Choice::default() }).unwrap().len()
+    /// Keeps what it is told.
+    #[derive(Default)]
+    struct Log(Vec<String>);
+
+    impl Audience for Log {
+        fn progress(&mut self, done: u64, all: u64, what: &str) {
+            self.0.push(format!("{done}/{all} {what}"));
+        }
+
+        fn row(&mut self, row: &Row) {
+            self.0.push(row.note.clone());
+        }
+    }
+
+    #[test]
+    fn a_case_that_fails_has_its_declared_rows_and_an_interruption_ends_the_run() {
+        let declared = || vec![Row { goal: Some(1.0), ..Row::default() }];
+        let cases = vec![
+            Case::new("a", declared(), |tell: &mut dyn FnMut(u32)| {
+                tell(1);
+                Ok(vec![Row { note: "measured".into(), ..Row::default() }])
+            }),
+            Case::new("b", declared(), |_: &mut dyn FnMut(u32)| Err(Error::failed("b", "broke".into()))),
+            Case::new("c", declared(), |_: &mut dyn FnMut(u32)| Err(Error::Interrupted)),
+            Case::new("d", declared(), |_: &mut dyn FnMut(u32)| unreachable!()),
+        ];
+        let mut log = Log::default();
+        let (report, interrupted) = run(cases, 2, &mut log);
+        assert!(interrupted && report.rows.len() == 2 && report.rows[1].failed);
+        assert_eq!(log.0, ["0/8 a", "1/8 a", "measured", "2/8 b", "failed: b broke", "4/8 c"]);
     }
 
     #[test]
     fn names_choose() {
-        assert_eq!(count(&["sqlite/SELECT"], false), 2);
-        assert_eq!(count(&["sqlite", "tools"], false), count(&["sqlite"], false) + 5);
-        assert!(count(&["sqlite"], true) < count(&["sqlite"], false));
-        assert_eq!(count(&["servers"], true), 4);
-        assert_eq!(count(&[], false), cases::all().len());
-        assert!(
-            !chosen(&Choice { quick: true, ..Choice::default() })
-                .unwrap()
-                .iter()
-                .any(|c| c.bench == "servers")
-        );
-    }
-
-    #[test]
-    fn an_unknown_name_is_refused_with_the_list() {
-        let error = chosen(&Choice { names: vec!["sqllite".into()], ..Choice::default() }).err().unwrap();
-        let message = error.to_string();
-        assert!(message.contains("sqllite") && message.contains("berkeley"), "{message}");
-    }
-
-    #[test]
-    fn a_full_plan_is_every_case_on_every_place_and_a_quick_one_visits_all_places() {
-        let absent = |kind| Offer::Absent { kind, name: String::new(), why: String::new() };
-        let offers: Vec<Offer> = Kind::ALL.iter().map(|kind| absent(*kind)).collect();
-        let offers: Vec<&Offer> = offers.iter().collect();
-        let all = cases::all();
-        let pairs: usize = all.iter().map(|case| case.places.len()).sum();
-        assert_eq!(plan(&all, &offers, false).len(), pairs);
-        let quick = plan(&all, &offers, true);
-        assert_eq!(quick.len(), all.len());
-        assert!((0..offers.len()).all(|place| quick.iter().any(|(_, at)| *at == place)));
+        let cases = ["disk: 16 MiB, tmpfs", "disk: 16 MiB, tmpfs to ext4", "tcp: Copy", "sqlite: SELECT 1"];
+        let chosen = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).into()).collect();
+            choose(cases.to_vec(), &names, |case| case)
+        };
+        assert_eq!(chosen(&[]).unwrap(), cases);
+        assert_eq!(chosen(&["16 mib", "tcp"]).unwrap(), cases[..3]);
+        assert_eq!(chosen(&["sqlite/select", "tcp/co"]).unwrap(), cases[2..]);
+        // The whole name of one is the beginning of another's.
+        assert_eq!(chosen(&["disk: 16 MiB, tmpfs"]).unwrap(), cases[..1]);
+        let message = chosen(&["disk", "sqllite"]).unwrap_err().to_string();
+        assert!(message.contains("sqllite") && message.contains("disk, tcp, sqlite"), "{message}");
     }
 }

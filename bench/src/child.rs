@@ -5,9 +5,10 @@ use crate::interrupt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,6 +70,24 @@ pub fn run_to(command: &mut Command) -> Result<Duration, Error> {
     // Ctrl-C reaches the child too; what counts is that the user wants an end.
     interrupt::check()?;
     Err(failure(words(command), format!("ended with {status}"), &mut stderr))
+}
+
+/// Path of the running program.
+///
+/// # Errors
+/// The kernel's, if it cannot be found.
+pub fn this_program() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(|error| Error::io("find", Path::new("this program"), error))
+}
+
+/// A command that runs this program as another process of `bench`; the words say which one and what it does.
+///
+/// # Errors
+/// Those of [`this_program`].
+pub fn peer<W: AsRef<OsStr>>(bench: &str, words: impl IntoIterator<Item = W>) -> Result<Command, Error> {
+    let mut command = Command::new(this_program()?);
+    command.args(["bench", "peer", bench]).args(words);
+    Ok(command)
 }
 
 /// Starts `command`.

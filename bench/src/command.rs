@@ -4,59 +4,34 @@
 //! case failed (a goal that was not reached is no failure: the table shows it); 2 when the command line or a
 //! file it names cannot be used; 130 after Ctrl-C or SIGTERM.
 
-use crate::campaign::{self, Audience, Choice, PAIRS, PAIRS_QUICK};
-use crate::cases::{self, BENCHES};
+use crate::campaign::{Audience, Choice};
 use crate::error::Error;
 use crate::row::{Report, Row, Verdict};
 use crate::say::say;
-use crate::{flow, html, interrupt, ipc, markdown, plan, serve, table};
+use crate::{flow, html, interrupt, ipc, markdown, plan, run, serve, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// Rounds of a full run, and of a quick one, which is about whether everything works.
+const ROUNDS: u32 = 5;
+const ROUNDS_QUICK: u32 = 2;
 
 /// Measure, and write down, what is published.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     /// What to measure.
     #[command(subcommand)]
-    family: Family,
+    bench: Bench,
 }
 
 #[derive(Subcommand, Debug)]
-enum Family {
+enum Bench {
     /// Unmodified programs with `bywash run` against the kernel alone
-    #[command(after_help = EXAMPLES)]
-    Run(RunArgs),
-    /// Containers and channels against the other ways between two processes
-    #[command(after_help = IPC_EXAMPLES)]
-    Ipc(Chosen),
-    /// Flows against the programs and hand-written loops that move the same bytes
-    #[command(after_help = FLOW_EXAMPLES)]
-    Flow(ChosenWithFolder),
-    /// The simulator against SimPy, sweeps of the model against NumPy, and what both may take
-    #[command(after_help = PLAN_EXAMPLES)]
-    Plan(ChosenWithFolder),
-    /// Our device server against the kernel's ways to memory and disk, and against qemu-storage-daemon
-    #[command(after_help = SERVE_EXAMPLES)]
-    Serve(ChosenWithFolder),
-    /// Another process of `bywash bench flow`
-    #[command(hide = true)]
-    FlowPeer(FlowPeerArgs),
-    /// Another process of `bywash bench ipc`
-    #[command(hide = true)]
-    IpcPeer(IpcPeerArgs),
-    /// Another process of `bywash bench plan`
-    #[command(hide = true)]
-    PlanPeer(PlanPeerArgs),
-    /// Another process of `bywash bench serve`
-    #[command(hide = true)]
-    ServePeer(ServePeerArgs),
-}
-
-const EXAMPLES: &str = "Examples:
+    #[command(after_help = "Examples:
   bywash bench run --quick                     does everything work? (under a minute)
   bywash bench run --html report.html          everything (about 35 minutes)
   bywash bench run sqlite micro/tight          one bench, and the cases of another whose name has 'tight'
@@ -64,17 +39,19 @@ const EXAMPLES: &str = "Examples:
 
 The library is taken from beside the command, or from BYWASH_LIBRARY. Device bytes are those of the whole
 device: leave the machine alone while it measures. Exit status: 0 measured, 1 a case failed, 2 wrong usage,
-130 interrupted.";
-
-const IPC_EXAMPLES: &str = "Examples:
+130 interrupted.")]
+    Run(RunArgs),
+    /// Containers and channels against the other ways between two processes
+    #[command(after_help = "Examples:
   bywash bench ipc --quick              does everything work? (some seconds)
   bywash bench ipc --html ipc.html      everything (about five minutes)
   bywash bench ipc '64 KiB, trusted'    one case
 
 Two processes, each on a core of its own; the sender writes every word of a message and the receiver sums every
-word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
-
-const FLOW_EXAMPLES: &str = "Examples:
+word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
+    Ipc(CommonArgs),
+    /// Flows against the programs and hand-written loops that move the same bytes
+    #[command(after_help = "Examples:
   bywash bench flow --quick             does everything work? (about two minutes)
   bywash bench flow --html flow.html    everything (about 25 minutes)
   bywash bench flow tcp forward         what has 'tcp' or 'forward' in its name
@@ -82,88 +59,43 @@ const FLOW_EXAMPLES: &str = "Examples:
 
 Both sides move the same bytes, which are compared once, into files that are not there yet. XFS and raw partitions lie
 on loop devices and need root; without it their rows say so. 5 GiB of free memory and 6 GiB on disk for everything.
-Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
-
-const PLAN_EXAMPLES: &str = "Examples:
+Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
+    Flow(FolderArgs),
+    /// The simulator against SimPy, sweeps of the model against NumPy, and what both may take
+    #[command(after_help = "Examples:
   bywash bench plan --quick             does everything work? (some seconds)
   bywash bench plan --html plan.html    everything (about a minute)
   bywash bench plan engine              what has 'engine' in its name
 
 One core. SimPy and NumPy are installed once, by pip, into an environment of the bench's own under DIR; where that cannot
-be done their rows say so. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
-
-const SERVE_EXAMPLES: &str = "Examples:
+be done their rows say so. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
+    Plan(FolderArgs),
+    /// Our device server against the kernel's ways to memory and disk, and against qemu-storage-daemon
+    #[command(after_help = "Examples:
   bywash bench serve --quick              does everything work? (under a minute)
   bywash bench serve --html serve.html    everything (about seven minutes)
   bywash bench serve tmpfs 'a check'      what has 'tmpfs' or 'a check' in its name
 
 Clients and servers are processes, each on a core of its own where there are two. A file system on a loop device over
 memory, and a tmpfs, are made for this and need root; without it, and without qemu-storage-daemon, their rows say so.
-5 GiB of free memory for everything. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.";
+5 GiB of free memory for everything. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
+    Serve(FolderArgs),
+    /// Another process of a bench
+    #[command(hide = true)]
+    Peer {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+}
 
-/// What a bench without programs of its own is told.
 #[derive(Args, Debug)]
-struct Chosen {
-    /// Only what has TEXT in its name
+struct CommonArgs {
+    /// Only what has TEXT in its name; BENCH/TEXT: the cases of BENCH that have TEXT in theirs
     #[arg(value_name = "TEXT")]
     names: Vec<String>,
-    /// Short runs, two pairs: whether it works, not how fast
+    /// Short runs, two rounds: whether it works, not how fast
     #[arg(long)]
     quick: bool,
-    #[command(flatten)]
-    output: Output,
-    /// Rounds in which each side has its turn [default: 5, with --quick 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pairs: Option<u32>,
-}
-
-impl Chosen {
-    fn pairs(&self) -> u32 {
-        self.pairs.unwrap_or(if self.quick { PAIRS_QUICK } else { PAIRS })
-    }
-}
-
-#[derive(Args, Debug)]
-struct ChosenWithFolder {
-    #[command(flatten)]
-    chosen: Chosen,
-    /// A folder on disk to work in [default: tmp in the target folder, else /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-struct FlowPeerArgs {
-    what: String,
-    from: String,
-    to: String,
-    #[arg(default_value_t = 0)]
-    block: usize,
-}
-
-#[derive(Args, Debug)]
-struct IpcPeerArgs {
-    what: String,
-    bytes: usize,
-    messages: u64,
-    service: String,
-}
-
-#[derive(Args, Debug)]
-struct PlanPeerArgs {
-    structure: String,
-    requests: u64,
-}
-
-#[derive(Args, Debug)]
-struct ServePeerArgs {
-    what: String,
-    job: String,
-}
-
-/// Where the rows go.
-#[derive(Args, Debug)]
-struct Output {
     /// Write the rows as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -173,128 +105,117 @@ struct Output {
     /// Print Markdown tables to stdout at the end (the rows then go to stderr as they come)
     #[arg(long)]
     markdown: bool,
+    /// Rounds in which each side has its turn [default: 5, with --quick 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pairs: Option<u32>,
+}
+
+#[derive(Args, Debug)]
+struct FolderArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// A folder on disk to work in [default: tmp in the target folder, else /var/tmp]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 struct RunArgs {
-    /// A bench, or BENCH/TEXT for its cases whose name contains TEXT; everything if there is none
-    #[arg(value_name = "NAME")]
-    names: Vec<String>,
-    /// Small sizes, two pairs, each case on one file system: whether it works, not how fast
-    #[arg(long)]
-    quick: bool,
     #[command(flatten)]
-    output: Output,
+    with_folder: FolderArgs,
     /// List the benches and their cases, and measure nothing
     #[arg(long)]
     list: bool,
     /// Only on file systems whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     place: Option<String>,
-    /// Kernel/bywash pairs of each case [default: 5, with --quick 2]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pairs: Option<u32>,
-    /// A folder on disk to work in, 3 GiB free [default: tmp in the target folder, else /var/tmp]
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
 }
+
+/// Function that measures what was chosen of a bench; it returns the report, and whether it was interrupted.
+type Measure = fn(&Choice, &mut dyn Audience) -> Result<(Report, bool), Error>;
 
 /// Runs the command.
 pub fn main(arguments: BenchArgs) -> ExitCode {
-    let outcome = match arguments.family {
-        Family::Run(arguments) if arguments.list => list(&arguments),
-        Family::Run(arguments) => {
-            measure(&arguments.output, |screen| campaign::run(&choice(&arguments), screen))
-        }
-        Family::Ipc(arguments) => measure(&arguments.output, |screen| {
-            ipc::measure(&arguments.names, arguments.quick, arguments.pairs(), screen)
-        }),
-        Family::Flow(ChosenWithFolder { chosen, dir }) => measure(&chosen.output, |screen| {
-            let choice = flow::Choice {
-                names: chosen.names.clone(),
-                quick: chosen.quick,
-                pairs: chosen.pairs(),
-                folder: dir.clone(),
-            };
-            flow::measure(&choice, screen)
-        }),
-        Family::Plan(ChosenWithFolder { chosen, dir }) => measure(&chosen.output, |screen| {
-            plan::measure(&chosen.names, chosen.quick, chosen.pairs(), dir.as_deref(), screen)
-        }),
-        Family::Serve(ChosenWithFolder { chosen, dir }) => measure(&chosen.output, |screen| {
-            serve::measure(&chosen.names, chosen.quick, chosen.pairs(), dir.as_deref(), screen)
-        }),
-        Family::ServePeer(peer) => serve::peer(&peer.what, &peer.job).map(|()| ExitCode::SUCCESS),
-        Family::FlowPeer(peer) => {
-            flow::peer(&peer.what, &peer.from, &peer.to, peer.block).map(|()| ExitCode::SUCCESS)
-        }
-        Family::PlanPeer(peer) => plan::peer(&peer.structure, peer.requests).map(|()| ExitCode::SUCCESS),
-        Family::IpcPeer(peer) => {
-            ipc::peer(&peer.what, peer.bytes, peer.messages, &peer.service).map(|()| ExitCode::SUCCESS)
-        }
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(error) => {
-            say(format_args!("bywash bench: {error}"));
-            ExitCode::from(match error {
-                Error::Usage(_) => 2,
-                Error::Interrupted => 130,
-                _ => 1,
+    let outcome = match arguments.bench {
+        Bench::Run(RunArgs { with_folder, list: true, .. }) => {
+            run::list(&choice(&with_folder.common, None, None)).map(|text| {
+                print(&text);
+                ExitCode::SUCCESS
             })
         }
+        Bench::Run(RunArgs { with_folder: FolderArgs { common, dir }, place, .. }) => {
+            measure(&common, dir, place, run::measure)
+        }
+        Bench::Ipc(common) => measure(&common, None, None, ipc::measure),
+        Bench::Flow(FolderArgs { common, dir }) => measure(&common, dir, None, flow::measure),
+        Bench::Plan(FolderArgs { common, dir }) => measure(&common, dir, None, plan::measure),
+        Bench::Serve(FolderArgs { common, dir }) => measure(&common, dir, None, serve::measure),
+        Bench::Peer { words } => {
+            peer(&words.iter().map(String::as_str).collect::<Vec<_>>()).map(|()| ExitCode::SUCCESS)
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        say(format_args!("bywash bench: {error}"));
+        ExitCode::from(match error {
+            Error::Usage(_) => 2,
+            Error::Interrupted => 130,
+            _ => 1,
+        })
+    })
+}
+
+/// Another process of a bench, as [`crate::child::peer`] starts it.
+fn peer(words: &[&str]) -> Result<(), Error> {
+    let number = |word: &str| {
+        word.parse().map_err(|_| Error::Usage(format!("'{word}' stands where a number has to be")))
+    };
+    match words {
+        ["ipc", words @ ..] => ipc::peer(words),
+        ["flow", what, from, to] => flow::peer(what, from, to, 0),
+        ["flow", what, from, to, block] => flow::peer(what, from, to, number(block)? as usize),
+        ["plan", structure, requests] => plan::peer(structure, number(requests)?),
+        ["serve", what, job] => serve::peer(what, job),
+        _ => Err(Error::Usage(format!("'{}' is no process of a bench", words.join(" ")))),
     }
 }
 
-fn choice(arguments: &RunArgs) -> Choice {
+fn choice(common: &CommonArgs, folder: Option<PathBuf>, place: Option<String>) -> Choice {
     Choice {
-        names: arguments.names.clone(),
-        place: arguments.place.clone(),
-        quick: arguments.quick,
-        pairs: arguments.pairs,
-        folder: arguments.dir.clone(),
+        names: common.names.clone(),
+        quick: common.quick,
+        rounds: common.pairs.unwrap_or(if common.quick { ROUNDS_QUICK } else { ROUNDS }),
+        folder,
+        place: place.unwrap_or_default(),
     }
 }
 
-fn list(arguments: &RunArgs) -> Result<ExitCode, Error> {
-    let cases = campaign::chosen(&choice(arguments))?;
-    let mut text = String::new();
-    for (bench, about) in BENCHES {
-        let mut here = cases.iter().filter(|case| case.bench == *bench).peekable();
-        if here.peek().is_some() {
-            text.push_str(&format!("{bench}: {about}\n"));
-        }
-        for case in here {
-            let goals: Vec<String> = case.metrics.iter().map(goal_of).collect();
-            text.push_str(&format!("    {:<60} {}\n", case.name, goals.join(", ")));
-        }
-    }
-    print(&text);
-    Ok(ExitCode::SUCCESS)
-}
-
-fn goal_of(metric: &cases::Metric) -> String {
-    let goal = metric.goal.map_or_else(|| "no goal".into(), |goal| format!(">= {goal:.2}"));
-    format!("{} {goal}", metric.name())
-}
-
-/// Runs `campaign`, which answers its report and whether it was interrupted.
 fn measure(
-    output: &Output,
-    campaign: impl FnOnce(&mut Screen) -> Result<(Report, bool), Error>,
+    common: &CommonArgs,
+    folder: Option<PathBuf>,
+    place: Option<String>,
+    measure: Measure,
 ) -> Result<ExitCode, Error> {
     // A file that cannot be written is found out now, not after half an hour.
-    for path in [&output.json, &output.html].into_iter().flatten() {
+    for path in [&common.json, &common.html].into_iter().flatten() {
         fs::File::create(path)
             .map_err(|error| Error::Usage(format!("cannot write {}: {error}", path.display())))?;
     }
     interrupt::listen();
-    let mut screen = Screen::new(output.markdown);
+    let mut screen = Screen::new(common.markdown);
     screen.line(&table::head());
-    let outcome = campaign(&mut screen);
+    let outcome = measure(&choice(common, folder, place), &mut screen);
     screen.bar.finish_and_clear();
     let (report, interrupted) = outcome?;
-    save(output, &report)?;
+    let json = serde_json::to_string_pretty(&report).map(|json| format!("{json}\n"));
+    let json = json.map_err(|error| Error::failed("the report", format!("cannot be JSON: {error}")))?;
+    for (path, text) in [(&common.json, json), (&common.html, html::render(&report))] {
+        if let Some(path) = path {
+            fs::write(path, text).map_err(|error| Error::io("write", path, error))?;
+        }
+    }
+    if common.markdown {
+        print(&markdown::render(&report));
+    }
     say(verdict(&report));
     Ok(ExitCode::from(match (interrupted, report.rows.iter().any(|row| row.failed)) {
         (true, _) => {
@@ -306,44 +227,24 @@ fn measure(
     }))
 }
 
-fn save(output: &Output, report: &Report) -> Result<(), Error> {
-    if let Some(path) = &output.json {
-        let mut json = serde_json::to_string_pretty(report)
-            .map_err(|error| Error::io("make JSON for", path, std::io::Error::other(error)))?;
-        json.push('\n');
-        write(path, &json)?;
-    }
-    if let Some(path) = &output.html {
-        write(path, &html::render(report))?;
-    }
-    if output.markdown {
-        print(&markdown::render(report));
-    }
-    Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Error> {
-    fs::write(path, text).map_err(|error| Error::io("write", path, error))
-}
-
-/// A reader that went away (`| head`) is no error.
+/// Prints to standard output. A reader that went away (`| head`) is no error.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn verdict(report: &Report) -> String {
-    let count = |verdict| report.rows.iter().filter(|row| row.verdict() == Some(verdict)).count();
-    let undecided = count(Verdict::Undecided);
-    let failed = report.rows.iter().filter(|row| row.failed).count();
-    let absent = report.rows.iter().filter(|row| row.ratio.is_none() && !row.failed).count();
+    let count = |is: &dyn Fn(&Row) -> bool| report.rows.iter().filter(|row| is(row)).count();
+    let of = |verdict| count(&|row| row.verdict() == Some(verdict));
+    let some =
+        |number: usize, text: &str| if number > 0 { text.replace('#', &number.to_string()) } else { String::new() };
     format!(
         "{} rows: {} reached their goal, {} did not{}{}{}",
         report.rows.len(),
-        count(Verdict::Reached),
-        count(Verdict::Missed),
-        if failed > 0 { format!(" ({failed} of them failed)") } else { String::new() },
-        if undecided > 0 { format!(", {undecided} are within their spread of it") } else { String::new() },
-        if absent > 0 { format!(", {absent} could not be run here") } else { String::new() },
+        of(Verdict::Reached),
+        of(Verdict::Missed),
+        some(count(&|row| row.failed), " (# of them failed)"),
+        some(of(Verdict::Undecided), ", # are within their spread of it"),
+        some(count(&|row| row.ratio.is_none() && !row.failed), ", # could not be run here"),
     )
 }
 
@@ -390,20 +291,31 @@ mod tests {
         bench: BenchArgs,
     }
 
-    fn parsed(words: &[&str]) -> RunArgs {
-        match Whole::try_parse_from(words).unwrap().bench.family {
-            Family::Run(arguments) => arguments,
+    fn parsed(words: &[&str]) -> CommonArgs {
+        match Whole::try_parse_from(words).unwrap().bench.bench {
+            Bench::Run(RunArgs { with_folder, list: false, .. }) => with_folder.common,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn flags_and_names() {
-        let arguments = parsed(&["bench", "run", "sqlite", "--quick", "--json", "x.json", "micro/tight"]);
-        assert_eq!(arguments.names, ["sqlite", "micro/tight"]);
-        assert!(arguments.quick && !arguments.list && arguments.output.json == Some("x.json".into()));
-        assert!(Whole::try_parse_from(["bench", "run", "--pairs", "0"]).is_err());
-        assert!(Whole::try_parse_from(["bench"]).is_err());
+        let common = parsed(&["bench", "run", "sqlite", "--quick", "--json", "x.json", "micro/tight"]);
+        assert_eq!(common.names, ["sqlite", "micro/tight"]);
+        assert!(common.quick && common.json == Some("x.json".into()));
+        assert_eq!((choice(&common, None, None).rounds, common.pairs), (ROUNDS_QUICK, None));
+        for wrong in [&["bench", "run", "--pairs", "0"][..], &["bench"], &["bench", "ipc", "--dir", "/tmp"]] {
+            assert!(Whole::try_parse_from(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn processes_of_a_bench_that_do_not_exist_are_refused() {
+        for words in
+            [&["run"][..], &["flow", "x", "y", "z", "many"], &["flow", "nobody", "y", "z"], &["ipc", "x"]]
+        {
+            assert!(matches!(peer(words), Err(Error::Usage(_))), "{words:?}");
+        }
     }
 
     #[test]
@@ -416,8 +328,8 @@ mod tests {
 
     #[test]
     fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
-        let arguments = parsed(&["bench", "run", "--json", "/no/such/folder/x.json"]);
-        let error = measure(&arguments.output, |_| unreachable!()).unwrap_err();
+        let common = parsed(&["bench", "run", "--json", "/no/such/folder/x.json"]);
+        let error = measure(&common, None, None, |_, _| unreachable!()).unwrap_err();
         assert!(matches!(&error, Error::Usage(message) if message.contains("/no/such/folder")), "{error}");
     }
 }

@@ -15,45 +15,44 @@
 //! In reading order:
 //!
 //! - [`command`]: the flags and the exit status
-//! - [`ipc`]: `bywash bench ipc`, containers and channels against the other ways between two processes
-//! - [`flow`]: `bywash bench flow`, flows against programs and hand-written loops that move the same bytes
-//! - [`plan`]: `bywash bench plan`, the simulator's engine and the model against what one would write in Python
-//! - [`serve`]: `bywash bench serve`, our device server against the kernel's ways to memory and disk, and qemu-storage-daemon
-//! - [`campaign`]: every chosen case on every place, one row after the other
-//! - [`cases`]: what is measured, and the goals
-//! - [`pairs`]: how one case is measured on one place
-//! - [`launch`], [`child`]: a program on one side, and waiting for it with a limit
+//! - [`campaign`]: cases that are chosen by name and measured one after the other
+//! - [`engine`]: sides that take turns, and the rows of a case; how a case is declared
+//! - [`run`]: unmodified programs with the preloaded library against the kernel alone
+//! - [`ipc`]: containers and channels against other transports between two processes
+//! - [`flow`]: flows against programs and hand-written loops that move the same bytes
+//! - [`plan`]: the simulator's engine and the model against what one would write in Python
+//! - [`serve`]: our device server against the kernel's memory and disk, and qemu-storage-daemon
+//! - [`child`]: another program, and waiting for it with a limit
 //! - [`place`], [`mount`], [`workspace`]: the file systems that cases run on, made and removed
 //! - [`programs`]: the small C programs that drive a library, compiled when they are needed
 //! - [`usage`]: device bytes, page faults and CPU time of a run
-//! - [`row`], [`statistics`], [`machine`]: what is written down
-//! - [`table`], [`markdown`], [`html`], [`plot`], [`curve`], [`number`]: how it is shown
-//! - [`interrupt`], [`error`], `say`: how it ends early, and what it tells on standard error
+//! - [`row`], [`statistics`], [`machine`]: the report
+//! - [`table`], [`markdown`], [`html`], [`plot`], [`curve`], [`number`]: its forms for people
+//! - [`interrupt`], [`error`], `say`: early ends, and messages on standard error
 #![deny(unsafe_code)]
 // They panic where nobody reads; see `say`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod campaign;
-pub mod cases;
 pub mod child;
 pub mod command;
 pub mod curve;
+pub mod engine;
 pub mod error;
 pub mod flow;
 pub mod html;
 pub mod interrupt;
 pub mod ipc;
-pub mod launch;
 pub mod machine;
 pub mod markdown;
 pub mod mount;
 pub mod number;
-pub mod pairs;
 pub mod place;
 pub mod plan;
 pub mod plot;
 pub mod programs;
 pub mod row;
+pub mod run;
 mod say;
 pub mod serve;
 pub mod statistics;

@@ -105,6 +105,12 @@ pub enum Unit {
 }
 
 impl Row {
+    /// What the rows of a case have in common: the bench, and the case with its place, if it has one.
+    pub fn head(bench: &str, what: &str, place: &str) -> Row {
+        let case = if place.is_empty() { what.into() } else { format!("{what}, {place}") };
+        Row { bench: bench.into(), case, place: place.into(), ..Row::default() }
+    }
+
     /// The case without the place.
     pub fn what(&self) -> &str {
         self.case.strip_suffix(&format!(", {}", self.place)).unwrap_or(&self.case)

@@ -23,7 +23,7 @@ mod route;
 mod tcp;
 mod wires;
 
-use crate::campaign::Audience;
+use crate::campaign::{Audience, Choice};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::place::{Kind, Places};
@@ -31,19 +31,6 @@ use crate::row::Report;
 use crate::workspace::Workspace;
 use part::{Part, Stage};
 use std::path::Path;
-
-/// What to measure.
-#[derive(Clone, Debug, Default)]
-pub struct Choice {
-    /// Only parts whose name is or contains one of these; none means all. What is a part's whole name is that part alone.
-    pub names: Vec<String>,
-    /// Small sizes, two points a curve.
-    pub quick: bool,
-    /// Rounds in which each side has its turn.
-    pub pairs: u32,
-    /// The folder on disk, if not the usual one.
-    pub folder: Option<std::path::PathBuf>,
-}
 
 /// Measures what was chosen. After an interruption what is there so far is answered with it.
 ///
@@ -57,7 +44,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let mut report =
         Report { machine: Machine::this(), version: env!("CARGO_PKG_VERSION").into(), rows: Vec::new() };
     let places = Places::make(workspace.run(), &wanted, "")?;
-    let stage = Stage { places: &places, folder: workspace.run(), quick: choice.quick, pairs: choice.pairs };
+    let stage = Stage { places: &places, folder: workspace.run(), quick: choice.quick, pairs: choice.rounds };
     for (number, part) in parts.iter().enumerate() {
         audience.progress(number as u64, parts.len() as u64, &part.name());
         let rows = match part.rows(&stage) {

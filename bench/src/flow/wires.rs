@@ -139,7 +139,7 @@ pub enum Station {
 /// When this program cannot be found.
 pub fn by_hand(part: Part, from: &str, to: &str) -> Result<Command, Error> {
     let mut command = this_program()?;
-    command.args(["bench", "flow-peer", part.name(), from, to]);
+    command.args(["bench", "peer", "flow", part.name(), from, to]);
     Ok(command)
 }
 

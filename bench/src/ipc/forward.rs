@@ -92,7 +92,7 @@ fn second(what: &str, bytes: usize, messages: u64, ends: (OwnedFd, OwnedFd)) -> 
     let failed = |error: std::io::Error| Error::failed("another process", error.to_string());
     let program = std::env::current_exe().map_err(failed)?;
     let child = Command::new(program)
-        .args(["bench", "ipc-peer", what, &bytes.to_string(), &messages.to_string(), "-"])
+        .args(["bench", "peer", "ipc", what, &bytes.to_string(), &messages.to_string(), "-"])
         .stdin(ends.0)
         .stdout(ends.1)
         .stderr(Stdio::inherit())

@@ -20,7 +20,7 @@ mod run;
 mod wire;
 mod words;
 
-use crate::campaign::Audience;
+use crate::campaign::{Audience, Choice};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::row::{Report, Row};
@@ -35,12 +35,8 @@ type Part<'a> = (&'static str, Box<dyn Fn() -> Result<Vec<Row>, Error> + 'a>);
 /// # Errors
 /// That no name contains that. What failed becomes the note of its rows, and after an interruption what is there so far
 /// is answered with it.
-pub fn measure(
-    names: &[String],
-    quick: bool,
-    pairs: u32,
-    audience: &mut dyn Audience,
-) -> Result<(Report, bool), Error> {
+pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
+    let (names, quick, pairs) = (&choice.names, choice.quick, choice.rounds);
     let mut report =
         Report { machine: Machine::this(), version: env!("CARGO_PKG_VERSION").into(), rows: Vec::new() };
     let cores = report.machine.cores;
@@ -75,7 +71,10 @@ pub fn measure(
 ///
 /// # Errors
 /// What failed.
-pub fn peer(what: &str, bytes: usize, messages: u64, service: &str) -> Result<(), Error> {
+pub fn peer(words: &[&str]) -> Result<(), Error> {
+    let wrong = || Error::Usage(format!("'{}' is no process of this bench", words.join(" ")));
+    let &[what, bytes, messages, service] = words else { return Err(wrong()) };
+    let (Ok(bytes), Ok(messages)) = (bytes.parse(), messages.parse()) else { return Err(wrong()) };
     match what {
         forward::MIDDLE => forward::middle(bytes, messages, false),
         forward::MIDDLE_COPYING => forward::middle(bytes, messages, true),

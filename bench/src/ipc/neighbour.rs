@@ -97,7 +97,7 @@ fn run(beside: Beside, cores: usize, messages: u64) -> Result<f64, Error> {
     };
     let program = std::env::current_exe().map_err(failed)?;
     let child = Command::new(program)
-        .args(["bench", "ipc-peer", what, &cores.to_string(), &messages.to_string(), "-"])
+        .args(["bench", "peer", "ipc", what, &cores.to_string(), &messages.to_string(), "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -84,12 +84,13 @@ pub struct Work {
 
 impl Work {
     /// The command line of the second process, behind the command's own name.
-    fn arguments(&self, service: &str) -> [String; 6] {
+    fn arguments(&self, service: &str) -> [String; 7] {
         let pattern =
             PATTERNS.iter().find(|(_, pattern)| *pattern == self.pattern).map_or("?", |known| known.0);
         [
             "bench".into(),
-            "ipc-peer".into(),
+            "peer".into(),
+            "ipc".into(),
             format!("{}/{pattern}/{}/{}", name_of(self.way), self.cores[0], self.cores[1]),
             self.bytes.to_string(),
             self.messages.to_string(),

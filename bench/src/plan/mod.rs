@@ -14,13 +14,12 @@ mod server;
 mod sweep;
 mod turns;
 
-use crate::campaign::Audience;
+use crate::campaign::{Audience, Choice};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::row::{Report, Row};
 use crate::workspace::Workspace;
 use python::Python;
-use std::path::Path;
 
 /// What parts are measured with.
 struct Stage<'a> {
@@ -70,13 +69,9 @@ impl Part {
 /// # Errors
 /// That no name contains that, or the folder cannot be used. What failed becomes the note of its rows, and after an
 /// interruption what is there so far is answered with it.
-pub fn measure(
-    names: &[String],
-    quick: bool,
-    pairs: u32,
-    folder: Option<&Path>,
-    audience: &mut dyn Audience,
-) -> Result<(Report, bool), Error> {
+pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
+    let (names, quick, pairs, folder) =
+        (&choice.names, choice.quick, choice.rounds, choice.folder.as_deref());
     let parts = chosen(names)?;
     let workspace = Workspace::create(folder)?;
     let mut report =

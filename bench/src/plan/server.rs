@@ -53,7 +53,7 @@ fn measure(stage: &Stage<'_>, structure: Architecture) -> Result<Vec<Row>, Error
         let program =
             std::env::current_exe().map_err(|error| Error::failed("this program", error.to_string()))?;
         let mut command = Command::new(program);
-        command.args(["bench", "plan-peer", structure.name()]).arg(requests.to_string());
+        command.args(["bench", "peer", "plan", structure.name()]).arg(requests.to_string());
         let said = child::run(&mut command)?.stdout;
         let run = serde_json::from_str::<Run>(&said);
         runs.push(run.map_err(|error| Error::failed("the simulation", error.to_string()))?);

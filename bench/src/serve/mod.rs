@@ -40,7 +40,7 @@ pub mod uring;
 pub mod vhost;
 pub mod workload;
 
-use crate::campaign::Audience;
+use crate::campaign::{Audience, Choice};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::row::{Report, Row};
@@ -49,7 +49,6 @@ use contest::{House, STREAMS, medium_bytes};
 use medium::{Media, Medium};
 use part::Part;
 use peer::Stage;
-use std::path::Path;
 use talk::Program;
 
 /// Measures everything whose name contains one of `names`, or all of it if there is none, in `pairs` rounds in which
@@ -58,13 +57,9 @@ use talk::Program;
 /// # Errors
 /// That no name contains that, the folder cannot be used, or our server does not start. What failed becomes the note of its
 /// rows, and after an interruption what is there so far is answered with it.
-pub fn measure(
-    names: &[String],
-    quick: bool,
-    pairs: u32,
-    folder: Option<&Path>,
-    audience: &mut dyn Audience,
-) -> Result<(Report, bool), Error> {
+pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
+    let (names, quick, pairs, folder) =
+        (&choice.names, choice.quick, choice.rounds, choice.folder.as_deref());
     let parts = chosen(names)?;
     let workspace = Workspace::create(folder)?;
     let mut report =

@@ -42,7 +42,7 @@ impl Program {
     pub fn this() -> Result<Program, Error> {
         let path =
             std::env::current_exe().map_err(|error| Error::failed("this program", error.to_string()))?;
-        Ok(Program { path, words: ["bench", "serve-peer"].map(String::from).into() })
+        Ok(Program { path, words: ["bench", "peer", "serve"].map(String::from).into() })
     }
 }
 

@@ -19,9 +19,9 @@ pub const LIBRARY: &str = "libbywash_shim.so";
 /// Names the library by hand.
 pub const LIBRARY_VARIABLE: &str = "BYWASH_LIBRARY";
 
-/// Who serves the program's file I/O.
+/// Side that serves the program's file I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Mode {
     /// The kernel alone.
     Kernel,
     /// The preloaded library.
@@ -29,7 +29,7 @@ pub enum Side {
     /// The preloaded library, which counts what it does.
     Counted,
     /// The kernel, with the case's rival: the program's own way to map files, or an empty library.
-    Native,
+    Rival,
 }
 
 /// Calls on files that the library counted in one run.
@@ -93,17 +93,17 @@ impl Launcher {
     ///
     /// # Errors
     /// When no session can be made.
-    pub fn begin(&self, side: Side) -> Result<Run<'_>, Error> {
+    pub fn begin(&self, mode: Mode) -> Result<Run<'_>, Error> {
         let here = Path::new("a session");
-        let session = match side {
-            Side::Counted => {
+        let session = match mode {
+            Mode::Counted => {
                 let made = Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0));
                 Some(made.map_err(|error| Error::io("make", here, error))?)
             }
-            Side::Kernel | Side::Bywash | Side::Native => None,
+            Mode::Kernel | Mode::Bywash | Mode::Rival => None,
         };
         let inherited = session.as_ref().map(inherited_handle).transpose()?;
-        Ok(Run { side, library: &self.library, session, inherited })
+        Ok(Run { mode, library: &self.library, session, inherited })
     }
 }
 
@@ -119,7 +119,7 @@ fn inherited_handle(session: &Session) -> Result<OwnedFd, Error> {
 
 /// One run of a case on one side.
 pub struct Run<'a> {
-    side: Side,
+    mode: Mode,
     library: &'a Path,
     session: Option<Session>,
     inherited: Option<OwnedFd>,
@@ -128,12 +128,12 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// A run of the kernel's side, for what is not measured.
     pub fn of_kernel() -> Run<'static> {
-        Run { side: Side::Kernel, library: Path::new(""), session: None, inherited: None }
+        Run { mode: Mode::Kernel, library: Path::new(""), session: None, inherited: None }
     }
 
-    /// Which side it is.
-    pub fn side(&self) -> Side {
-        self.side
+    /// The side that the run is on.
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// A command that runs `program` on this side.
@@ -155,7 +155,7 @@ impl Run<'_> {
                 command.env_remove(name);
             }
         }
-        if matches!(self.side, Side::Bywash | Side::Counted) {
+        if matches!(self.mode, Mode::Bywash | Mode::Counted) {
             command.env("LD_PRELOAD", self.library);
         }
         if let Some(session) = session {
@@ -195,9 +195,9 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    fn environment(side: Side) -> HashMap<String, Option<String>> {
+    fn environment(mode: Mode) -> HashMap<String, Option<String>> {
         let launcher = Launcher { library: "/lib/x.so".into() };
-        let run = launcher.begin(side).unwrap();
+        let run = launcher.begin(mode).unwrap();
         let command = run.command("true");
         let text = |word: &OsStr| word.to_string_lossy().into_owned();
         command.get_envs().map(|(name, value)| (text(name), value.map(text))).collect()
@@ -205,15 +205,15 @@ mod tests {
 
     #[test]
     fn only_our_side_preloads() {
-        let counted = environment(Side::Counted);
+        let counted = environment(Mode::Counted);
         assert!(counted["BYWASH_SESSION"].as_ref().unwrap().starts_with("/proc/"));
-        let timed = environment(Side::Bywash);
+        let timed = environment(Mode::Bywash);
         assert!(!timed.get("BYWASH_SESSION").is_some_and(Option::is_some));
         for ours in [counted, timed] {
             assert_eq!(ours["LD_PRELOAD"].as_deref(), Some("/lib/x.so"));
         }
-        for side in [Side::Kernel, Side::Native] {
-            let others = environment(side);
+        for mode in [Mode::Kernel, Mode::Rival] {
+            let others = environment(mode);
             assert!(!others.values().flatten().any(|value| value.contains("/lib/x.so")), "{others:?}");
             assert!(!others.get("BYWASH_SESSION").is_some_and(Option::is_some));
         }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn calls_are_added_over_processes() {
         let launcher = Launcher { library: "/lib/x.so".into() };
-        let run = launcher.begin(Side::Counted).unwrap();
+        let run = launcher.begin(Mode::Counted).unwrap();
         assert_eq!(run.calls(), Some(Calls::default()));
         for _process in 0..2 {
             let record = run.session.as_ref().unwrap().claim().unwrap();
@@ -231,13 +231,13 @@ mod tests {
             record.shard(1).add(Counter::KernelSyncs, 2);
         }
         assert_eq!(run.calls(), Some(Calls { user: 10, kernel: 4 }));
-        assert_eq!(launcher.begin(Side::Kernel).unwrap().calls(), None);
+        assert_eq!(launcher.begin(Mode::Kernel).unwrap().calls(), None);
     }
 
     #[test]
     fn the_inherited_handle_survives_an_exec() {
         let launcher = Launcher { library: "/nowhere/x.so".into() };
-        let run = launcher.begin(Side::Counted).unwrap();
+        let run = launcher.begin(Mode::Counted).unwrap();
         let mut command = run.command_of_other_user("sh");
         command.env_remove("LD_PRELOAD").args(["-c", "head -c 8 $BYWASH_SESSION"]);
         assert_eq!(command.output().unwrap().stdout, b"BYWASHSE");

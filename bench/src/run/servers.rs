@@ -1,10 +1,10 @@
 //! MariaDB and PostgreSQL, each started on a folder of its own for every run and reached through a socket in
 //! that folder. Only the server runs on the side under test; the client never has the library.
 
-use super::{Amount, Case, Done, Metric, NOT_SLOWER, Stage, Workload, unreadable};
+use super::launch::Run;
+use super::{Amount, Case, Data, Done, NOT_SLOWER, Stage, case, unreadable};
 use crate::child::{self, Background};
 use crate::error::Error;
-use crate::launch::Run;
 use crate::place::Kind;
 use crate::{interrupt, programs};
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What a server gets to start, or to recover.
+/// Longest time that a server takes to start, or to recover.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// sockaddr_un holds 108 bytes, its end included; `/.s.PGSQL.5432` is the longest name put there.
 const SOCKET_FOLDER_BYTES: usize = 107 - "/.s.PGSQL.5432".len();
@@ -27,6 +27,7 @@ enum Product {
     PostgreSql,
 }
 
+#[derive(Clone, Copy)]
 struct Server {
     product: Product,
     /// sysbench's script, or pgbench's flag.
@@ -34,12 +35,18 @@ struct Server {
 }
 
 impl Server {
-    fn master(&self, stage: &Stage) -> PathBuf {
-        stage.folder.join(if self.product == Product::MariaDb { "mariadb" } else { "postgresql" })
-    }
-
     /// Makes the server's folder and its table.
     fn load(&self, stage: &Stage, master: &Path) -> Result<(), Error> {
+        match self.product {
+            Product::MariaDb => drop(programs::require("sysbench", "sysbench")?),
+            Product::PostgreSql => drop(postgresql("pgbench")?),
+        }
+        if master.as_os_str().len() > SOCKET_FOLDER_BYTES {
+            return Err(Error::Unavailable(format!(
+                "{} is too long a path for a socket: name a shorter folder with --dir",
+                master.display()
+            )));
+        }
         let plain = Run::of_kernel();
         match self.product {
             Product::MariaDb => {
@@ -125,37 +132,9 @@ impl Server {
             Product::PostgreSql => Signal::INT,
         })
     }
-}
 
-fn work(stage: &Stage) -> PathBuf {
-    stage.folder.join("work")
-}
-
-impl Workload for Server {
-    fn prepare(&mut self, stage: &Stage) -> Result<(), Error> {
-        match self.product {
-            Product::MariaDb => drop(programs::require("sysbench", "sysbench")?),
-            Product::PostgreSql => drop(postgresql("pgbench")?),
-        }
-        let master = self.master(stage);
-        if master.as_os_str().len() > SOCKET_FOLDER_BYTES {
-            return Err(Error::Unavailable(format!(
-                "{} is too long a path for a socket: name a shorter folder with --dir",
-                master.display()
-            )));
-        }
-        if master.exists() {
-            return Ok(());
-        }
-        self.load(stage, &master).inspect_err(|_| drop(fs::remove_dir_all(&master)))
-    }
-
-    fn reset(&mut self, stage: &Stage) -> Result<(), Error> {
-        stage.place.copy_tree(&self.master(stage), &work(stage))
-    }
-
-    fn run(&mut self, stage: &Stage, run: &Run, _operations: u64) -> Result<Done, Error> {
-        let folder = work(stage);
+    fn run(&self, stage: &Stage, run: &Run) -> Result<Done, Error> {
+        let folder = stage.work();
         let mut server = self.start(stage, run, &folder)?;
         let seconds = if stage.quick { 1 } else { 2 };
         let (mut client, program, mark) = match self.product {
@@ -234,7 +213,7 @@ fn as_unprivileged(run: &Run, program: &Path) -> Command {
     command
 }
 
-/// The `servers` bench.
+/// The cases of `servers`.
 pub fn cases() -> Vec<Case> {
     [
         (Product::MariaDb, "MariaDB, point select", "oltp_point_select"),
@@ -242,19 +221,17 @@ pub fn cases() -> Vec<Case> {
         (Product::PostgreSql, "PostgreSQL, pgbench -S", "--builtin=select-only"),
         (Product::PostgreSql, "PostgreSQL, pgbench -N", "--builtin=simple-update"),
     ]
-    .into_iter()
-    .map(|(product, name, script)| Case {
-        bench: "servers",
-        name: name.into(),
-        metrics: vec![Metric::rate("transactions/s", NOT_SLOWER)],
+    .map(|(product, name, script)| {
+        let server = Server { product, script };
+        let master = if product == Product::MariaDb { "mariadb" } else { "postgresql" };
+        let data = Data::Tree(master.into(), Box::new(move |stage, master| server.load(stage, master)));
+        let figure = ("transactions/s", NOT_SLOWER);
+        let case =
+            case("servers", name, figure, Amount::Fixed, data, move |stage, run, _| server.run(stage, run));
         // As a server itself writes its files: page by page.
-        places: &[Kind::DiskSmall],
-        amount: Amount::Fixed,
-        native: None,
-        in_quick: false,
-        work: Box::new(Server { product, script }),
+        Case { places: &[Kind::DiskSmall], in_quick: false, ..case }
     })
-    .collect()
+    .into()
 }
 
 #[cfg(test)]

@@ -1,0 +1,451 @@
+//! `bywash bench run`: unmodified programs, with the preloaded library and by the kernel alone.
+//!
+//! A case is a row of a table in [`files`], [`databases`], [`servers`] or [`processes`]: a bench, a name, goals, the data
+//! that a run starts from and a closure that does one run of a program. [`sides`] measures a case on one file system. A goal
+//! is a ratio to the kernel in the same rounds; where nothing more is asked of a case it is [`NOT_SLOWER`].
+
+pub mod databases;
+pub mod files;
+pub mod launch;
+pub mod processes;
+pub mod servers;
+pub mod sides;
+
+use crate::campaign::{self, Audience, Choice};
+use crate::error::Error;
+use crate::place::{self, Kind, Offer, Place, Places};
+use crate::programs::Programs;
+use crate::row::{Report, Row};
+use crate::workspace::Workspace;
+use launch::{Launcher, Run};
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Ratio below which no program may fall.
+pub const NOT_SLOWER: f64 = 0.97;
+/// Ratio of device bytes: the device may read at most 1.1 times as much.
+pub const NOT_MORE_BYTES: f64 = 1.0 / 1.1;
+
+/// File system and folder that a case works in.
+pub struct Stage<'a> {
+    /// The file system.
+    pub place: &'a Place,
+    /// A folder there, shared by the cases of one bench.
+    pub folder: PathBuf,
+    /// The C programs.
+    pub programs: &'a Programs,
+    /// Whether small sizes will do.
+    pub quick: bool,
+}
+
+impl Stage<'_> {
+    /// The first of two sizes, or the second one in a quick run.
+    pub fn pick<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Folder that a run works in; it is made anew for every run.
+    pub fn work(&self) -> PathBuf {
+        self.folder.join("work")
+    }
+
+    /// File that a run may write; it is removed before every run.
+    pub fn output(&self) -> PathBuf {
+        self.folder.join("output")
+    }
+}
+
+/// Result of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    /// Operations (or bytes) a second.
+    pub rate: f64,
+    /// Seconds that the measured part took.
+    pub seconds: f64,
+    /// Sum over the results, equal on every side if the work was done right; `None` where the program offers none.
+    pub sum: Option<String>,
+}
+
+/// Data that every run of a case starts from.
+pub enum Data {
+    /// No data.
+    Nothing,
+    /// A file of noise, written back before each run.
+    Noise {
+        /// Size of the file in bytes, of a full run and of a quick one.
+        bytes: [u64; 2],
+        /// Whether the file is dropped from the page cache before each run.
+        drop_cache: bool,
+    },
+    /// A file with a name and a content.
+    Text(&'static str, fn(&Stage) -> Vec<u8>),
+    /// A copy, in [`Stage::work`], of the folder of that name, which the function has filled.
+    Tree(String, Fill),
+}
+
+/// Function that fills the folder that trees are copied from.
+type Fill = Box<dyn Fn(&Stage, &Path) -> Result<(), Error>>;
+/// Function that does one run of about so many operations.
+type Work = Box<dyn Fn(&Stage, &Run, u64) -> Result<Done, Error>>;
+
+impl Data {
+    /// The file of noise.
+    pub fn noise_file(stage: &Stage, bytes: [u64; 2]) -> PathBuf {
+        stage.folder.join(format!("data-{}", stage.pick(bytes[0], bytes[1])))
+    }
+
+    /// Makes what the runs start from, or takes what another case of the bench has made.
+    fn prepare(&self, stage: &Stage) -> Result<(), Error> {
+        match self {
+            Data::Nothing => Ok(()),
+            Data::Noise { bytes, .. } => match Data::noise_file(stage, *bytes) {
+                file if file.exists() => Ok(()),
+                file => stage.place.write_file(&file, stage.pick(bytes[0], bytes[1]), 1),
+            },
+            Data::Text(name, text) => match stage.folder.join(name) {
+                file if file.exists() => Ok(()),
+                file => stage.place.write_content(&file, &text(stage)),
+            },
+            Data::Tree(name, fill) => match stage.folder.join(name) {
+                master if master.exists() => Ok(()),
+                master => fill(stage, &master).inspect_err(|_| drop(fs::remove_dir_all(&master))),
+            },
+        }
+    }
+
+    /// Brings back the state that every run starts from.
+    fn reset(&self, stage: &Stage) -> Result<(), Error> {
+        for (path, removed) in [
+            (stage.work(), fs::remove_dir_all(stage.work())),
+            (stage.output(), fs::remove_file(stage.output())),
+        ] {
+            removed.or_else(|error| match error.kind() {
+                ErrorKind::NotFound => Ok(()),
+                _ => Err(Error::io("remove", &path, error)),
+            })?;
+        }
+        match self {
+            Data::Nothing | Data::Text(..) => Ok(()),
+            Data::Noise { bytes, drop_cache } => {
+                let path = Data::noise_file(stage, *bytes);
+                let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+                file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
+                if *drop_cache {
+                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+                        .map_err(|errno| Error::io("drop from the cache", &path, errno))?;
+                }
+                Ok(())
+            }
+            Data::Tree(name, _) => stage.place.copy_tree(&stage.folder.join(name), &stage.work()),
+        }
+    }
+}
+
+/// Amount of work of a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Amount {
+    /// Always the same, which the program knows.
+    Fixed,
+    /// That many operations.
+    Operations(u64),
+    /// As many operations as the kernel alone does in `seconds`; `first` are tried to find out.
+    For {
+        /// Operations of the trial.
+        first: u64,
+        /// Wanted length of a run.
+        seconds: f64,
+    },
+}
+
+/// Figure that is read off a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// [`Done::rate`]: more is better.
+    Rate,
+    /// Bytes that the device read: less is better.
+    DeviceRead,
+    /// Time of an operation. Its ratio is that of a limit to the time that was added to the peer's.
+    Added {
+        /// Most that may be added, in nanoseconds.
+        limit_ns: u32,
+    },
+}
+
+/// One case. [`case`] makes a usual one; a table overrides single fields.
+pub struct Case {
+    /// The bench it belongs to, without the family.
+    pub bench: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Unit of the rate.
+    pub unit: &'static str,
+    /// Figures that have a row each, with their goals.
+    pub readings: Vec<(Reading, Option<f64>)>,
+    /// File systems that it runs on.
+    pub places: &'static [Kind],
+    /// Amount of work of a run.
+    pub amount: Amount,
+    /// Third side and its goal: a program's own way to do without calls, or a bound.
+    pub rival: Option<(&'static str, Option<f64>)>,
+    /// Whether `--quick` includes it.
+    pub in_quick: bool,
+    /// Data that every run starts from.
+    pub data: Data,
+    /// Fails if a program that the case needs is missing.
+    pub require: fn(&Stage) -> Result<(), Error>,
+    /// Does one run.
+    pub run: Work,
+}
+
+/// A case on all file systems that is compared by its rate and is part of a quick run.
+pub fn case(
+    bench: &'static str,
+    name: impl Into<String>,
+    (unit, goal): (&'static str, f64),
+    amount: Amount,
+    data: Data,
+    run: impl Fn(&Stage, &Run, u64) -> Result<Done, Error> + 'static,
+) -> Case {
+    Case {
+        bench,
+        name: name.into(),
+        unit,
+        readings: vec![(Reading::Rate, Some(goal))],
+        places: Kind::ALL,
+        amount,
+        rival: None,
+        in_quick: true,
+        data,
+        require: |_| Ok(()),
+        run: Box::new(run),
+    }
+}
+
+/// The benches, with what they hold, in the order in which they run.
+const BENCHES: &[(&str, &str)] = &[
+    (
+        "micro",
+        "pread in a loop, 512 B to 64 KiB, random and sequential, 1 and 2 threads, tight loop; pwrite beside it",
+    ),
+    (
+        "lengths",
+        "short and long runs over a cached file: 8,000 to 200,000 look-ups in 200 MiB, 32 MiB read ten times",
+    ),
+    ("fio", "fio's psync engine, random reads"),
+    ("berkeley", "Berkeley DB, btree and hash, without and with transactions"),
+    ("sqlite", "SQLite selects and updates, rollback journal and WAL, synchronous OFF, NORMAL and FULL"),
+    ("rocksdb", "RocksDB's db_bench: readrandom, readseq, fillrandom with and without sync"),
+    ("tools", "cat, grep, gzip, tar and sort over a large file"),
+    ("start", "processes that do nothing: /bin/true by a shell and by bywash run; a configure script"),
+    ("direct", "a file opened with O_DIRECT"),
+    ("device", "bytes on the device: cold random reads"),
+    ("servers", "MariaDB and PostgreSQL on folders of their own (left out by --quick)"),
+];
+
+/// Every case of every bench.
+fn all() -> Vec<Case> {
+    let mut cases = files::cases();
+    cases.extend(databases::cases());
+    cases.extend(processes::cases());
+    cases.extend(servers::cases());
+    cases.sort_by_key(|case| BENCHES.iter().position(|(bench, _)| *bench == case.bench));
+    cases
+}
+
+/// The cases that were chosen. A quick run leaves out what is not part of it, unless that would leave nothing.
+fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
+    let named: Vec<(String, Case)> =
+        all().into_iter().map(|case| (format!("{}: {}", case.bench, case.name), case)).collect();
+    let named = campaign::choose(named, &choice.names, |(name, _)| name)?;
+    let shortens = choice.quick && named.iter().any(|(_, case)| case.in_quick);
+    Ok(named.into_iter().map(|(_, case)| case).filter(|case| case.in_quick || !shortens).collect())
+}
+
+/// The chosen benches with their cases and goals, as text.
+///
+/// # Errors
+/// [`Error::Usage`] for a name that chooses nothing.
+pub fn list(choice: &Choice) -> Result<String, Error> {
+    let cases = chosen(choice)?;
+    let mut text = String::new();
+    for (bench, about) in BENCHES {
+        let mut here = cases.iter().filter(|case| case.bench == *bench).peekable();
+        if here.peek().is_some() {
+            text.push_str(&format!("{bench}: {about}\n"));
+        }
+        for case in here {
+            let goals = sides::declared(case, "").into_iter().map(|row| {
+                let goal = row.goal.map_or_else(|| "no goal".into(), |goal| format!(">= {goal:.2}"));
+                format!("{} {goal}", row.metric)
+            });
+            text.push_str(&format!("    {:<60} {}\n", case.name, goals.collect::<Vec<_>>().join(", ")));
+        }
+    }
+    Ok(text)
+}
+
+/// Measures what was chosen, on every file system that there is. Returns the report, and whether it was interrupted.
+///
+/// # Errors
+/// [`Error::Usage`] for a name that chooses nothing or a library that is not there, and [`Error::Io`] for a folder that
+/// cannot be used. A case that fails becomes rows that say so.
+pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
+    let cases = chosen(choice)?;
+    let launcher = Launcher::find()?;
+    let workspace = Workspace::create(choice.folder.as_deref())?;
+    let programs = Programs::new(workspace.programs());
+    let is_wanted = |kind: &Kind| cases.iter().any(|case| case.places.contains(kind));
+    let wanted: Vec<Kind> = Kind::ALL.iter().copied().filter(is_wanted).collect();
+    let places = Places::make(workspace.run(), &wanted, &choice.place)?;
+    if places.offers.is_empty() {
+        let names: Vec<String> = wanted.iter().map(|kind| place::name_of(*kind, workspace.run())).collect();
+        return Err(Error::Usage(format!(
+            "--place {} names no file system of these cases: they run on {}",
+            choice.place,
+            names.join(", ")
+        )));
+    }
+    let folder_in_use = RefCell::new(None);
+    let (launcher, programs, folder_in_use) = (&launcher, &programs, &folder_in_use);
+    let measured = plan(&cases, &places.offers, choice.quick).into_iter().map(|(case, offer)| {
+        let name = format!("{}: {}, {}", case.bench, case.name, offer.name());
+        campaign::Case::new(name, sides::declared(case, offer.name()), move |tell| match offer {
+            Offer::Absent { why, .. } => Err(Error::Unavailable(why.clone())),
+            Offer::Here(place) => {
+                let folder = place.root.join(case.bench);
+                make_room(&mut folder_in_use.borrow_mut(), &folder)?;
+                let stage = Stage { place, folder, programs, quick: choice.quick };
+                sides::measure(case, &stage, launcher, choice.rounds(), tell)
+            }
+        })
+    });
+    Ok(campaign::run(measured.collect(), choice.rounds, audience))
+}
+
+/// Cases with the places that they run on. All of one bench on one place come together, as they share files; a quick run
+/// takes each case to one place only, the next case to the next.
+fn plan<'a>(cases: &'a [Case], offers: &'a [Offer], quick: bool) -> Vec<(&'a Case, &'a Offer)> {
+    let fitting = |case: &Case| -> Vec<&'a Offer> {
+        offers.iter().filter(|offer| case.places.contains(&offer.kind())).collect()
+    };
+    if quick {
+        let one = |(number, case): (usize, &'a Case)| {
+            let fitting = fitting(case);
+            fitting.get(number % fitting.len().max(1)).map(|offer| (case, *offer))
+        };
+        return cases.iter().enumerate().filter_map(one).collect();
+    }
+    let mut plan = Vec::new();
+    for (bench, _) in BENCHES {
+        for offer in offers {
+            let here =
+                cases.iter().filter(|case| case.bench == *bench && case.places.contains(&offer.kind()));
+            plan.extend(here.map(|case| (case, offer)));
+        }
+    }
+    plan
+}
+
+/// One bench's folder at a time, so that a run needs no more room than its largest bench.
+fn make_room(in_use: &mut Option<PathBuf>, folder: &Path) -> Result<(), Error> {
+    if in_use.as_deref() != Some(folder) {
+        if let Some(old) = in_use.take().filter(|old| old.exists()) {
+            fs::remove_dir_all(&old).map_err(|error| Error::io("remove", &old, error))?;
+        }
+        fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+        *in_use = Some(folder.to_path_buf());
+    }
+    Ok(())
+}
+
+/// Reads the line `ops=N seconds=S sum=X` that the C programs end with.
+fn parse_done(program: &str, output: &str) -> Result<Done, Error> {
+    let field = |name: &str| {
+        output.split_whitespace().rev().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    };
+    let number = |name: &str| field(name).and_then(|value| value.parse::<f64>().ok());
+    match (number("ops"), number("seconds"), field("sum")) {
+        (Some(operations), Some(seconds), Some(sum)) if seconds > 0.0 => {
+            Ok(Done { rate: operations / seconds, seconds, sum: Some(sum.to_owned()) })
+        }
+        _ => Err(unreadable(program, output)),
+    }
+}
+
+/// The error for output that lacks what it should have.
+fn unreadable(program: &str, output: &str) -> Error {
+    let how = "gave output that cannot be read".into();
+    Error::Failed { program: program.to_owned(), how, tail: crate::child::tail(output) }
+}
+
+/// A row of a case on a place, without figures.
+fn head(case: &Case, place: &str) -> Row {
+    Row::head(&format!("run/{}", case.bench), &case.name, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn count(names: &[&str], quick: bool) -> usize {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        chosen(&Choice { names, quick, ..Choice::default() }).unwrap().len()
+    }
+
+    #[test]
+    fn names_choose() {
+        assert_eq!(count(&["sqlite/SELECT"], false), 2);
+        assert_eq!(count(&["sqlite", "tools"], false), count(&["sqlite"], false) + 5);
+        assert!(count(&["sqlite"], true) < count(&["sqlite"], false));
+        assert_eq!(count(&["servers"], true), 4);
+        assert_eq!(count(&[], false), all().len());
+        let quick = chosen(&Choice { quick: true, ..Choice::default() }).unwrap();
+        assert!(!quick.iter().any(|case| case.bench == "servers"));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_list() {
+        let error = chosen(&Choice { names: vec!["sqllite".into()], ..Choice::default() }).err().unwrap();
+        let message = error.to_string();
+        assert!(message.contains("sqllite") && message.contains("berkeley"), "{message}");
+    }
+
+    #[test]
+    fn every_case_has_a_bench_a_place_and_a_name_of_its_own() {
+        let mut names = HashSet::new();
+        for case in all() {
+            assert!(!case.places.is_empty() && !case.readings.is_empty());
+            assert!(names.insert((case.bench, case.name.clone())), "{} twice", case.name);
+        }
+        for (bench, _) in BENCHES {
+            assert!(names.iter().any(|(name, _)| name == bench), "{bench} holds nothing");
+        }
+        assert!(names.iter().all(|(name, _)| BENCHES.iter().any(|(bench, _)| bench == name)));
+        let text = list(&Choice::default()).unwrap();
+        assert!(text.contains("tools: cat, grep") && text.contains("throughput >= 0.97"), "{text}");
+    }
+
+    #[test]
+    fn a_full_plan_is_every_case_on_every_place_and_a_quick_one_visits_all_places() {
+        let absent = |kind| Offer::Absent { kind, name: String::new(), why: String::new() };
+        let offers: Vec<Offer> = Kind::ALL.iter().map(|kind| absent(*kind)).collect();
+        let all = all();
+        let rows: usize = all.iter().map(|case| case.places.len()).sum();
+        assert_eq!(plan(&all, &offers, false).len(), rows);
+        let quick = plan(&all, &offers, true);
+        assert_eq!(quick.len(), all.len());
+        assert!(offers.iter().all(|place| quick.iter().any(|(_, at)| at.kind() == place.kind())));
+    }
+
+    #[test]
+    fn the_last_line_of_a_driver() {
+        let done = parse_done("x", "noise\nops=100 seconds=0.5 sum=ab\n").unwrap();
+        assert_eq!(done, Done { rate: 200.0, seconds: 0.5, sum: Some("ab".into()) });
+        for broken in ["", "ops=1 seconds=0 sum=1", "ops=1 sum=1"] {
+            assert!(parse_done("x", broken).is_err(), "{broken}");
+        }
+    }
+}

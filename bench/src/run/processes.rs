@@ -1,0 +1,236 @@
+//! Programs of the shell: tools that read a large file from end to end (`tools`), and processes that do next to nothing,
+//! whose price is that of starting one by the library and by `bywash run` (`start`). Builds and scripts consist of them.
+
+use super::launch::{Mode, Run};
+use super::{Amount, Case, Data, Done, NOT_SLOWER, Reading, Stage, case};
+use crate::error::Error;
+use crate::place::Kind;
+use crate::{child, programs};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// Size of the file that cat, grep and tar read, of a full and of a quick run.
+const LARGE_BYTES: (usize, usize) = (96 << 20, 4 << 20);
+/// Size of the file that gzip and sort read, which compute more.
+const MEDIUM_BYTES: (usize, usize) = (12 << 20, 1 << 20);
+/// Most that a process may cost more with the library than without it, in nanoseconds.
+const LIBRARY_NS_MAX: u32 = 50_000;
+/// Most that a program may cost more under `bywash run`, in nanoseconds.
+const RUN_NS_MAX: u32 = 400_000;
+/// A library that does nothing: glibc keeps it for old programs, and since 2.34 it is empty.
+const EMPTY_LIBRARY: &str = "libutil.so.1";
+/// Rounds of the configure script's tests, of a full and of a quick run.
+const ROUNDS: (u32, u32) = (25, 2);
+/// A shell that runs a command again and again: `sh -c LOOP sh COUNT COMMAND...`.
+const LOOP: &str = "n=$1; shift; i=0; while [ $i -lt $n ]; do \"$@\" || exit 1; i=$((i+1)); done";
+/// A script as autoconf writes them, which tests by small programs over small files, and by the compiler `$CC` if there is
+/// one; `$1` is the number of rounds.
+const CONFIGURE: &str = include_str!("../../programs/configure.sh");
+
+/// The cases of `tools` and `start`.
+pub fn cases() -> Vec<Case> {
+    let large: Content = ("large", |stage| lines(stage.pick(LARGE_BYTES.0, LARGE_BYTES.1)));
+    let medium: Content = ("medium", |stage| lines(stage.pick(MEDIUM_BYTES.0, MEDIUM_BYTES.1)));
+    // The file is named several times where a run would else be too short to be timed.
+    let mut cases = vec![
+        tool("cat", &[], large, 8),
+        // Counting, as grep stops at the first match when its output is thrown away.
+        tool("grep", &["-c", "-h", "ffff.*dam"], large, 2),
+        tool("gzip", &["-1", "-c", "-n"], medium, 1),
+        // To a pipe or file, as tar reads nothing when its archive is /dev/null.
+        tool("tar", &["--hard-dereference", "-cf", "-"], large, 4),
+        tool("sort", &[], medium, 1),
+    ];
+    cases.push(Case {
+        rival: Some(("kernel with an empty library preloaded", Some(NOT_SLOWER))),
+        require: |_| find_empty_library(),
+        ..shell("shell that starts true", LIBRARY_NS_MAX, false)
+    });
+    cases.push(Case { require: |_| launcher().map(drop), ..shell("bywash run true", RUN_NS_MAX, true) });
+    cases.push(configure());
+    cases
+}
+
+/// Name of a file and its content.
+type Content = (&'static str, fn(&Stage) -> Vec<u8>);
+
+fn tool(name: &'static str, arguments: &'static [&'static str], (file, text): Content, times: usize) -> Case {
+    let package = if matches!(name, "cat" | "sort") { "coreutils" } else { name };
+    let data = Data::Text(file, text);
+    case("tools", name, ("B/s", NOT_SLOWER), Amount::Fixed, data, move |stage, run, _| {
+        let mut command = run.command(programs::require(name, package)?);
+        // A name without a folder: tar writes it into the archive.
+        command.current_dir(&stage.folder).args(arguments).args(std::iter::repeat_n(file, times));
+        // Nobody looks at cat's output; a file of that size would measure the writes.
+        let output = (name != "cat").then(|| stage.output());
+        command.stdout(match &output {
+            Some(path) => {
+                File::create(path).map(Stdio::from).map_err(|error| Error::io("create", path, error))?
+            }
+            None => Stdio::null(),
+        });
+        let seconds = child::run_to(&mut command)?.as_secs_f64();
+        let bytes = fs::metadata(stage.folder.join(file)).map_or(0, |file| file.len()) as f64;
+        Ok(Done {
+            rate: bytes * times as f64 / seconds,
+            seconds,
+            sum: output.map(|path| hash_of(&path)).transpose()?,
+        })
+    })
+}
+
+/// Lines of words, always the same.
+fn lines(bytes: usize) -> Vec<u8> {
+    const WORDS: [&str; 8] = ["water", "around", "a", "dam", "carries", "channel", "mapping", "page"];
+    let mut text = Vec::with_capacity(bytes + 64);
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    while text.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        text.extend_from_slice(format!("{:08x}", state >> 32).as_bytes());
+        for number in 0..6 {
+            text.push(b' ');
+            text.extend_from_slice(WORDS[(state >> (number * 3)) as usize % WORDS.len()].as_bytes());
+        }
+        text.push(b'\n');
+    }
+    text.truncate(bytes);
+    text
+}
+
+/// FNV-1a over words of eight bytes, and the length.
+fn hash_of(path: &Path) -> Result<String, Error> {
+    let content = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let hash = content.chunks(8).fold(0xcbf2_9ce4_8422_2325u64, |hash, chunk| {
+        let mut word = [0u8; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x100_0000_01b3)
+    });
+    Ok(format!("{} bytes, {hash:016x}", content.len()))
+}
+
+/// A shell that starts /bin/true again and again: with the library in it, or each of them by `bywash run`.
+fn shell(name: &'static str, limit_ns: u32, by_run: bool) -> Case {
+    let amount = Amount::For { first: 200, seconds: 1.5 };
+    let figure = ("processes/s", NOT_SLOWER);
+    let case = case("start", name, figure, amount, Data::Nothing, move |_, run, operations| {
+        let kernel = Run::of_kernel();
+        // Under `bywash run` the shell itself is the kernel's. The run that counts has the library in the shell.
+        let is_launched = by_run && run.mode() == Mode::Bywash;
+        let mut command = if is_launched { kernel.command("/bin/sh") } else { run.command("/bin/sh") };
+        command.args(["-c", LOOP, "sh", &operations.to_string()]);
+        if is_launched {
+            command.arg(launcher()?).args(["run", "--"]);
+        }
+        if run.mode() == Mode::Rival {
+            command.env("LD_PRELOAD", EMPTY_LIBRARY);
+        }
+        let seconds = child::run(command.arg("/bin/true"))?.wall.as_secs_f64();
+        Ok(Done { rate: operations as f64 / seconds, seconds, sum: None })
+    });
+    Case {
+        // The rate comes first, for the control of a row that misses its goal is read like it. It has no goal of its own:
+        // the time that is added has one.
+        readings: vec![(Reading::Rate, None), (Reading::Added { limit_ns }, Some(1.0))],
+        places: &[Kind::Tmpfs],
+        ..case
+    }
+}
+
+/// Tries the empty library. The loader complains about one that is not there, and goes on without it.
+fn find_empty_library() -> Result<(), Error> {
+    let mut command = Run::of_kernel().command("/bin/true");
+    command.env("LD_PRELOAD", EMPTY_LIBRARY);
+    let output = command.output().map_err(|error| Error::io("run", Path::new("/bin/true"), error))?;
+    if output.status.success() && output.stderr.is_empty() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Unavailable(format!("no empty library to compare with: {}", said.trim_end())))
+}
+
+/// The program `bywash`: this one, or the one that starts this one, beside it or above `lib/bywash`.
+fn launcher() -> Result<PathBuf, Error> {
+    let own = child::this_program()?;
+    let folder = own.parent().unwrap_or(Path::new("/"));
+    let candidates = ["bywash", "../../bin/bywash"].map(|path| folder.join(path));
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        Error::Unavailable(format!("the program bywash is neither beside {} nor in bin", own.display()))
+    })
+}
+
+fn configure() -> Case {
+    let data = Data::Text("configure", |_| CONFIGURE.into());
+    let case =
+        case("start", "configure script", ("rounds/s", NOT_SLOWER), Amount::Fixed, data, |stage, run, _| {
+            let rounds = stage.pick(ROUNDS.0, ROUNDS.1);
+            let work = stage.work();
+            fs::create_dir(&work).map_err(|error| Error::io("make", &work, error))?;
+            let compiler = if programs::installed("cc") { "cc" } else { "" };
+            let mut command = run.command("/bin/sh");
+            command.arg(stage.folder.join("configure")).arg(rounds.to_string());
+            let finished = child::run(command.current_dir(work).env("CC", compiler))?;
+            let seconds = finished.wall.as_secs_f64();
+            Ok(Done { rate: f64::from(rounds) / seconds, seconds, sum: Some(finished.stdout) })
+        });
+    Case { places: &[Kind::Tmpfs, Kind::DiskSmall], ..case }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place;
+    use std::process::Command;
+
+    #[test]
+    fn text_is_the_same_every_time_and_of_the_wanted_size() {
+        let text = lines(10_000);
+        assert_eq!(text.len(), 10_000);
+        assert_eq!(text, lines(10_000));
+        assert!(text.iter().filter(|byte| **byte == b'\n').count() > 100);
+    }
+
+    #[test]
+    fn the_hash_sees_one_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, b"0123456789").unwrap();
+        let before = hash_of(&path).unwrap();
+        fs::write(&path, b"0123456788").unwrap();
+        assert_ne!(before, hash_of(&path).unwrap());
+    }
+
+    #[test]
+    fn the_script_finds_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, programs) = (place::in_folder(folder.path()), programs::Programs::new(folder.path()));
+        let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: true };
+        let configure = configure();
+        configure.data.prepare(&stage).unwrap();
+        let run = || {
+            configure.data.reset(&stage).unwrap();
+            (configure.run)(&stage, &Run::of_kernel(), 0).unwrap().sum.unwrap()
+        };
+        let found = run();
+        for line in ["copy_0=yes 35", "copy_1=yes 35", "sed_works_1=yes", "system_1=known"] {
+            assert!(found.lines().any(|found| found == line), "{line} is not in\n{found}");
+        }
+        assert_eq!(found.contains("compiler_0=yes"), programs::installed("cc"), "{found}");
+        assert!(!found.contains("=no"), "{found}");
+        // A second run starts from the same state and finds the same.
+        assert_eq!(run(), found);
+    }
+
+    #[test]
+    fn a_shell_starts_as_many_as_it_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let script = format!("echo x >> {}", log.display());
+        let output = Command::new("/bin/sh").args(["-c", LOOP, "sh", "3", "sh", "-c", &script]).status();
+        assert!(output.unwrap().success());
+        assert_eq!(fs::read_to_string(log).unwrap(), "x\nx\nx\n");
+        assert!(!Command::new("/bin/sh").args(["-c", LOOP, "sh", "3", "false"]).status().unwrap().success());
+    }
+}

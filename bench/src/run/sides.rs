@@ -1,0 +1,317 @@
+//! One case on one file system: the kernel, the preloaded library and a rival in turns, and the rows of that.
+//!
+//! Every run starts from the same state (its data is brought back), does the same work (the same number of operations with
+//! the same seed, checked by a sum over the results) and is followed by a sync, so that the device bytes of its writes are
+//! its own. Calls that were served at user level are counted in one more run, because counting costs time that a user does
+//! not pay.
+
+use super::launch::{Calls, Launcher, Mode};
+use super::{Amount, Case, Done, Reading, Stage, head};
+use crate::engine::{Metric, Rounds, Runs, Side};
+use crate::error::Error;
+use crate::number;
+use crate::row::Row;
+use crate::usage::{Snapshot, Usage};
+
+/// Bytes added to both sides of a ratio of device bytes, so that nothing against nothing is 1 and a page of
+/// metadata against nothing is not infinite.
+const DEVICE_FLOOR_BYTES: f64 = 64.0 * 1024.0;
+/// The peer of rows that have the kernel on both sides.
+const KERNEL_ITSELF: &str = "kernel against itself";
+/// Largest ratio of a limit to the time that was added: noise can make that nothing, and less.
+const ADDED_RATIO_MAX: f64 = 100.0;
+/// Divisor of the length of a run, in a quick one.
+const QUICK_DIVISOR: f64 = 8.0;
+
+/// One run of one side.
+#[derive(Debug)]
+struct Sample {
+    done: Done,
+    usage: Usage,
+}
+
+/// The rows of a case, without figures.
+pub fn declared(case: &Case, place: &str) -> Vec<Row> {
+    let row = |(reading, goal): &(Reading, Option<f64>)| {
+        metric(case, *reading).head(&head(case, place), "kernel", *goal)
+    };
+    case.readings.iter().map(row).collect()
+}
+
+fn metric(case: &Case, reading: Reading) -> Metric<'static, Sample> {
+    match reading {
+        Reading::Rate => Metric::rate("throughput", case.unit, |sample: &Sample| sample.done.rate),
+        Reading::DeviceRead => Metric::cost("device bytes read", "B", |sample: &Sample| {
+            sample.usage.device_read_bytes.unwrap_or(0) as f64
+        })
+        .ratio(|ours, peer| (peer + DEVICE_FLOOR_BYTES) / (ours + DEVICE_FLOOR_BYTES)),
+        Reading::Added { limit_ns } => {
+            let limit = f64::from(limit_ns);
+            Metric::cost("time of one", "ns", |sample: &Sample| 1e9 / sample.done.rate)
+                .ratio(move |ours, peer| limit / (ours - peer).max(limit / ADDED_RATIO_MAX))
+        }
+    }
+}
+
+/// Measures `case`: a row for each of its readings, one more against its rival, and where one of them misses its goal, one
+/// of the kernel against itself, which says how far the machine can be trusted.
+///
+/// # Errors
+/// What keeps the case from being measured; a side that fails becomes the note of its rows.
+pub fn measure(
+    case: &Case,
+    stage: &Stage,
+    launcher: &Launcher,
+    rounds: Rounds,
+    tell: &mut dyn FnMut(u32),
+) -> Result<Vec<Row>, Error> {
+    (case.require)(stage)?;
+    case.data.prepare(stage)?;
+    let operations = size_up(case, stage, launcher)?;
+    let once = |mode| run_once(case, stage, launcher, mode, operations).map(|(sample, _)| sample);
+    let side = |name, mode| Side::new(name, move || once(mode));
+    let mut sides = vec![side("kernel", Mode::Kernel), side("bywash", Mode::Bywash)];
+    sides.extend(case.rival.map(|(name, _)| side(name, Mode::Rival)));
+    let runs = rounds.run_telling(sides, tell)?;
+    check_sums(&runs)?;
+    let (kernel, ours) = (&runs[0], &runs[1]);
+    let calls = match ours.samples {
+        Ok(_) => run_once(case, stage, launcher, Mode::Counted, operations)?.1.unwrap_or_default(),
+        Err(_) => Calls::default(),
+    };
+    let head = head(case, &stage.place.name);
+    let has_device = |reading| reading != Reading::DeviceRead || stage.place.device.is_some();
+    let readings = case.readings.iter().filter(|(reading, _)| has_device(*reading));
+    let mut rows: Vec<Row> = readings
+        .map(|(reading, goal)| {
+            let row = metric(case, *reading).row(&head, ours, kernel, *goal);
+            let added = match reading {
+                Reading::Added { limit_ns } => row.ratio.map(|ratio| added_note(*limit_ns, ratio)),
+                Reading::Rate | Reading::DeviceRead => None,
+            };
+            with_calls(row, calls, added, ours, kernel)
+        })
+        .collect();
+    let rate = || metric(case, case.readings[0].0);
+    if let (Some((_, goal)), Some(rival)) = (case.rival, runs.get(2)) {
+        let control = rate().row(&head, rival, kernel, None).ratio;
+        let note = control
+            .map_or(String::new(), |ratio| format!("control: the peer itself is {ratio:.2} x the kernel"));
+        rows.push(with_calls(rate().row(&head, ours, rival, goal), calls, Some(note), ours, rival));
+    }
+    if rows.iter().any(|row| row.met == Some(false)) {
+        let both = rounds.run([0, 1].map(|_| side("kernel", Mode::Kernel)).into())?;
+        let row = rate().row(&head, &both[1], &both[0], None);
+        // Without it the rows of the case stand as they are.
+        rows.extend(row.ratio.is_some().then(|| Row {
+            peer: KERNEL_ITSELF.into(),
+            note: "control: the kernel on both sides; a ratio as far from 1 as a miss says that the machine did it"
+                .into(),
+            ours_usage: usage(&both[1]),
+            peer_usage: usage(&both[0]),
+            ..row
+        }));
+    }
+    Ok(rows)
+}
+
+/// The row with the calls that were counted and what both sides used. A goal above 1 is not reached by a run in which
+/// nothing was served at user level.
+fn with_calls(row: Row, calls: Calls, note: Option<String>, ours: &Runs<Sample>, peer: &Runs<Sample>) -> Row {
+    if row.ratio.is_none() {
+        return row;
+    }
+    let counts = calls.user > 0 || row.goal.is_none_or(|goal| goal <= 1.0);
+    Row {
+        met: row.met.map(|met| met && counts),
+        note: note.unwrap_or_else(|| calls_note(calls.user, calls.kernel)),
+        calls_user: Some(calls.user),
+        calls_kernel: Some(calls.kernel),
+        ours_usage: usage(ours),
+        peer_usage: usage(peer),
+        ..row
+    }
+}
+
+fn usage(runs: &Runs<Sample>) -> Option<Usage> {
+    let samples = runs.samples.as_ref().ok()?;
+    Some(Usage::median(&samples.iter().map(|sample| sample.usage).collect::<Vec<_>>()))
+}
+
+/// The number of operations of a run; the trial also brings programs and data into memory.
+fn size_up(case: &Case, stage: &Stage, launcher: &Launcher) -> Result<u64, Error> {
+    let trial =
+        |operations| run_once(case, stage, launcher, Mode::Kernel, operations).map(|(sample, _)| sample.done);
+    match case.amount {
+        Amount::Fixed if stage.quick => Ok(0),
+        Amount::Fixed => trial(0).map(|_| 0),
+        Amount::Operations(operations) => trial(operations).map(|_| operations),
+        Amount::For { first, seconds } => {
+            let wanted = if stage.quick { seconds / QUICK_DIVISOR } else { seconds };
+            // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
+            let factor = (wanted / trial(first)?.seconds).clamp(0.25, 1000.0);
+            // A multiple of 64 keeps batches (transactions, groups of writes) whole.
+            Ok(((first as f64 * factor) as u64).next_multiple_of(64))
+        }
+    }
+}
+
+fn run_once(
+    case: &Case,
+    stage: &Stage,
+    launcher: &Launcher,
+    mode: Mode,
+    operations: u64,
+) -> Result<(Sample, Option<Calls>), Error> {
+    crate::interrupt::check()?;
+    case.data.reset(stage)?;
+    stage.place.sync()?;
+    let run = launcher.begin(mode)?;
+    let before = Snapshot::take(stage.place.device.as_ref())?;
+    let done = (case.run)(stage, &run, operations)?;
+    stage.place.sync()?;
+    let usage = Snapshot::take(stage.place.device.as_ref())?.since(&before);
+    Ok((Sample { done, usage }, run.calls()))
+}
+
+/// Checks that the last runs of all sides have the same sum.
+fn check_sums(runs: &[Runs<Sample>]) -> Result<(), Error> {
+    let sums: Vec<&Option<String>> =
+        runs.iter().filter_map(|runs| Some(&runs.samples.as_ref().ok()?.last()?.done.sum)).collect();
+    match sums.iter().find(|sum| **sum != sums[0]) {
+        None => Ok(()),
+        Some(other) => {
+            let show = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".into());
+            Err(Error::Differs { ours: show(other), kernel: show(sums[0]) })
+        }
+    }
+}
+
+/// Says how much time a process took longer with Bywash, at the median, and how much it may take.
+fn added_note(limit_ns: u32, ratio: f64) -> String {
+    let limit = f64::from(limit_ns);
+    let added = if ratio >= ADDED_RATIO_MAX {
+        "next to nothing".to_owned()
+    } else {
+        number::quantity(limit / ratio, "ns")
+    };
+    format!("{added} added, at most {} wanted", number::quantity(limit, "ns"))
+}
+
+fn calls_note(user: u64, kernel: u64) -> String {
+    match (user, user + kernel) {
+        (_, 0) => "the library counted no call at all: nothing was served at user level".into(),
+        (0, all) => {
+            format!("nothing was served at user level ({} calls to the kernel)", number::grouped(all))
+        }
+        (user, all) => {
+            format!(
+                "{:.1} % of {} calls at user level",
+                100.0 * user as f64 / all as f64,
+                number::grouped(all)
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place;
+    use crate::programs::Programs;
+    use crate::run::{Data, case};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    /// Measures a program that is twice as fast at user level and tells in which order its sides were run.
+    fn measured(agrees: bool, goal: f64, user_calls: u64) -> (Vec<Row>, Vec<Mode>) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = place::in_folder(folder.path());
+        let programs = Programs::new(folder.path());
+        let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: false };
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let log = Rc::clone(&order);
+        let amount = Amount::For { first: 100, seconds: 1.0 };
+        let pretend =
+            case("micro", "pretend", ("op/s", goal), amount, Data::Nothing, move |_, run, operations| {
+                log.borrow_mut().push(run.mode());
+                let ours = matches!(run.mode(), Mode::Bywash | Mode::Counted);
+                run.count_user_reads(user_calls);
+                let rate = if ours { 2000.0 } else { 1000.0 };
+                let sum = if ours && !agrees { "other" } else { "same" };
+                Ok(Done { rate, seconds: operations as f64 / rate, sum: Some(sum.into()) })
+            });
+        let pretend = Case { rival: Some(("kernel, differently", Some(1.9))), ..pretend };
+        let launcher = Launcher::with_library(&std::env::current_exe().unwrap());
+        let rows =
+            measure(&pretend, &stage, &launcher, Rounds::new(2), &mut |_| {}).unwrap_or_else(|error| {
+                declared(&pretend, "test").into_iter().map(|row| row.without_numbers("", &error)).collect()
+            });
+        let order = order.borrow().clone();
+        (rows, order)
+    }
+
+    #[test]
+    fn sides_take_turns_and_the_order_changes() {
+        let (_, order) = measured(true, 1.5, 3);
+        let (k, b, r) = (Mode::Kernel, Mode::Bywash, Mode::Rival);
+        assert_eq!(order, [k, k, b, r, r, b, k, Mode::Counted]);
+    }
+
+    #[test]
+    fn a_row_has_the_ratio_and_says_whether_the_goal_was_met() {
+        let (rows, _) = measured(true, 1.5, 3);
+        assert_eq!(rows.len(), 2);
+        assert_eq!((rows[0].ratio, rows[0].spread, rows[0].met), (Some(2.0), Some(0.0), Some(true)));
+        assert_eq!((rows[0].calls_user, rows[0].calls_kernel), (Some(3), Some(0)));
+        assert_eq!((rows[1].peer.as_str(), rows[1].met), ("kernel, differently", Some(true)));
+        assert!(rows[1].note.contains("1.00 x the kernel"), "{}", rows[1].note);
+        assert_eq!(measured(true, 2.5, 3).0[0].met, Some(false));
+    }
+
+    #[test]
+    fn a_miss_has_the_kernel_against_itself_beside_it() {
+        let (rows, order) = measured(true, 2.5, 3);
+        assert_eq!(rows.len(), 3);
+        assert_eq!((rows[2].peer.as_str(), rows[2].ratio, rows[2].goal), (KERNEL_ITSELF, Some(1.0), None));
+        assert_eq!(order[order.len() - 4..], [Mode::Kernel; 4]);
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_of_ours_ran_gains_nothing() {
+        let (rows, _) = measured(true, 1.5, 0);
+        assert_eq!((rows[0].ratio, rows[0].met), (Some(2.0), Some(false)));
+        assert!(rows[0].note.contains("nothing was served at user level"), "{}", rows[0].note);
+        assert_eq!(measured(true, 0.97, 0).0[0].met, Some(true));
+    }
+
+    #[test]
+    fn different_results_are_a_failure() {
+        let (rows, _) = measured(false, 1.5, 3);
+        assert!(rows[0].failed && rows[0].ratio.is_none() && rows[0].met == Some(false));
+        assert!(rows[0].note.contains("results differ"), "{}", rows[0].note);
+    }
+
+    #[test]
+    fn what_is_added_is_held_against_its_limit() {
+        let runs = |rate: f64| {
+            let sample = Sample { done: Done { rate, seconds: 1.0, sum: None }, usage: Usage::default() };
+            Runs { name: String::new(), samples: Ok(vec![sample]) }
+        };
+        let start = case("start", "", ("", 1.0), Amount::Fixed, Data::Nothing, |_, _, _| unreachable!());
+        let metric = metric(&start, Reading::Added { limit_ns: 50_000 });
+        let ratio = |rate| metric.row(&Row::default(), &runs(rate), &runs(1000.0), None).ratio.unwrap();
+        // 1.25 ms instead of 1 ms, 1.025 ms, and less.
+        assert!((ratio(800.0) - 0.2).abs() < 1e-9);
+        assert!((ratio(1000.0 / 1.025) - 2.0).abs() < 1e-6);
+        assert_eq!(ratio(2000.0), ADDED_RATIO_MAX);
+        assert_eq!(added_note(50_000, 0.2), "250 us added, at most 50.0 us wanted");
+        assert_eq!(added_note(50_000, ADDED_RATIO_MAX), "next to nothing added, at most 50.0 us wanted");
+    }
+
+    #[test]
+    fn notes_say_how_much_was_served_at_user_level() {
+        assert_eq!(calls_note(999, 1), "99.9 % of 1,000 calls at user level");
+        assert!(calls_note(0, 5).starts_with("nothing was served at user level"));
+    }
+}
