@@ -89,7 +89,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_HANDLE = -1,
   /**
-   * Another thread is in a call with this handle, which one thread at a time may use; or a dispatcher reaps.
+   * Another thread is in a call with this handle, which one thread at a time may use; or a dispatcher
+   * reaps.
    */
   BYWASH_ERROR_BUSY = -2,
   /**
@@ -121,8 +122,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_TOO_LARGE = -9,
   /**
-   * The number of pieces is out of range: a message has 1 to BYWASH_PIECES_MAX (on sealed paths 1 to 16), a request to
-   * volumes 1 to 32.
+   * The number of pieces is out of range: a message has 1 to BYWASH_PIECES_MAX (on sealed paths 1 to 16),
+   * a request to volumes 1 to 32.
    */
   BYWASH_ERROR_PIECES = -10,
   /**
@@ -130,8 +131,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_NOT_MAPPED = -11,
   /**
-   * This container cannot be shipped on this path, this buffer is of another channel or queue, or this mover cannot
-   * move this flow.
+   * This container cannot be shipped on this path, this buffer is of another channel or queue, or this
+   * mover cannot move this flow.
    */
   BYWASH_ERROR_UNFIT = -12,
   /**
@@ -159,7 +160,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_CANCELLED = -18,
   /**
-   * The data of a flow is wrong: the source shrank, is not compressed as stated, or has another hash than expected.
+   * The data of a flow is wrong: the source shrank, is not compressed as stated, or has another hash than
+   * expected.
    */
   BYWASH_ERROR_DATA = -19,
   /**
@@ -209,29 +211,30 @@ typedef enum bywash_error {
 } bywash_error;
 
 /**
- * Treatment of received containers, and manner of shipping. Each end chooses its own class, but both ends or neither
- * must be sealed.
+ * Treatment of received containers, and manner of shipping. Each end chooses its own class, but both ends or
+ * neither must be sealed.
  */
 typedef enum bywash_class {
   /**
-   * Received contents are copied out before use, since the peer could change them meanwhile. The default, and the
-   * right choice if in doubt.
+   * Received contents are copied out before use, since the peer could change them meanwhile. The default,
+   * and the right choice if in doubt.
    */
   BYWASH_CLASS_CHECKED = 0,
   /**
-   * Received contents are used in place. By choosing this class you promise that the peer does not write a container
-   * between shipping it and getting it back. A peer that uses only this library keeps that promise; a peer written or
-   * compromised by somebody else may not. If the promise is broken, contents change while you read them.
+   * Received contents are used in place. By choosing this class you promise that the peer does not write a
+   * container between shipping it and getting it back. A peer that uses only this library keeps that
+   * promise; a peer written or compromised by somebody else may not. If the promise is broken, contents
+   * change while you read them.
    */
   BYWASH_CLASS_TRUSTED = 1,
   /**
-   * Like BYWASH_CLASS_TRUSTED, and a receiver may also write containers of the other end in place, if both ends choose
-   * this class. You also promise that the peer writes only containers that it holds.
+   * Like BYWASH_CLASS_TRUSTED, and a receiver may also write containers of the other end in place, if both
+   * ends choose this class. You also promise that the peer writes only containers that it holds.
    */
   BYWASH_CLASS_TRUSTED_TO_WRITE = 2,
   /**
-   * Each container is memory of its own, sealed against writing when it is shipped. The receiver can use it in place
-   * without any promise, keep it, and ship it on. Each container costs some system calls.
+   * Each container is memory of its own, sealed against writing when it is shipped. The receiver can use
+   * it in place without any promise, keep it, and ship it on. Each container costs some system calls.
    */
   BYWASH_CLASS_SEALED = 3,
   /**
@@ -487,8 +490,8 @@ typedef struct bywash_channel_client_options {
 } bywash_channel_client_options;
 
 /**
- * Options of the server's end of a channel: limits for its client, and its method of waiting. Used by one thread at a
- * time.
+ * Options of the server's end of a channel: limits for its client, and its method of waiting. Used by one
+ * thread at a time.
  */
 typedef struct bywash_channel_server_options {
   /**
@@ -518,8 +521,8 @@ typedef struct bywash_buffer {
 } bywash_buffer;
 
 /**
- * Request to be submitted. The service defines the meaning of opcode, flags and arguments. Zero the struct, then set the
- * fields that you need. The layout is part of the protocol and will not change.
+ * Request to be submitted. The service defines the meaning of opcode, flags and arguments. Zero the struct,
+ * then set the fields that you need. The layout is part of the protocol and will not change.
  */
 typedef struct bywash_submission {
   /**
@@ -539,7 +542,8 @@ typedef struct bywash_submission {
    */
   struct bywash_buffer buffer;
   /**
-   * Value for the program's own use, such as a pointer. The completion has the same value; the server never sees it.
+   * Value for the program's own use, such as a pointer. The completion has the same value; the server
+   * never sees it.
    */
   uint64_t user_data;
 } bywash_submission;
@@ -609,18 +613,20 @@ typedef struct bywash_channel_stats {
 } bywash_channel_stats;
 
 /**
- * Callback of bywash_channel_client_dispatch(), called in one thread for one completion after the other. `context` is the
- * argument of bywash_channel_client_dispatch(). If `error` is BYWASH_OK, `completion` is valid until the callback returns,
- * and its buffer belongs to the callback, which uses or frees it. Any other `error` ended the channel: `completion` is
- * null, bywash_last_error_message() returns the message, and no callback follows. (For BYWASH_ERROR_FULL see
- * bywash_channel_client_reap().)
+ * Callback of bywash_channel_client_dispatch(), called in one thread for one completion after the other.
+ * `context` is the argument of bywash_channel_client_dispatch(). If `error` is BYWASH_OK, `completion` is
+ * valid until the callback returns, and its buffer belongs to the callback, which uses or frees it. Any
+ * other `error` ended the channel: `completion` is null, bywash_last_error_message() returns the message,
+ * and no callback follows. (For BYWASH_ERROR_FULL see bywash_channel_client_reap().)
  *
- * A callback may call every function of this header except bywash_channel_client_dispatch_stop() for its own client.
+ * A callback may call every function of this header except bywash_channel_client_dispatch_stop() for its own
+ * client.
  */
 typedef void (*bywash_callback)(void *context, int error, const struct bywash_completion *completion);
 
 /**
- * Request that a server has taken and must complete by bywash_request_complete(). Any thread may use it, one at a time.
+ * Request that a server has taken and must complete by bywash_request_complete(). Any thread may use it, one
+ * at a time.
  */
 typedef struct bywash_request {
   /**
@@ -640,8 +646,8 @@ typedef struct bywash_channel_server {
 } bywash_channel_server;
 
 /**
- * Contents of a request, exactly as the client sent them: the library has checked only the buffer. The service defines
- * their meaning. The layout is part of the protocol and will not change.
+ * Contents of a request, exactly as the client sent them: the library has checked only the buffer. The
+ * service defines their meaning. The layout is part of the protocol and will not change.
  */
 typedef struct bywash_request_contents {
   /**
@@ -719,8 +725,8 @@ typedef struct bywash_volume_info {
    */
   uint32_t access;
   /**
-   * 1 if the volume's memory is mapped, so that the server takes no part in reads and writes; 0 if requests go through
-   * the channel.
+   * 1 if the volume's memory is mapped, so that the server takes no part in reads and writes; 0 if
+   * requests go through the channel.
    */
   uint32_t is_mapped;
 } bywash_volume_info;
@@ -770,8 +776,8 @@ typedef struct bywash_write_piece {
 } bywash_write_piece;
 
 /**
- * Queue of requests that are submitted without waiting, over a connection of its own. Used by one thread at a time;
- * by any number of threads while a callback is set.
+ * Queue of requests that are submitted without waiting, over a connection of its own. Used by one thread at
+ * a time; by any number of threads while a callback is set.
  */
 typedef struct bywash_queue {
   /**
@@ -789,13 +795,14 @@ typedef struct bywash_done {
    */
   uint64_t user_data;
   /**
-   * Buffer of the request under a new handle, to be reused or freed. Zero if the request had none, and if the buffer is
-   * lost because the device exceeded its timeout or the server ended.
+   * Buffer of the request under a new handle, to be reused or freed. Zero if the request had none, and if
+   * the buffer is lost because the device exceeded its timeout or the server ended.
    */
   struct bywash_buffer buffer;
   /**
-   * BYWASH_OK, or one of enum bywash_error. bywash_last_error_message() returns the message of the last failed request
-   * among those that one call reaped. BYWASH_ERROR_FULL: the request succeeded, and its buffer was freed.
+   * BYWASH_OK, or one of enum bywash_error. bywash_last_error_message() returns the message of the last
+   * failed request among those that one call reaped. BYWASH_ERROR_FULL: the request succeeded, and its
+   * buffer was freed.
    */
   int error;
 } bywash_done;
@@ -866,7 +873,8 @@ typedef struct bywash_report {
    */
   double seconds;
   /**
-   * Processor time, in seconds, of the flow's threads and of the programs that are its stages or endpoints.
+   * Processor time, in seconds, of the flow's threads and of the programs that are its stages or
+   * endpoints.
    */
   double cpu_seconds;
   /**
@@ -874,7 +882,8 @@ typedef struct bywash_report {
    */
   uint32_t whole;
   /**
-   * Number of parts that the flow consisted of: one, and one more for each program and for the opposite direction.
+   * Number of parts that the flow consisted of: one, and one more for each program and for the opposite
+   * direction.
    */
   uint32_t pieces;
 } bywash_report;
@@ -884,8 +893,9 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns the message of the last function that failed on this thread: the problem, the object, and the remedy. Empty if
- * none has failed; never null. Valid until another function fails on this thread, or the thread ends.
+ * Returns the message of the last function that failed on this thread: the problem, the object, and the
+ * remedy. Empty if none has failed; never null. Valid until another function fails on this thread, or the
+ * thread ends.
  */
 const char *bywash_last_error_message(void);
 
@@ -895,14 +905,14 @@ const char *bywash_last_error_message(void);
 int bywash_last_error_number(void);
 
 /**
- * Returns the version of the library that the program runs with: major * 1000000 + minor * 1000 + patch. Compare it with
- * BYWASH_VERSION, the version that the program was compiled for.
+ * Returns the version of the library that the program runs with: major * 1000000 + minor * 1000 + patch.
+ * Compare it with BYWASH_VERSION, the version that the program was compiled for.
  */
 uint32_t bywash_version(void);
 
 /**
- * Creates options with the defaults: a checked end with an arena of 16 MiB. Free them with bywash_options_free(), at any
- * time after the last path was made with them.
+ * Creates options with the defaults: a checked end with an arena of 16 MiB. Free them with
+ * bywash_options_free(), at any time after the last path was made with them.
  */
 int bywash_options_new(struct bywash_options *options);
 
@@ -917,12 +927,11 @@ int bywash_options_free(struct bywash_options *options);
 int bywash_options_set_class(struct bywash_options options, int which);
 
 /**
- * Sets the size of this end's arena, in bytes: the greatest sum of containers that are being filled or are held by the
- * peer. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0 this end ships only what it received.
- * Default 16 MiB.
+ * Sets the size of this end's arena, in bytes: the greatest sum of containers that are being filled or are
+ * held by the peer. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0 this end ships only
+ * what it received. Default 16 MiB.
  */
-int bywash_options_set_arena_bytes(struct bywash_options options,
-                                   size_t bytes);
+int bywash_options_set_arena_bytes(struct bywash_options options, size_t bytes);
 
 /**
  * Sets the use of huge pages for the arena, one of enum bywash_huge_pages.
@@ -930,18 +939,16 @@ int bywash_options_set_arena_bytes(struct bywash_options options,
 int bywash_options_set_huge_pages(struct bywash_options options, int huge_pages);
 
 /**
- * Sets the greatest number of messages in flight in each direction: a power of two up to 4096 (else making a path fails
- * with BYWASH_ERROR_OPTION). Default 256.
+ * Sets the greatest number of messages in flight in each direction: a power of two up to 4096 (else making a
+ * path fails with BYWASH_ERROR_OPTION). Default 256.
  */
-int bywash_options_set_depth(struct bywash_options options,
-                             uint32_t messages);
+int bywash_options_set_depth(struct bywash_options options, uint32_t messages);
 
 /**
- * Sets the greatest number of containers that the peer can hold: a power of two up to 65536 (else making a path fails
- * with BYWASH_ERROR_OPTION). Default 1024.
+ * Sets the greatest number of containers that the peer can hold: a power of two up to 65536 (else making a
+ * path fails with BYWASH_ERROR_OPTION). Default 1024.
  */
-int bywash_options_set_containers_out_max(struct bywash_options options,
-                                          uint32_t containers);
+int bywash_options_set_containers_out_max(struct bywash_options options, uint32_t containers);
 
 /**
  * Sets the method of waiting, one of enum bywash_wait.
@@ -949,11 +956,10 @@ int bywash_options_set_containers_out_max(struct bywash_options options,
 int bywash_options_set_wait(struct bywash_options options, int wait);
 
 /**
- * Sets the greatest sum of the peer's arena and the arenas that the peer passes on, in bytes. Default 64 MiB. A peer with
- * more is refused with BYWASH_ERROR_MISFIT.
+ * Sets the greatest sum of the peer's arena and the arenas that the peer passes on, in bytes. Default 64
+ * MiB. A peer with more is refused with BYWASH_ERROR_MISFIT.
  */
-int bywash_options_set_peer_arena_bytes_max(struct bywash_options options,
-                                            size_t bytes);
+int bywash_options_set_peer_arena_bytes_max(struct bywash_options options, size_t bytes);
 
 /**
  * Sets the timeout of the handshake, in nanoseconds, when a path is made. Not negative. Default 10 s.
@@ -1058,12 +1064,12 @@ int bywash_path_arm(struct bywash_path path,
                     int *ready);
 
 /**
- * Allocates a container of `bytes` bytes on a path, and waits up to `timeout_ns` nanoseconds for free memory (negative:
- * for ever; 0: not at all). The contents are those of the last use of the memory, or zeros. A container ends by
- * bywash_ship() or bywash_free().
+ * Allocates a container of `bytes` bytes on a path, and waits up to `timeout_ns` nanoseconds for free memory
+ * (negative: for ever; 0: not at all). The contents are those of the last use of the memory, or zeros. A
+ * container ends by bywash_ship() or bywash_free().
  *
- * BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_TIMED_OUT: the arena has no free memory, until the peer
- * frees a container. BYWASH_ERROR_UNFIT: `bytes` is 0 on a sealed path.
+ * BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_TIMED_OUT: the arena has no free memory,
+ * until the peer frees a container. BYWASH_ERROR_UNFIT: `bytes` is 0 on a sealed path.
  */
 int bywash_alloc(struct bywash_path path,
                  size_t bytes,
@@ -1071,12 +1077,11 @@ int bywash_alloc(struct bywash_path path,
                  struct bywash_container *container);
 
 /**
- * Returns the address and the length of a container's bytes. The program may read and write the bytes until the container
- * is shipped, freed or resized; after a failed ship, call this function again. `length` may be null.
+ * Returns the address and the length of a container's bytes. The program may read and write the bytes until
+ * the container is shipped, freed or resized; after a failed ship, call this function again. `length` may be
+ * null.
  */
-int bywash_container_map(struct bywash_container container,
-                         uint8_t **bytes,
-                         size_t *length);
+int bywash_container_map(struct bywash_container container, uint8_t **bytes, size_t *length);
 
 /**
  * Returns the length of a container, in bytes: that many bytes are shipped.
@@ -1089,11 +1094,10 @@ int bywash_container_length(struct bywash_container container, size_t *length);
 int bywash_container_capacity(struct bywash_container container, size_t *capacity);
 
 /**
- * Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change: call
- * bywash_container_map() again.
+ * Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change:
+ * call bywash_container_map() again.
  */
-int bywash_container_resize(struct bywash_container container,
-                            size_t length);
+int bywash_container_resize(struct bywash_container container, size_t length);
 
 /**
  * Frees a container without shipping it, and zeroes the handle. A zero handle is ignored.
@@ -1101,16 +1105,14 @@ int bywash_container_resize(struct bywash_container container,
 int bywash_free(struct bywash_container *container);
 
 /**
- * Ships a container, and waits up to `timeout_ns` nanoseconds for a free ring entry (negative: for ever; 0: not at all).
- * The container then belongs to the peer: the handle becomes zero, and the program must not touch the bytes any more. On
- * failure the program keeps the container, under a new handle that replaces the old one; call bywash_container_map()
- * again for the address.
+ * Ships a container, and waits up to `timeout_ns` nanoseconds for a free ring entry (negative: for ever; 0:
+ * not at all). The container then belongs to the peer: the handle becomes zero, and the program must not
+ * touch the bytes any more. On failure the program keeps the container, under a new handle that replaces the
+ * old one; call bywash_container_map() again for the address.
  *
  * BYWASH_ERROR_UNFIT: the container was allocated on another path.
  */
-int bywash_ship(struct bywash_path path,
-                struct bywash_container *container,
-                int64_t timeout_ns);
+int bywash_ship(struct bywash_path path, struct bywash_container *container, int64_t timeout_ns);
 
 /**
  * Ships `count` containers as one message, all or none; see bywash_ship().
@@ -1121,8 +1123,8 @@ int bywash_ship_several(struct bywash_path path,
                         int64_t timeout_ns);
 
 /**
- * Ships `count` containers and received messages as one message, all or none; see bywash_ship(). For instance, a program
- * can put a header of its own in front of a received message.
+ * Ships `count` containers and received messages as one message, all or none; see bywash_ship(). For
+ * instance, a program can put a header of its own in front of a received message.
  */
 int bywash_ship_cargo(struct bywash_path path,
                       struct bywash_shipment *shipment,
@@ -1130,23 +1132,20 @@ int bywash_ship_cargo(struct bywash_path path,
                       int64_t timeout_ns);
 
 /**
- * Ships a received message on, over any path, mapped or not. The message then belongs to the next peer: the handle becomes
- * zero, and mapped pieces must not be used any more. When the next peer frees the message, its containers return to their
- * owner. On failure the program keeps the message under a new handle, with nothing mapped.
+ * Ships a received message on, over any path, mapped or not. The message then belongs to the next peer: the
+ * handle becomes zero, and mapped pieces must not be used any more. When the next peer frees the message,
+ * its containers return to their owner. On failure the program keeps the message under a new handle, with
+ * nothing mapped.
  */
-int bywash_forward(struct bywash_path path,
-                   struct bywash_message *message,
-                   int64_t timeout_ns);
+int bywash_forward(struct bywash_path path, struct bywash_message *message, int64_t timeout_ns);
 
 /**
- * Receives the next message, and waits up to `timeout_ns` nanoseconds for it (negative: for ever; 0: not at all).
- * bywash_message_free() returns the message to the peer, bywash_forward() ships it on.
+ * Receives the next message, and waits up to `timeout_ns` nanoseconds for it (negative: for ever; 0: not at
+ * all). bywash_message_free() returns the message to the peer, bywash_forward() ships it on.
  *
  * BYWASH_ERROR_TIMED_OUT: no message arrived. BYWASH_ERROR_CLOSED: no message will arrive any more.
  */
-int bywash_receive(struct bywash_path path,
-                   int64_t timeout_ns,
-                   struct bywash_message *message);
+int bywash_receive(struct bywash_path path, int64_t timeout_ns, struct bywash_message *message);
 
 /**
  * Returns the length of a message, in bytes: the sum of all pieces.
@@ -1154,11 +1153,10 @@ int bywash_receive(struct bywash_path path,
 int bywash_message_length(struct bywash_message message, size_t *length);
 
 /**
- * Returns the credentials of the process that shipped a message to this one, as the kernel states them. That may be
- * another process than the one that filled the message.
+ * Returns the credentials of the process that shipped a message to this one, as the kernel states them. That
+ * may be another process than the one that filled the message.
  */
-int bywash_message_origin(struct bywash_message message,
-                          struct bywash_credentials *origin);
+int bywash_message_origin(struct bywash_message message, struct bywash_credentials *origin);
 
 /**
  * Returns the number of pieces of a message; pieces are numbered from 0. Most messages have one.
@@ -1171,42 +1169,34 @@ int bywash_message_pieces(struct bywash_message message, size_t *pieces);
 int bywash_piece_length(struct bywash_message message, size_t piece, size_t *length);
 
 /**
- * Maps a piece without copying it, and returns the address and the length of its bytes. The program may read the bytes
- * until bywash_unmap(), bywash_message_free() or a ship of the message. Mapping a piece twice returns the same address.
- * `length` may be null.
+ * Maps a piece without copying it, and returns the address and the length of its bytes. The program may read
+ * the bytes until bywash_unmap(), bywash_message_free() or a ship of the message. Mapping a piece twice
+ * returns the same address. `length` may be null.
  *
- * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change the bytes (copy them
- * out instead), and on a forward path. Pieces of up to 120 bytes are sent in the ring and can be mapped on every path.
+ * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: on a checked path, where the peer could change the
+ * bytes (copy them out instead), and on a forward path. Pieces of up to 120 bytes are sent in the ring and
+ * can be mapped on every path.
  */
-int bywash_map(struct bywash_message message,
-               size_t piece,
-               const uint8_t **bytes,
-               size_t *length);
+int bywash_map(struct bywash_message message, size_t piece, const uint8_t **bytes, size_t *length);
 
 /**
- * Like bywash_map(), but the program may change the bytes in place before it ships the message back or on. Both ends must
- * have chosen BYWASH_CLASS_TRUSTED_TO_WRITE (else BYWASH_ERROR_NOT_MAPPED), except for pieces of up to 120 bytes, which
- * are sent as copies.
+ * Like bywash_map(), but the program may change the bytes in place before it ships the message back or on.
+ * Both ends must have chosen BYWASH_CLASS_TRUSTED_TO_WRITE (else BYWASH_ERROR_NOT_MAPPED), except for pieces
+ * of up to 120 bytes, which are sent as copies.
  */
-int bywash_map_to_write(struct bywash_message message,
-                        size_t piece,
-                        uint8_t **bytes,
-                        size_t *length);
+int bywash_map_to_write(struct bywash_message message, size_t piece, uint8_t **bytes, size_t *length);
 
 /**
- * Ends the mapping of a piece: the program must not use the bytes any more. A piece that is not mapped is ignored.
+ * Ends the mapping of a piece: the program must not use the bytes any more. A piece that is not mapped is
+ * ignored.
  */
-int bywash_unmap(struct bywash_message message,
-                 size_t piece);
+int bywash_unmap(struct bywash_message message, size_t piece);
 
 /**
- * Copies a message, piece after piece, as much as fits into `size` bytes, and returns the number of bytes in `copied`
- * (which may be null). The peer cannot change the copy after the program has checked it.
+ * Copies a message, piece after piece, as much as fits into `size` bytes, and returns the number of bytes in
+ * `copied` (which may be null). The peer cannot change the copy after the program has checked it.
  */
-int bywash_copy_to(struct bywash_message message,
-                   uint8_t *to,
-                   size_t size,
-                   size_t *copied);
+int bywash_copy_to(struct bywash_message message, uint8_t *to, size_t size, size_t *copied);
 
 /**
  * Like bywash_copy_to(), but for one piece.
@@ -1218,9 +1208,9 @@ int bywash_piece_copy_to(struct bywash_message message,
                          size_t *copied);
 
 /**
- * Splits a message: each piece becomes a message of its own in `pieces`, which the program frees, keeps or ships on.
- * `most` is the capacity of `pieces` (BYWASH_PIECES_MAX is always enough); `count` becomes the number of pieces. The
- * handle of the whole message becomes zero; on failure it remains valid.
+ * Splits a message: each piece becomes a message of its own in `pieces`, which the program frees, keeps or
+ * ships on. `most` is the capacity of `pieces` (BYWASH_PIECES_MAX is always enough); `count` becomes the
+ * number of pieces. The handle of the whole message becomes zero; on failure it remains valid.
  */
 int bywash_message_split(struct bywash_message *message,
                          struct bywash_message *pieces,
@@ -1228,14 +1218,15 @@ int bywash_message_split(struct bywash_message *message,
                          size_t *count);
 
 /**
- * Frees a message, which returns its containers to their owner, and zeroes the handle. A zero handle is ignored. Free
- * messages soon, since the peer cannot reuse containers that this end holds.
+ * Frees a message, which returns its containers to their owner, and zeroes the handle. A zero handle is
+ * ignored. Free messages soon, since the peer cannot reuse containers that this end holds.
  */
 int bywash_message_free(struct bywash_message *message);
 
 /**
- * Creates a client's options with the defaults: a depth of 256, an arena of 16 MiB, a server that is not trusted. Free them
- * with bywash_channel_client_options_free(), at any time after the last channel was made with them.
+ * Creates a client's options with the defaults: a depth of 256, an arena of 16 MiB, a server that is not
+ * trusted. Free them with bywash_channel_client_options_free(), at any time after the last channel was made
+ * with them.
  */
 int bywash_channel_client_options_new(struct bywash_channel_client_options *options);
 
@@ -1245,35 +1236,32 @@ int bywash_channel_client_options_new(struct bywash_channel_client_options *opti
 int bywash_channel_client_options_free(struct bywash_channel_client_options *options);
 
 /**
- * Sets the depth, the greatest number of requests in flight: a power of two up to 16384 (else making a channel fails with
- * BYWASH_ERROR_OPTION). Default 256.
+ * Sets the depth, the greatest number of requests in flight: a power of two up to 16384 (else making a
+ * channel fails with BYWASH_ERROR_OPTION). Default 256.
  */
-int bywash_channel_client_options_set_depth(struct bywash_channel_client_options options,
-                                            uint32_t requests);
+int bywash_channel_client_options_set_depth(struct bywash_channel_client_options options, uint32_t requests);
 
 /**
- * Sets the size of the arena for buffers, in bytes. Rounded up to pages, from 2 MiB on to multiples of 2 MiB. With 0
- * requests have no buffers. Default 16 MiB.
+ * Sets the size of the arena for buffers, in bytes. Rounded up to pages, from 2 MiB on to multiples of 2
+ * MiB. With 0 requests have no buffers. Default 16 MiB.
  */
-int bywash_channel_client_options_set_arena_bytes(struct bywash_channel_client_options options,
-                                                  size_t bytes);
+int bywash_channel_client_options_set_arena_bytes(struct bywash_channel_client_options options, size_t bytes);
 
 /**
- * Sets the use of huge pages for the arena: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the default. With
- * BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION, since a server that may write to the arena
- * could punch holes into reserved huge pages.
+ * Sets the use of huge pages for the arena: BYWASH_HUGE_PAGES_COLLAPSE, or BYWASH_HUGE_PAGES_NO, the
+ * default. With BYWASH_HUGE_PAGES_RESERVED making a channel fails with BYWASH_ERROR_OPTION, since a server
+ * that may write to the arena could punch holes into reserved huge pages.
  */
 int bywash_channel_client_options_set_huge_pages(struct bywash_channel_client_options options,
                                                  int huge_pages);
 
 /**
- * Sets whether buffers can be used in place (bywash_buffer_map()); 0 is no, the default. With any other value you promise
- * that the server touches a buffer only while a request with the buffer is in flight. A server that uses only this library
- * keeps that promise; a server written or compromised by somebody else may not. If the promise is broken, contents change
- * while you read them.
+ * Sets whether buffers can be used in place (bywash_buffer_map()); 0 is no, the default. With any other
+ * value you promise that the server touches a buffer only while a request with the buffer is in flight. A
+ * server that uses only this library keeps that promise; a server written or compromised by somebody else
+ * may not. If the promise is broken, contents change while you read them.
  */
-int bywash_channel_client_options_set_trusted(struct bywash_channel_client_options options,
-                                              int trusted);
+int bywash_channel_client_options_set_trusted(struct bywash_channel_client_options options, int trusted);
 
 /**
  * Sets the method of waiting, one of enum bywash_wait.
@@ -1287,8 +1275,8 @@ int bywash_channel_client_options_set_handshake_timeout(struct bywash_channel_cl
                                                         int64_t limit_ns);
 
 /**
- * Creates a server's options with the defaults: depths up to 4096 and arenas up to 64 MiB are allowed. Free them with
- * bywash_channel_server_options_free(), at any time after the last channel was made with them.
+ * Creates a server's options with the defaults: depths up to 4096 and arenas up to 64 MiB are allowed. Free
+ * them with bywash_channel_server_options_free(), at any time after the last channel was made with them.
  */
 int bywash_channel_server_options_new(struct bywash_channel_server_options *options);
 
@@ -1298,15 +1286,16 @@ int bywash_channel_server_options_new(struct bywash_channel_server_options *opti
 int bywash_channel_server_options_free(struct bywash_channel_server_options *options);
 
 /**
- * Sets the greatest depth that a client may choose: a power of two up to 16384 (else making a channel fails with
- * BYWASH_ERROR_OPTION). Default 4096. A greater depth fails with BYWASH_ERROR_MISFIT at both ends.
+ * Sets the greatest depth that a client may choose: a power of two up to 16384 (else making a channel fails
+ * with BYWASH_ERROR_OPTION). Default 4096. A greater depth fails with BYWASH_ERROR_MISFIT at both ends.
  */
 int bywash_channel_server_options_set_depth_max(struct bywash_channel_server_options options,
                                                 uint32_t requests);
 
 /**
- * Sets the greatest size of a client's arena, in bytes. Default 64 MiB. The arena occupies address space of the server; its
- * memory is charged to the client. A larger arena fails with BYWASH_ERROR_MISFIT at both ends.
+ * Sets the greatest size of a client's arena, in bytes. Default 64 MiB. The arena occupies address space of
+ * the server; its memory is charged to the client. A larger arena fails with BYWASH_ERROR_MISFIT at both
+ * ends.
  */
 int bywash_channel_server_options_set_arena_bytes_max(struct bywash_channel_server_options options,
                                                       size_t bytes);
@@ -1323,15 +1312,13 @@ int bywash_channel_server_options_set_handshake_timeout(struct bywash_channel_se
                                                         int64_t limit_ns);
 
 /**
- * Allocates a buffer of `bytes` bytes in a client's arena, which can be submitted repeatedly. The contents are those of
- * the last use of the memory, or zeros. The call never waits, and any thread may make it. Free the buffer by
- * bywash_buffer_free(), before or after the client is closed.
+ * Allocates a buffer of `bytes` bytes in a client's arena, which can be submitted repeatedly. The contents
+ * are those of the last use of the memory, or zeros. The call never waits, and any thread may make it. Free
+ * the buffer by bywash_buffer_free(), before or after the client is closed.
  *
  * BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
  */
-int bywash_buffer_alloc(struct bywash_channel_client client,
-                        size_t bytes,
-                        struct bywash_buffer *buffer);
+int bywash_buffer_alloc(struct bywash_channel_client client, size_t bytes, struct bywash_buffer *buffer);
 
 /**
  * Frees a buffer and zeroes the handle. A zero handle is ignored.
@@ -1354,8 +1341,8 @@ int bywash_buffer_capacity(struct bywash_buffer buffer, size_t *capacity);
 int bywash_buffer_resize(struct bywash_buffer buffer, size_t length);
 
 /**
- * Copies up to `size` bytes at `from` into a buffer from offset `at` on, as many as its length has room for, and returns
- * the number in `copied` (which may be null).
+ * Copies up to `size` bytes at `from` into a buffer from offset `at` on, as many as its length has room for,
+ * and returns the number in `copied` (which may be null).
  */
 int bywash_buffer_write(struct bywash_buffer buffer,
                         size_t at,
@@ -1364,25 +1351,19 @@ int bywash_buffer_write(struct bywash_buffer buffer,
                         size_t *copied);
 
 /**
- * Copies the bytes of a buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in `copied` (which
- * may be null). The server cannot change the copy after the program has checked it.
+ * Copies the bytes of a buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in
+ * `copied` (which may be null). The server cannot change the copy after the program has checked it.
  */
-int bywash_buffer_read(struct bywash_buffer buffer,
-                       size_t at,
-                       uint8_t *to,
-                       size_t size,
-                       size_t *copied);
+int bywash_buffer_read(struct bywash_buffer buffer, size_t at, uint8_t *to, size_t size, size_t *copied);
 
 /**
- * Returns the address and the length of a buffer's bytes. The program may read and write the bytes until the buffer is
- * submitted or freed. A completion returns the buffer at the same address. `length` may be null.
+ * Returns the address and the length of a buffer's bytes. The program may read and write the bytes until the
+ * buffer is submitted or freed. A completion returns the buffer at the same address. `length` may be null.
  *
- * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change the bytes. Copy them with
- * bywash_buffer_read() and bywash_buffer_write().
+ * BYWASH_ERROR_NOT_MAPPED, and `bytes` becomes null: the server is not trusted, and could change the bytes.
+ * Copy them with bywash_buffer_read() and bywash_buffer_write().
  */
-int bywash_buffer_map(struct bywash_buffer buffer,
-                      uint8_t **bytes,
-                      size_t *length);
+int bywash_buffer_map(struct bywash_buffer buffer, uint8_t **bytes, size_t *length);
 
 /**
  * Connects to the server that listens at a name, and makes the client's end of a channel.
@@ -1392,70 +1373,70 @@ int bywash_channel_client_connect(const char *name,
                                   struct bywash_channel_client *client);
 
 /**
- * Makes the client's end of a channel over a connected descriptor, from bywash_socket_pair() or inherited. Waits until the
- * server does the same at the other end. The library takes the descriptor over and closes it even if the call fails,
- * except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ * Makes the client's end of a channel over a connected descriptor, from bywash_socket_pair() or inherited.
+ * Waits until the server does the same at the other end. The library takes the descriptor over and closes it
+ * even if the call fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
  */
 int bywash_channel_client_over(int fd,
                                struct bywash_channel_client_options options,
                                struct bywash_channel_client *client);
 
 /**
- * Closes this end and zeroes the handle. The server takes the requests that were submitted before, then receives
- * BYWASH_ERROR_CLOSED; its completions are discarded. A call that waits in another thread returns BYWASH_ERROR_HANDLE
- * within 100 ms. Callbacks stop as by bywash_channel_client_dispatch_stop(); if a callback itself closes the client, the
- * call does not wait, and no callback follows. Buffers remain valid, but those in flight are freed. A zero handle is
- * ignored.
+ * Closes this end and zeroes the handle. The server takes the requests that were submitted before, then
+ * receives BYWASH_ERROR_CLOSED; its completions are discarded. A call that waits in another thread returns
+ * BYWASH_ERROR_HANDLE within 100 ms. Callbacks stop as by bywash_channel_client_dispatch_stop(); if a
+ * callback itself closes the client, the call does not wait, and no callback follows. Buffers remain valid,
+ * but those in flight are freed. A zero handle is ignored.
  */
 int bywash_channel_client_close(struct bywash_channel_client *client);
 
 /**
- * Submits a request, and returns its tag in `tag` (which may be null): a number below the depth, unique among requests in
- * flight. The call never waits; threads that submit at the same time take turns. The buffer then belongs to the server: its
- * handle becomes zero, and the program must not touch the bytes until the completion returns the buffer. On failure the
- * program keeps the buffer, under a new handle that replaces the old one, and the rest of the submission is unchanged.
+ * Submits a request, and returns its tag in `tag` (which may be null): a number below the depth, unique
+ * among requests in flight. The call never waits; threads that submit at the same time take turns. The
+ * buffer then belongs to the server: its handle becomes zero, and the program must not touch the bytes until
+ * the completion returns the buffer. On failure the program keeps the buffer, under a new handle that
+ * replaces the old one, and the rest of the submission is unchanged.
  *
- * BYWASH_ERROR_NO_ROOM: as many requests are in flight as the channel is deep; reap first. BYWASH_ERROR_UNFIT: the buffer
- * belongs to another channel. The death of the server is reported to the thread that reaps.
+ * BYWASH_ERROR_NO_ROOM: as many requests are in flight as the channel is deep; reap first.
+ * BYWASH_ERROR_UNFIT: the buffer belongs to another channel. The death of the server is reported to the
+ * thread that reaps.
  */
 int bywash_channel_client_submit(struct bywash_channel_client client,
                                  struct bywash_submission *submission,
                                  uint16_t *tag);
 
 /**
- * Waits up to `timeout_ns` nanoseconds for the next completion of any request (negative: for ever; 0: not at all). One
- * thread at a time may reap; others may submit meanwhile.
+ * Waits up to `timeout_ns` nanoseconds for the next completion of any request (negative: for ever; 0: not at
+ * all). One thread at a time may reap; others may submit meanwhile.
  *
- * BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all completions that the
- * server sent were reaped, and no more will arrive; a timeout of 0 does not detect the death of the server.
- * BYWASH_ERROR_BUSY: another thread waits, or a dispatcher reaps. BYWASH_ERROR_FULL: `completion` is valid, but its buffer
- * was freed.
+ * BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all
+ * completions that the server sent were reaped, and no more will arrive; a timeout of 0 does not detect the
+ * death of the server. BYWASH_ERROR_BUSY: another thread waits, or a dispatcher reaps. BYWASH_ERROR_FULL:
+ * `completion` is valid, but its buffer was freed.
  */
 int bywash_channel_client_reap(struct bywash_channel_client client,
                                int64_t timeout_ns,
                                struct bywash_completion *completion);
 
 /**
- * Prepares the descriptor for an event loop. Reap with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
- * function. With `ready` 0 the descriptor becomes readable when the server completes a request or ends. With `ready` 1 a
- * completion is ready: reap it. The next call makes the descriptor unreadable again, and reports the death of the server.
+ * Prepares the descriptor for an event loop. Reap with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then
+ * call this function. With `ready` 0 the descriptor becomes readable when the server completes a request or
+ * ends. With `ready` 1 a completion is ready: reap it. The next call makes the descriptor unreadable again,
+ * and reports the death of the server.
  */
-int bywash_channel_client_arm(struct bywash_channel_client client,
-                              int *ready);
+int bywash_channel_client_arm(struct bywash_channel_client client, int *ready);
 
 /**
- * Returns the channel's descriptor for an event loop; see bywash_channel_client_arm(). The descriptor remains the
- * library's: poll it, and do nothing else with it.
+ * Returns the channel's descriptor for an event loop; see bywash_channel_client_arm(). The descriptor
+ * remains the library's: poll it, and do nothing else with it.
  */
-int bywash_channel_client_fd(struct bywash_channel_client client,
-                             int *fd);
+int bywash_channel_client_fd(struct bywash_channel_client client, int *fd);
 
 /**
- * Returns the number of requests in flight: submitted and not reaped. The number is approximate while other threads submit
- * and reap.
+ * Returns the number of requests in flight: submitted and not reaped. The number is approximate while other
+ * threads submit and reap.
  */
-int bywash_channel_client_in_flight(struct bywash_channel_client client,
-                                    uint32_t *requests);
+int bywash_channel_client_in_flight(struct bywash_channel_client client, uint32_t *requests);
 
 /**
  * Returns the depth: the greatest number of requests in flight.
@@ -1468,17 +1449,17 @@ int bywash_channel_client_depth(struct bywash_channel_client client, uint32_t *r
 int bywash_channel_client_peer(struct bywash_channel_client client, struct bywash_credentials *peer);
 
 /**
- * Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was compiled; the call
- * writes that many bytes, and counters that the library does not know are 0.
+ * Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was
+ * compiled; the call writes that many bytes, and counters that the library does not know are 0.
  */
 int bywash_channel_client_stats(struct bywash_channel_client client,
                                 struct bywash_channel_stats *stats,
                                 size_t size);
 
 /**
- * Starts a thread that calls `callback` for each completion, and once with the error that ends the channel, until
- * bywash_channel_client_dispatch_stop() or bywash_channel_client_close(). No other thread can reap meanwhile
- * (BYWASH_ERROR_BUSY). `context` must remain valid until then.
+ * Starts a thread that calls `callback` for each completion, and once with the error that ends the channel,
+ * until bywash_channel_client_dispatch_stop() or bywash_channel_client_close(). No other thread can reap
+ * meanwhile (BYWASH_ERROR_BUSY). `context` must remain valid until then.
  *
  * BYWASH_ERROR_IO: the thread could not be created.
  */
@@ -1487,25 +1468,22 @@ int bywash_channel_client_dispatch(struct bywash_channel_client client,
                                    void *context);
 
 /**
- * Waits until a running callback has returned (and up to 100 ms longer), and ends the thread that calls back. Afterwards
- * bywash_channel_client_reap() can be used again. Without a dispatcher the call does nothing.
+ * Waits until a running callback has returned (and up to 100 ms longer), and ends the thread that calls
+ * back. Afterwards bywash_channel_client_reap() can be used again. Without a dispatcher the call does
+ * nothing.
  */
 int bywash_channel_client_dispatch_stop(struct bywash_channel_client client);
 
 /**
- * Copies the bytes of a request's buffer from offset `at` on to `to`, at most `size` bytes, and returns the number in
- * `copied` (which may be null). The client can change its buffer at any time, but not the copy: check the copy, then use
- * the copy.
+ * Copies the bytes of a request's buffer from offset `at` on to `to`, at most `size` bytes, and returns the
+ * number in `copied` (which may be null). The client can change its buffer at any time, but not the copy:
+ * check the copy, then use the copy.
  */
-int bywash_request_read(struct bywash_request request,
-                        size_t at,
-                        uint8_t *to,
-                        size_t size,
-                        size_t *copied);
+int bywash_request_read(struct bywash_request request, size_t at, uint8_t *to, size_t size, size_t *copied);
 
 /**
- * Copies up to `size` bytes at `from` into a request's buffer from offset `at` on, as many as fit, and returns the number
- * in `copied` (which may be null).
+ * Copies up to `size` bytes at `from` into a request's buffer from offset `at` on, as many as fit, and
+ * returns the number in `copied` (which may be null).
  */
 int bywash_request_write(struct bywash_request request,
                          size_t at,
@@ -1514,38 +1492,35 @@ int bywash_request_write(struct bywash_request request,
                          size_t *copied);
 
 /**
- * Returns the address and the length of a request's buffer, for a system call or a device; null if the request has none
- * (`length` may be null). The buffer remains mapped until the request is completed. The client can change the bytes at any
- * time: do not check them in place and use them afterwards.
+ * Returns the address and the length of a request's buffer, for a system call or a device; null if the
+ * request has none (`length` may be null). The buffer remains mapped until the request is completed. The
+ * client can change the bytes at any time: do not check them in place and use them afterwards.
  */
-int bywash_request_memory(struct bywash_request request,
-                          uint8_t **bytes,
-                          size_t *length);
+int bywash_request_memory(struct bywash_request request, uint8_t **bytes, size_t *length);
 
 /**
- * Completes a request: the client receives the completion, owns the buffer again, and may reuse the tag. A status of 0 is
- * success; the service defines other numbers, and the value. The call never waits; threads that complete at the same time
- * take turns. The handle becomes zero, and the request ends, with every result except BYWASH_ERROR_HANDLE,
- * BYWASH_ERROR_BUSY and BYWASH_ERROR_ARGUMENT.
+ * Completes a request: the client receives the completion, owns the buffer again, and may reuse the tag. A
+ * status of 0 is success; the service defines other numbers, and the value. The call never waits; threads
+ * that complete at the same time take turns. The handle becomes zero, and the request ends, with every
+ * result except BYWASH_ERROR_HANDLE, BYWASH_ERROR_BUSY and BYWASH_ERROR_ARGUMENT.
  *
- * If the client has ended the completion is discarded, without an error. BYWASH_ERROR_CLOSED: the server was closed
- * before, and the call only frees the request.
+ * If the client has ended the completion is discarded, without an error. BYWASH_ERROR_CLOSED: the server was
+ * closed before, and the call only frees the request.
  */
-int bywash_request_complete(struct bywash_request *request,
-                            uint16_t status,
-                            uint64_t value);
+int bywash_request_complete(struct bywash_request *request, uint16_t status, uint64_t value);
 
 /**
- * Waits for a client and makes a channel to it. The handshakes of several clients run side by side, so that a silent client
- * delays no other. A client with incompatible options fails this call only; the listener remains usable.
+ * Waits for a client and makes a channel to it. The handshakes of several clients run side by side, so that
+ * a silent client delays no other. A client with incompatible options fails this call only; the listener
+ * remains usable.
  */
 int bywash_channel_server_accept(struct bywash_listener listener,
                                  struct bywash_channel_server_options options,
                                  struct bywash_channel_server *server);
 
 /**
- * Like bywash_channel_server_accept(), with a timeout in nanoseconds that includes the handshake; a negative timeout waits
- * for ever.
+ * Like bywash_channel_server_accept(), with a timeout in nanoseconds that includes the handshake; a negative
+ * timeout waits for ever.
  */
 int bywash_channel_server_accept_within(struct bywash_listener listener,
                                         struct bywash_channel_server_options options,
@@ -1553,29 +1528,31 @@ int bywash_channel_server_accept_within(struct bywash_listener listener,
                                         struct bywash_channel_server *server);
 
 /**
- * Makes the server's end of a channel over a connected descriptor, from bywash_socket_pair() or bywash_accept_fd(), or
- * inherited. Waits until the client does the same at the other end. The library takes the descriptor over and closes it
- * even if the call fails, except with BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
+ * Makes the server's end of a channel over a connected descriptor, from bywash_socket_pair() or
+ * bywash_accept_fd(), or inherited. Waits until the client does the same at the other end. The library takes
+ * the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
+ * BYWASH_ERROR_HANDLE.
  */
 int bywash_channel_server_over(int fd,
                                struct bywash_channel_server_options options,
                                struct bywash_channel_server *server);
 
 /**
- * Closes this end and zeroes the handle. The client reaps earlier completions, then receives BYWASH_ERROR_CLOSED. A call
- * that waits in another thread returns BYWASH_ERROR_HANDLE within 100 ms. Requests that were taken and not completed keep
- * their memory until bywash_request_complete() frees them. A zero handle is ignored.
+ * Closes this end and zeroes the handle. The client reaps earlier completions, then receives
+ * BYWASH_ERROR_CLOSED. A call that waits in another thread returns BYWASH_ERROR_HANDLE within 100 ms.
+ * Requests that were taken and not completed keep their memory until bywash_request_complete() frees them. A
+ * zero handle is ignored.
  */
 int bywash_channel_server_close(struct bywash_channel_server *server);
 
 /**
- * Waits up to `timeout_ns` nanoseconds for the next request (negative: for ever; 0: not at all), and returns its contents.
- * End every request by bywash_request_complete(), in any thread: the client waits for that. One thread at a time may take
- * requests; others may complete requests meanwhile.
+ * Waits up to `timeout_ns` nanoseconds for the next request (negative: for ever; 0: not at all), and returns
+ * its contents. End every request by bywash_request_complete(), in any thread: the client waits for that.
+ * One thread at a time may take requests; others may complete requests meanwhile.
  *
- * BYWASH_ERROR_TIMED_OUT: no request arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all requests that the client
- * submitted were taken, and no more will arrive; a timeout of 0 does not detect the death of the client.
- * BYWASH_ERROR_BUSY: another thread waits. BYWASH_ERROR_FULL: the request is kept for the next call.
+ * BYWASH_ERROR_TIMED_OUT: no request arrived. BYWASH_ERROR_CLOSED, BYWASH_ERROR_PEER_DIED: all requests that
+ * the client submitted were taken, and no more will arrive; a timeout of 0 does not detect the death of the
+ * client. BYWASH_ERROR_BUSY: another thread waits. BYWASH_ERROR_FULL: the request is kept for the next call.
  */
 int bywash_channel_server_next(struct bywash_channel_server server,
                                int64_t timeout_ns,
@@ -1583,19 +1560,18 @@ int bywash_channel_server_next(struct bywash_channel_server server,
                                struct bywash_request_contents *contents);
 
 /**
- * Prepares the descriptor for an event loop. Take requests with a timeout of 0 until BYWASH_ERROR_TIMED_OUT, then call this
- * function. With `ready` 0 the descriptor becomes readable when the client submits a request or ends. With `ready` 1 a
- * request is ready: take it. The next call makes the descriptor unreadable again, and reports the death of the client.
+ * Prepares the descriptor for an event loop. Take requests with a timeout of 0 until BYWASH_ERROR_TIMED_OUT,
+ * then call this function. With `ready` 0 the descriptor becomes readable when the client submits a request
+ * or ends. With `ready` 1 a request is ready: take it. The next call makes the descriptor unreadable again,
+ * and reports the death of the client.
  */
-int bywash_channel_server_arm(struct bywash_channel_server server,
-                              int *ready);
+int bywash_channel_server_arm(struct bywash_channel_server server, int *ready);
 
 /**
- * Returns the channel's descriptor for an event loop; see bywash_channel_server_arm(). The descriptor remains the
- * library's: poll it, and do nothing else with it.
+ * Returns the channel's descriptor for an event loop; see bywash_channel_server_arm(). The descriptor
+ * remains the library's: poll it, and do nothing else with it.
  */
-int bywash_channel_server_fd(struct bywash_channel_server server,
-                             int *fd);
+int bywash_channel_server_fd(struct bywash_channel_server server, int *fd);
 
 /**
  * Returns the credentials of the client, as the kernel states them.
@@ -1603,17 +1579,17 @@ int bywash_channel_server_fd(struct bywash_channel_server server,
 int bywash_channel_server_peer(struct bywash_channel_server server, struct bywash_credentials *peer);
 
 /**
- * Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was compiled; the call
- * writes that many bytes, and counters that the library does not know are 0.
+ * Returns the counters of this end. `size` is sizeof(struct bywash_channel_stats) as the program was
+ * compiled; the call writes that many bytes, and counters that the library does not know are 0.
  */
 int bywash_channel_server_stats(struct bywash_channel_server server,
                                 struct bywash_channel_stats *stats,
                                 size_t size);
 
 /**
- * Creates options with the defaults: a timeout of 10 s for every response, a depth of 256 and an arena of 16 MiB (or as
- * much as the server allows), no reconnecting. Free them with bywash_client_options_free(), at any time after the last
- * connection was made with them.
+ * Creates options with the defaults: a timeout of 10 s for every response, a depth of 256 and an arena of 16
+ * MiB (or as much as the server allows), no reconnecting. Free them with bywash_client_options_free(), at
+ * any time after the last connection was made with them.
  */
 int bywash_client_options_new(struct bywash_client_options *options);
 
@@ -1634,16 +1610,16 @@ int bywash_client_options_set_name(struct bywash_client_options options, const c
 int bywash_client_options_set_limit(struct bywash_client_options options, uint64_t limit_ns);
 
 /**
- * Sets the depth, the greatest number of requests in flight: a power of two (else making a channel fails with
- * BYWASH_ERROR_OPTION).
+ * Sets the depth, the greatest number of requests in flight: a power of two (else making a channel fails
+ * with BYWASH_ERROR_OPTION).
  */
 int bywash_client_options_set_depth(struct bywash_client_options options, uint32_t requests);
 
 /**
- * Sets the size, in bytes, of the arena through which reads and writes of volumes that are not mapped are copied.
+ * Sets the size, in bytes, of the arena through which reads and writes of volumes that are not mapped are
+ * copied.
  */
-int bywash_client_options_set_arena_bytes(struct bywash_client_options options,
-                                          size_t bytes);
+int bywash_client_options_set_arena_bytes(struct bywash_client_options options, size_t bytes);
 
 /**
  * Sets the method of waiting for completions, one of enum bywash_wait.
@@ -1656,20 +1632,18 @@ int bywash_client_options_set_wait(struct bywash_client_options options, int wai
 int bywash_client_options_set_choice(struct bywash_client_options options, int choice);
 
 /**
- * Sets how long, in nanoseconds, the library tries to reconnect after the server has ended. Requests without a completion
- * are then submitted again, except compare-and-write (BYWASH_ERROR_UNKNOWN). With 0, the default, requests in flight and
- * all later ones fail with BYWASH_ERROR_PEER_DIED.
+ * Sets how long, in nanoseconds, the library tries to reconnect after the server has ended. Requests without
+ * a completion are then submitted again, except compare-and-write (BYWASH_ERROR_UNKNOWN). With 0, the
+ * default, requests in flight and all later ones fail with BYWASH_ERROR_PEER_DIED.
  */
-int bywash_client_options_set_reconnect(struct bywash_client_options options,
-                                        uint64_t within_ns);
+int bywash_client_options_set_reconnect(struct bywash_client_options options, uint64_t within_ns);
 
 /**
- * Sets whether buffers of queues can be used in place (bywash_buffer_map()); 0 is no, the default. With any other value you
- * promise that the server touches a buffer only while a request with the buffer is in flight. If the promise is broken,
- * contents change while you read them.
+ * Sets whether buffers of queues can be used in place (bywash_buffer_map()); 0 is no, the default. With any
+ * other value you promise that the server touches a buffer only while a request with the buffer is in
+ * flight. If the promise is broken, contents change while you read them.
  */
-int bywash_client_options_set_trusted(struct bywash_client_options options,
-                                      int trusted);
+int bywash_client_options_set_trusted(struct bywash_client_options options, int trusted);
 
 /**
  * Connects to the device server that listens at a name. Options of 0 stand for the defaults.
@@ -1679,8 +1653,8 @@ int bywash_client_connect(const char *name,
                           struct bywash_client *client);
 
 /**
- * Closes a connection and zeroes the handle. Volumes that were opened with the connection remain open. A zero handle is
- * ignored.
+ * Closes a connection and zeroes the handle. Volumes that were opened with the connection remain open. A
+ * zero handle is ignored.
  */
 int bywash_client_close(struct bywash_client *client);
 
@@ -1703,13 +1677,11 @@ int bywash_volume_open(struct bywash_client client,
                        struct bywash_volume *volume);
 
 /**
- * Opens a regular file or a block device by a descriptor of the program, with the rights of the descriptor's access mode.
- * The library takes the descriptor over and closes it even if the call fails, except with BYWASH_ERROR_ARGUMENT and
- * BYWASH_ERROR_HANDLE.
+ * Opens a regular file or a block device by a descriptor of the program, with the rights of the descriptor's
+ * access mode. The library takes the descriptor over and closes it even if the call fails, except with
+ * BYWASH_ERROR_ARGUMENT and BYWASH_ERROR_HANDLE.
  */
-int bywash_volume_open_descriptor(struct bywash_client client,
-                                  int fd,
-                                  struct bywash_volume *volume);
+int bywash_volume_open_descriptor(struct bywash_client client, int fd, struct bywash_volume *volume);
 
 /**
  * Closes a volume and zeroes the handle. A zero handle is ignored.
@@ -1722,8 +1694,8 @@ int bywash_volume_close(struct bywash_volume *volume);
 int bywash_volume_get_info(struct bywash_volume volume, struct bywash_volume_info *info, size_t size);
 
 /**
- * Returns the reason why a volume is not mapped, or an empty text if the volume is mapped. Free the text with
- * bywash_text_free().
+ * Returns the reason why a volume is not mapped, or an empty text if the volume is mapped. Free the text
+ * with bywash_text_free().
  */
 int bywash_volume_why_not_mapped(struct bywash_volume volume, struct bywash_text *text);
 
@@ -1743,18 +1715,16 @@ int bywash_volume_write(struct bywash_volume volume,
                         int durable);
 
 /**
- * Flushes a volume: every write that was completed before the call is durable when the call returns, as far as the device
- * is durable at all.
+ * Flushes a volume: every write that was completed before the call is durable when the call returns, as far
+ * as the device is durable at all.
  */
 int bywash_volume_flush(struct bywash_volume volume);
 
 /**
- * Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until they are
- * written again.
+ * Tells the device that the contents of a range are no longer needed (TRIM). The bytes are undefined until
+ * they are written again.
  */
-int bywash_volume_discard(struct bywash_volume volume,
-                          uint64_t offset,
-                          uint64_t length);
+int bywash_volume_discard(struct bywash_volume volume, uint64_t offset, uint64_t length);
 
 /**
  * Writes zeros to a range; see bywash_volume_write() for `durable`.
@@ -1762,8 +1732,9 @@ int bywash_volume_discard(struct bywash_volume volume,
 int bywash_volume_write_zeroes(struct bywash_volume volume, uint64_t offset, uint64_t length, int durable);
 
 /**
- * Writes the `length` bytes at `written` if the range holds the bytes at `expected`, else fails with BYWASH_ERROR_DIFFERS.
- * The operation is atomic among all clients of the server. Most devices support a length of one block.
+ * Writes the `length` bytes at `written` if the range holds the bytes at `expected`, else fails with
+ * BYWASH_ERROR_DIFFERS. The operation is atomic among all clients of the server. Most devices support a
+ * length of one block.
  */
 int bywash_volume_compare_and_write(struct bywash_volume volume,
                                     uint64_t offset,
@@ -1780,8 +1751,8 @@ int bywash_client_read_many(struct bywash_client client,
                             size_t count);
 
 /**
- * Writes ranges of several volumes by one request; see bywash_client_read_many(). If one piece is invalid nothing is
- * written. With `durable` other than 0 all bytes are durable when the call returns.
+ * Writes ranges of several volumes by one request; see bywash_client_read_many(). If one piece is invalid
+ * nothing is written. With `durable` other than 0 all bytes are durable when the call returns.
  */
 int bywash_client_write_many(struct bywash_client client,
                              const struct bywash_write_piece *pieces,
@@ -1794,20 +1765,19 @@ int bywash_client_write_many(struct bywash_client client,
 int bywash_queue_new(struct bywash_client client, struct bywash_queue *queue);
 
 /**
- * Closes a queue and zeroes the handle. The queue's volumes are closed, requests in flight get no completion, the memory of
- * reads in flight is not touched any more, and buffers in flight are freed. Callbacks stop as by
- * bywash_queue_dispatch_stop(); if a callback itself closes the queue, the call does not wait, and no callback follows. A
- * zero handle is ignored. BYWASH_ERROR_BUSY: another thread is in a call with the queue, or stops its callbacks.
+ * Closes a queue and zeroes the handle. The queue's volumes are closed, requests in flight get no
+ * completion, the memory of reads in flight is not touched any more, and buffers in flight are freed.
+ * Callbacks stop as by bywash_queue_dispatch_stop(); if a callback itself closes the queue, the call does
+ * not wait, and no callback follows. A zero handle is ignored. BYWASH_ERROR_BUSY: another thread is in a
+ * call with the queue, or stops its callbacks.
  */
 int bywash_queue_close(struct bywash_queue *queue);
 
 /**
- * Opens a volume with rights of enum bywash_access, and returns the number by which requests of this queue name it.
+ * Opens a volume with rights of enum bywash_access, and returns the number by which requests of this queue
+ * name it.
  */
-int bywash_queue_open(struct bywash_queue queue,
-                      const char *name,
-                      int access,
-                      uint64_t *volume);
+int bywash_queue_open(struct bywash_queue queue, const char *name, int access, uint64_t *volume);
 
 /**
  * Like bywash_queue_open(), but for a descriptor of the program; see bywash_volume_open_descriptor().
@@ -1820,11 +1790,12 @@ int bywash_queue_open_descriptor(struct bywash_queue queue, int fd, uint64_t *vo
 int bywash_queue_close_volume(struct bywash_queue queue, uint64_t volume);
 
 /**
- * Reaps up to `most` completions into `done` and returns their number in `count`. Waits for the first one up to
- * `timeout_ns` nanoseconds (0: not at all; negative: as long as the options of the connection say).
+ * Reaps up to `most` completions into `done` and returns their number in `count`. Waits for the first one up
+ * to `timeout_ns` nanoseconds (0: not at all; negative: as long as the options of the connection say).
  *
- * BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_IDLE: no request is in flight. BYWASH_ERROR_BUSY: a
- * dispatcher reaps. Every other error ended the queue, and is returned after all completions were reaped.
+ * BYWASH_ERROR_TIMED_OUT: no completion arrived. BYWASH_ERROR_IDLE: no request is in flight.
+ * BYWASH_ERROR_BUSY: a dispatcher reaps. Every other error ended the queue, and is returned after all
+ * completions were reaped.
  */
 int bywash_queue_reap(struct bywash_queue queue,
                       int64_t timeout_ns,
@@ -1833,27 +1804,25 @@ int bywash_queue_reap(struct bywash_queue queue,
                       size_t *count);
 
 /**
- * Waits until `least` completions can be reaped, or all requests in flight are completed if these are fewer, but at most
- * `timeout_ns` nanoseconds (negative: as long as the options of the connection say). A sleeping thread is woken once for all
- * of them. bywash_queue_reap() reports the end of a queue.
+ * Waits until `least` completions can be reaped, or all requests in flight are completed if these are fewer,
+ * but at most `timeout_ns` nanoseconds (negative: as long as the options of the connection say). A sleeping
+ * thread is woken once for all of them. bywash_queue_reap() reports the end of a queue.
  *
- * BYWASH_ERROR_TIMED_OUT: fewer completions arrived, and these can be reaped. BYWASH_ERROR_BUSY: a dispatcher reaps.
+ * BYWASH_ERROR_TIMED_OUT: fewer completions arrived, and these can be reaped. BYWASH_ERROR_BUSY: a
+ * dispatcher reaps.
  */
-int bywash_queue_wait(struct bywash_queue queue,
-                      size_t least,
-                      int64_t timeout_ns);
+int bywash_queue_wait(struct bywash_queue queue, size_t least, int64_t timeout_ns);
 
 /**
- * Allocates a buffer of `bytes` bytes in the arena of a queue, for repeated use with bywash_queue_read_buffer() and
- * bywash_queue_write_buffer(). The contents are those of the last use of the memory, or zeros. Access the buffer by
- * bywash_buffer_write() and bywash_buffer_read(), and if the server is trusted by bywash_buffer_map(). Free the buffer by
- * bywash_buffer_free(), before or after the queue is closed.
+ * Allocates a buffer of `bytes` bytes in the arena of a queue, for repeated use with
+ * bywash_queue_read_buffer() and bywash_queue_write_buffer(). The contents are those of the last use of the
+ * memory, or zeros. Access the buffer by bywash_buffer_write() and bywash_buffer_read(), and if the server
+ * is trusted by bywash_buffer_map(). Free the buffer by bywash_buffer_free(), before or after the queue is
+ * closed.
  *
  * BYWASH_ERROR_TOO_LARGE: `bytes` exceeds the arena. BYWASH_ERROR_NO_ROOM: other buffers occupy the arena.
  */
-int bywash_queue_alloc(struct bywash_queue queue,
-                       size_t bytes,
-                       struct bywash_buffer *buffer);
+int bywash_queue_alloc(struct bywash_queue queue, size_t bytes, struct bywash_buffer *buffer);
 
 /**
  * Returns the number of requests in flight: submitted and not reaped.
@@ -1861,20 +1830,18 @@ int bywash_queue_alloc(struct bywash_queue queue,
 int bywash_queue_in_flight(struct bywash_queue queue, size_t *count);
 
 /**
- * Prepares an event loop. `is_done` 1: a completion can be reaped now. `is_done` 0: the descriptor `fd` becomes readable
- * when a request is completed or the server ends. The descriptor remains the library's and changes when the queue
- * reconnects: call this function each time.
+ * Prepares an event loop. `is_done` 1: a completion can be reaped now. `is_done` 0: the descriptor `fd`
+ * becomes readable when a request is completed or the server ends. The descriptor remains the library's and
+ * changes when the queue reconnects: call this function each time.
  */
-int bywash_queue_arm(struct bywash_queue queue,
-                     int *is_done,
-                     int *fd);
+int bywash_queue_arm(struct bywash_queue queue, int *is_done, int *fd);
 
 /**
- * Submits a read of `length` bytes from `offset` on. The memory at `to` belongs to the library until the request is reaped
- * or the queue is closed, and holds the bytes after the request was reaped.
+ * Submits a read of `length` bytes from `offset` on. The memory at `to` belongs to the library until the
+ * request is reaped or the queue is closed, and holds the bytes after the request was reaped.
  *
- * BYWASH_ERROR_NO_ROOM, for this and every other request: the queue depth is reached, or the arena has no free memory. Reap
- * first.
+ * BYWASH_ERROR_NO_ROOM, for this and every other request: the queue depth is reached, or the arena has no
+ * free memory. Reap first.
  */
 int bywash_queue_read(struct bywash_queue queue,
                       uint64_t volume,
@@ -1884,9 +1851,10 @@ int bywash_queue_read(struct bywash_queue queue,
                       uint64_t user_data);
 
 /**
- * Like bywash_queue_read(), but reads into a buffer of bywash_queue_alloc(), as many bytes as its length, which avoids a copy
- * unless the volume is mapped. The buffer then belongs to the queue: its handle becomes zero, and the completion returns
- * the buffer. On failure the program keeps the buffer, under a new handle that replaces the old one.
+ * Like bywash_queue_read(), but reads into a buffer of bywash_queue_alloc(), as many bytes as its length,
+ * which avoids a copy unless the volume is mapped. The buffer then belongs to the queue: its handle becomes
+ * zero, and the completion returns the buffer. On failure the program keeps the buffer, under a new handle
+ * that replaces the old one.
  *
  * BYWASH_ERROR_UNFIT: the buffer belongs to a channel's client.
  */
@@ -1897,8 +1865,8 @@ int bywash_queue_read_buffer(struct bywash_queue queue,
                              uint64_t user_data);
 
 /**
- * Submits a write of the `length` bytes at `from`, which are copied during the call. With `durable` other than 0 the bytes
- * are durable when the request is completed.
+ * Submits a write of the `length` bytes at `from`, which are copied during the call. With `durable` other
+ * than 0 the bytes are durable when the request is completed.
  */
 int bywash_queue_write(struct bywash_queue queue,
                        uint64_t volume,
@@ -1909,8 +1877,8 @@ int bywash_queue_write(struct bywash_queue queue,
                        uint64_t user_data);
 
 /**
- * Like bywash_queue_write(), but writes the bytes of a buffer of bywash_queue_alloc(). The completion returns the buffer as
- * with bywash_queue_read_buffer().
+ * Like bywash_queue_write(), but writes the bytes of a buffer of bywash_queue_alloc(). The completion
+ * returns the buffer as with bywash_queue_read_buffer().
  */
 int bywash_queue_write_buffer(struct bywash_queue queue,
                               uint64_t volume,
@@ -1920,11 +1888,10 @@ int bywash_queue_write_buffer(struct bywash_queue queue,
                               uint64_t user_data);
 
 /**
- * Submits a flush: when the request is completed, every write that was reaped before is durable; see bywash_volume_flush().
+ * Submits a flush: when the request is completed, every write that was reaped before is durable; see
+ * bywash_volume_flush().
  */
-int bywash_queue_flush(struct bywash_queue queue,
-                       uint64_t volume,
-                       uint64_t user_data);
+int bywash_queue_flush(struct bywash_queue queue, uint64_t volume, uint64_t user_data);
 
 /**
  * Submits a discard; see bywash_volume_discard().
@@ -1946,7 +1913,8 @@ int bywash_queue_write_zeroes(struct bywash_queue queue,
                               uint64_t user_data);
 
 /**
- * Submits a compare-and-write; see bywash_volume_compare_and_write(). Both byte strings are copied during the call.
+ * Submits a compare-and-write; see bywash_volume_compare_and_write(). Both byte strings are copied during
+ * the call.
  */
 int bywash_queue_compare_and_write(struct bywash_queue queue,
                                    uint64_t volume,
@@ -1958,7 +1926,8 @@ int bywash_queue_compare_and_write(struct bywash_queue queue,
 
 /**
  * Submits a read of ranges of several volumes by one request: 1 to BYWASH_VOLUME_PIECES_MAX ranges (else
- * BYWASH_ERROR_PIECES). Their bytes are stored at `to`, one range after the other; see bywash_queue_read() for the memory.
+ * BYWASH_ERROR_PIECES). Their bytes are stored at `to`, one range after the other; see bywash_queue_read()
+ * for the memory.
  */
 int bywash_queue_read_many(struct bywash_queue queue,
                            const struct bywash_range *ranges,
@@ -1967,8 +1936,8 @@ int bywash_queue_read_many(struct bywash_queue queue,
                            uint64_t user_data);
 
 /**
- * Submits a write to ranges of several volumes by one request; see bywash_queue_read_many(). The bytes at `from`, one range
- * after the other, are copied during the call. See bywash_queue_write() for `durable`.
+ * Submits a write to ranges of several volumes by one request; see bywash_queue_read_many(). The bytes at
+ * `from`, one range after the other, are copied during the call. See bywash_queue_write() for `durable`.
  */
 int bywash_queue_write_many(struct bywash_queue queue,
                             const struct bywash_range *ranges,
@@ -2140,11 +2109,10 @@ int bywash_running_moved(struct bywash_running running, uint64_t *bytes);
 int bywash_running_total(struct bywash_running running, uint64_t *bytes);
 
 /**
- * Tells what there is to hear of a flow before its end, each notice on a line of its own, and each told once: the
- * fingerprint of a listener's certificate, say. The text is empty where there is nothing. Free it.
+ * Tells what there is to hear of a flow before its end, each notice on a line of its own, and each told
+ * once: the fingerprint of a listener's certificate, say. The text is empty where there is nothing. Free it.
  */
-int bywash_running_notices(struct bywash_running running,
-                           struct bywash_text *notices);
+int bywash_running_notices(struct bywash_running running, struct bywash_text *notices);
 
 /**
  * Ends a flow: it stops after the piece that it is moving, wherever it waits; bywash_running_wait() answers
@@ -2153,17 +2121,16 @@ int bywash_running_notices(struct bywash_running running,
 int bywash_running_cancel(struct bywash_running running);
 
 /**
- * Tells a descriptor that is readable from the flow's end on, for an event loop. It stays the library's: poll it,
- * and do nothing else with it.
+ * Tells a descriptor that is readable from the flow's end on, for an event loop. It stays the library's:
+ * poll it, and do nothing else with it.
  */
-int bywash_running_fd(struct bywash_running running,
-                      int *fd);
+int bywash_running_fd(struct bywash_running running, int *fd);
 
 /**
- * Waits until a flow has ended, for `timeout_ns` nanoseconds (negative: for ever; 0: not at all). When it has, this
- * answers whether it came to its end, and else why not; and in either case `report` gets how far it came, if it is
- * not null. `size` is sizeof(struct bywash_report) as the program knows it: it gets so many bytes, and members
- * that are newer than the library are 0. To ask again answers the same.
+ * Waits until a flow has ended, for `timeout_ns` nanoseconds (negative: for ever; 0: not at all). When it
+ * has, this answers whether it came to its end, and else why not; and in either case `report` gets how far
+ * it came, if it is not null. `size` is sizeof(struct bywash_report) as the program knows it: it gets so
+ * many bytes, and members that are newer than the library are 0. To ask again answers the same.
  *
  * BYWASH_ERROR_TIMED_OUT: it goes on. BYWASH_ERROR_CANCELLED, BYWASH_ERROR_DATA, BYWASH_ERROR_LOST,
  * BYWASH_ERROR_PROGRAM, BYWASH_ERROR_IO: it did not come to its end.
@@ -2174,18 +2141,17 @@ int bywash_running_wait(struct bywash_running running,
                         size_t size);
 
 /**
- * Tells all that is known of a flow that has ended, as JSON: its pieces and how each was moved, hashes, what is
- * kept of a file that is not whole, and as `error` why it did not come to its end, or null. The same as
+ * Tells all that is known of a flow that has ended, as JSON: its pieces and how each was moved, hashes, what
+ * is kept of a file that is not whole, and as `error` why it did not come to its end, or null. The same as
  * `bywash flow --json` prints. Free the text.
  *
  * BYWASH_ERROR_TIMED_OUT: it has not ended.
  */
-int bywash_running_report(struct bywash_running running,
-                          struct bywash_text *report);
+int bywash_running_report(struct bywash_running running, struct bywash_text *report);
 
 /**
- * Lets a started flow go and zeroes the handle. The flow goes on to its end, unless the program ends before; to end
- * it, bywash_running_cancel() and bywash_running_wait() first. Zero is left alone.
+ * Lets a started flow go and zeroes the handle. The flow goes on to its end, unless the program ends before;
+ * to end it, bywash_running_cancel() and bywash_running_wait() first. Zero is left alone.
  */
 int bywash_running_free(struct bywash_running *running);
 

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Runs an example. Shipment builds a package's examples along with its tests, into `examples` beside `deps`.
+/// Runs an example. Cargo builds a package's examples along with its tests, into `examples` beside `deps`.
 fn run(example: &str, number: &str) -> String {
     let test: PathBuf = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples").join(example);
