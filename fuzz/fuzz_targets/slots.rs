@@ -46,7 +46,7 @@ fuzz_target!(|input: Input| {
             },
             Step::TakeBack(tag) => {
                 let tag = u32::from(tag) % count as u32;
-                assert_eq!(sent.take_back(tag).as_deref().copied(), in_flight.remove(&tag));
+                assert_eq!(sent.cancel(tag).as_deref().copied(), in_flight.remove(&tag));
             }
             Step::Take(tag) => {
                 let tag = u32::from(tag) % count as u32;

@@ -5,7 +5,7 @@
 
 use bywash_support::peers::{Words, memory};
 use bywash_vhost::{
-    Completion, Export, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Options, Request,
+    Completion, Export, Full, Geometry, GuestSegment, MappingOwner, Operation, Options, Request, Storage,
 };
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -96,7 +96,7 @@ impl Checked {
     }
 }
 
-impl Medium for Checked {
+impl Storage for Checked {
     fn geometry(&self) -> Geometry {
         Geometry {
             bytes: DISK_BYTES,

@@ -204,7 +204,7 @@ impl Running {
                 Err(error) => Err(waiting_failed(error)),
             }))
         })?;
-        let outcome = self.started.outcome(None).map_err(|error| flow_exception(py, &error, None))?;
+        let outcome = self.started.result(None).map_err(|error| flow_exception(py, &error, None))?;
         match outcome {
             Some(Ok(report)) => records::report(py, report),
             Some(Err(failed)) => {

@@ -70,7 +70,7 @@ fn let_go(started: Arc<Started>) {
         // In a forked child there is no such thread.
         std::mem::forget(started);
     } else if let Some(last) = Arc::into_inner(started)
-        && matches!(last.running.outcome(Some(Duration::ZERO)), Ok(Some(_)))
+        && matches!(last.running.result(Some(Duration::ZERO)), Ok(Some(_)))
     {
         // What it has come to was there to be asked for.
         let _ = last.running.wait();
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn bywash_running_wait(
 ) -> c_int {
     answer(started(running).and_then(|started| {
         let limit = limit(timeout_ns);
-        let Some(outcome) = started.running.outcome(limit)? else {
+        let Some(outcome) = started.running.result(limit)? else {
             let is_now = limit.is_some_and(|limit| limit.is_zero());
             return Err(if is_now { Failure::NOT_NOW } else { Error::TimedOut.into() });
         };
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn bywash_running_wait(
 pub unsafe extern "C" fn bywash_running_report(running: bywash_running, report: *mut bywash_text) -> c_int {
     answer(check_place(report, NULL_TEXT).and_then(|()| {
         let started = started(running)?;
-        let outcome = started.running.outcome(Some(Duration::ZERO))?.ok_or(Failure::NOT_NOW)?;
+        let outcome = started.running.result(Some(Duration::ZERO))?.ok_or(Failure::NOT_NOW)?;
         // Numbers and strings always have a JSON form.
         let json = serde_json::to_string_pretty(&JsonReport::new(outcome)).unwrap_or_default();
         // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.

@@ -401,9 +401,9 @@ impl Client {
     }
 
     /// Ends the connection and returns the requests that were never completed; see
-    /// [`Reaper::take_unanswered`].
-    pub fn take_unanswered(&mut self) -> Vec<Incomplete> {
-        self.reaper.take_unanswered()
+    /// [`Reaper::take_incomplete`].
+    pub fn take_incomplete(&mut self) -> Vec<Incomplete> {
+        self.reaper.take_incomplete()
     }
 
     /// Requests a doorbell, for an event loop; see [`Reaper::arm`].
@@ -491,7 +491,7 @@ impl Submitter {
         };
         let request = RequestFields { tag, flags, opcode, buffer: extent, arguments };
         if let Err(error) = self.requests.push(meeting, &request.to_entry()) {
-            let buffer = self.sent.take_back(u32::from(tag)).and_then(|kept| kept.buffer);
+            let buffer = self.sent.cancel(u32::from(tag)).and_then(|kept| kept.buffer);
             let submission = Submission { opcode, flags, arguments, buffer, user_data };
             return Err(not_submitted(error, submission));
         }
@@ -613,7 +613,7 @@ impl Reaper {
     /// Ends the connection, if it has not ended yet, and returns the requests in flight that were not reaped,
     /// so that they can be submitted elsewhere. If the server completes one of them later, that counts as a
     /// violation of the protocol.
-    pub fn take_unanswered(&mut self) -> Vec<Incomplete> {
+    pub fn take_incomplete(&mut self) -> Vec<Incomplete> {
         self.connection.meeting.link.shut();
         let kept = (0..self.connection.depth).filter_map(|tag| self.done.take(tag));
         let unanswered = kept.map(|InFlight { buffer, user_data }| {

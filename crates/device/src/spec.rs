@@ -36,12 +36,12 @@ pub struct Spec {
     /// Name of the device: 1 to 64 of A-Z, a-z, 0-9, '-', '_' and '.'.
     pub name: String,
     /// Kind of the device and its options.
-    pub medium: Medium,
+    pub medium: DeviceKind,
 }
 
 /// Kind of a device and its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Medium {
+pub enum DeviceKind {
     /// `mem:SIZE`: a device of memory.
     Memory(MemoryOptions),
     /// `file:PATH` or `block:PATH`: a device of a regular file or a block device.
@@ -55,8 +55,8 @@ impl Spec {
     /// Same as [`Memory::new`] or [`File::open`].
     pub fn open(&self) -> Result<Box<dyn Device>, Error> {
         Ok(match &self.medium {
-            Medium::Memory(options) => Box::new(Memory::new(options.clone())?),
-            Medium::File(options) => Box::new(File::open(options)?),
+            DeviceKind::Memory(options) => Box::new(Memory::new(options.clone())?),
+            DeviceKind::File(options) => Box::new(File::open(options)?),
         })
     }
 }
@@ -85,9 +85,9 @@ fn read(text: &str) -> Result<Spec, String> {
     let first = words.next().unwrap_or_default();
     let mut options = Options(words.map(Some).collect());
     let medium = match kind {
-        "mem" => Medium::Memory(read_memory(&first, &mut options)?),
-        "file" => Medium::File(read_file(FileKind::File, &first, &mut options)?),
-        "block" => Medium::File(read_file(FileKind::Block, &first, &mut options)?),
+        "mem" => DeviceKind::Memory(read_memory(&first, &mut options)?),
+        "file" => DeviceKind::File(read_file(FileKind::File, &first, &mut options)?),
+        "block" => DeviceKind::File(read_file(FileKind::Block, &first, &mut options)?),
         _ => return Err(format!("there is no kind '{kind}'; {KINDS}")),
     };
     Ok(Spec { name: name.to_owned(), medium })
@@ -235,8 +235,8 @@ impl fmt::Display for Spec {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}=", self.name)?;
         match &self.medium {
-            Medium::Memory(options) => write_memory(options, out),
-            Medium::File(options) => write_file(options, out),
+            DeviceKind::Memory(options) => write_memory(options, out),
+            DeviceKind::File(options) => write_file(options, out),
         }
     }
 }

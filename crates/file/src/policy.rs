@@ -78,13 +78,13 @@ fn way(request: &Request, past_the_end: FallbackReason) -> Route {
 
 /// Chooses how a read is served.
 #[inline(always)]
-pub fn read_way(request: &Request) -> Route {
+pub fn route_read(request: &Request) -> Route {
     way(request, FallbackReason::End)
 }
 
 /// Chooses how a write is served.
 #[inline(always)]
-pub fn write_way(request: &Request, facts: &WriteFacts) -> Route {
+pub fn route_write(request: &Request, facts: &WriteFacts) -> Route {
     if !facts.mapped_writes {
         return Route::Kernel(FallbackReason::Write);
     }
@@ -118,7 +118,7 @@ mod tests {
             (Request { touched: false, ..READ }, Kernel(Why::FirstTouch)),
         ];
         for (request, way) in table {
-            assert_eq!(read_way(&request), way, "{request:?}");
+            assert_eq!(route_read(&request), way, "{request:?}");
         }
     }
 
@@ -137,7 +137,7 @@ mod tests {
             (Request { stream: true, ..READ }, WRITE, Kernel(Why::Sequential)),
         ];
         for (request, facts, way) in table {
-            assert_eq!(write_way(&request, &facts), way, "{request:?} {facts:?}");
+            assert_eq!(route_write(&request, &facts), way, "{request:?} {facts:?}");
         }
     }
 }

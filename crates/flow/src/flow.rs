@@ -225,7 +225,7 @@ impl Running {
     ///
     /// # Panics
     /// Panics if the flow's thread has panicked.
-    pub fn outcome(&self, limit: Option<Duration>) -> Result<Option<&Result<Report, Failed>>, Error> {
+    pub fn result(&self, limit: Option<Duration>) -> Result<Option<&Result<Report, Failed>>, Error> {
         if self.outcome.get().is_none() && !self.watch.wait(limit)? {
             return Ok(None);
         }

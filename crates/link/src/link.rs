@@ -336,12 +336,12 @@ impl Link {
     }
 
     /// Returns true if a message was read and not taken.
-    pub fn has_mail(&self) -> bool {
+    pub fn has_message(&self) -> bool {
         !lock(&self.inbox).is_empty()
     }
 
     /// Takes the oldest message that was read and not taken.
-    pub fn take_mail(&self) -> Option<Packet> {
+    pub fn take_message(&self) -> Option<Packet> {
         lock(&self.inbox).pop_front()
     }
 
@@ -463,7 +463,7 @@ mod tests {
             let other = thread::spawn(move || assert!(meet(there).pass(&[7], &[]).unwrap()));
             let link = meet(here);
             while link.drain().unwrap() {}
-            assert!(link.has_mail(), "round {round}");
+            assert!(link.has_message(), "round {round}");
             other.join().unwrap();
         }
     }

@@ -117,7 +117,7 @@ impl<T> SlotSender<T> {
 
     /// Takes back a value that could not be sent after all; `None` if the other party completed the tag
     /// without having got it.
-    pub fn take_back(&mut self, tag: u32) -> Option<T> {
+    pub fn cancel(&mut self, tag: u32) -> Option<T> {
         let slot = &self.slots[tag as usize];
         // SYNC: slot (acquire).
         slot.state.compare_exchange(UNDER_WAY, IDLE, Acquire, Relaxed).ok()?;
@@ -181,7 +181,7 @@ mod tests {
         let in_flight = sent.sizes_in_flight();
         assert_eq!((sent.put_sized(7, 100), sent.put(8), sent.put_sized(9, 300)), (Ok(0), Ok(1), Ok(2)));
         assert_eq!(in_flight.sizes(), [100, 0, 300, 0]);
-        assert_eq!((done.take(0), sent.take_back(2)), (Some(7), Some(9)));
+        assert_eq!((done.take(0), sent.cancel(2)), (Some(7), Some(9)));
         assert_eq!(in_flight.sizes(), [0; 4]);
         drop((sent, done));
         assert!(in_flight.sizes().is_empty());
@@ -191,11 +191,11 @@ mod tests {
     fn what_was_not_sent_comes_back() {
         let (mut sent, mut done) = slot_pair::<u32>(1);
         let tag = sent.put(7).unwrap();
-        assert_eq!(sent.take_back(tag), Some(7));
+        assert_eq!(sent.cancel(tag), Some(7));
         assert_eq!(done.take(tag), None);
         assert_eq!(sent.put(8), Ok(tag));
         assert_eq!(done.take(tag), Some(8));
-        assert_eq!(sent.take_back(tag), None);
+        assert_eq!(sent.cancel(tag), None);
     }
 
     /// Found by `fuzz/`: only the last of several tags that were taken back could be used again.
@@ -203,8 +203,8 @@ mod tests {
     fn no_slot_is_lost_when_several_were_not_sent() {
         let (mut sent, mut done) = slot_pair::<u32>(4);
         let tags: Vec<u32> = (0..4).map(|value| sent.put(value).unwrap()).collect();
-        assert_eq!((sent.take_back(tags[0]), done.take(tags[1])), (Some(0), Some(1)));
-        assert_eq!((sent.take_back(tags[2]), sent.take_back(tags[3])), (Some(2), Some(3)));
+        assert_eq!((sent.cancel(tags[0]), done.take(tags[1])), (Some(0), Some(1)));
+        assert_eq!((sent.cancel(tags[2]), sent.cancel(tags[3])), (Some(2), Some(3)));
         assert_eq!((0..4).filter(|value| sent.put(*value).is_ok()).count(), 4);
     }
 

@@ -7,7 +7,7 @@
 
 use crate::inflight::Record;
 use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
-use crate::medium::{Geometry, Medium, Operation, Request};
+use crate::medium::{Geometry, Operation, Request, Storage};
 use crate::memory::{self, Map, Memory};
 use crate::request::{Action, ParsedChain, Parts};
 use crate::ring::{Broken, ChainHead, EventCounter, Next, Ring};
@@ -80,7 +80,7 @@ struct InFlight {
     map: Arc<Map>,
 }
 
-impl<M: Medium> Disk<M> {
+impl<M: Storage> Disk<M> {
     pub(crate) fn new(medium: M, face: DiskProperties, counters: Arc<Counters>) -> Disk<M> {
         let geometry = medium.geometry();
         let rings = (0..face.queues).map(|_| Ring::new()).collect();

@@ -17,7 +17,7 @@ use crate::disk::{Disk, DiskProperties};
 use crate::error::Error;
 use crate::frontend::{Frontend, FrontendResult, drop_aside};
 use crate::layout::{self, NAME_BYTES};
-use crate::medium::Medium;
+use crate::medium::Storage;
 use crate::stats::{Counters, Stats};
 use bywash_sync::{AtomicUsize, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -142,7 +142,7 @@ impl Export {
     /// # Errors
     /// [`Error::Unfit`] if the medium's geometry allows no disk; [`Error::Option`] if an option has an
     /// invalid value; [`Error::Io`] if a system call fails.
-    pub fn start<M: Medium + 'static>(
+    pub fn start<M: Storage + 'static>(
         listener: UnixListener,
         medium: M,
         options: Options,
@@ -268,7 +268,7 @@ fn is_time_to_stop(shared: &Shared, limit: &Timespec) -> bool {
 
 /// Serves one frontend until it is disconnected. Returns the disk, or `None` if the frontend's thread has
 /// panicked.
-fn serve<M: Medium + 'static>(
+fn serve<M: Storage + 'static>(
     socket: UnixStream,
     disk: Box<Disk<M>>,
     listener: &UnixListener,
@@ -306,7 +306,7 @@ struct Supervision<'a, M> {
     cut_off: Option<Error>,
 }
 
-impl<'a, M: Medium + 'static> Supervision<'a, M> {
+impl<'a, M: Storage + 'static> Supervision<'a, M> {
     fn new(
         frontend: &'a Arc<Frontend<M>>,
         listener: &'a UnixListener,

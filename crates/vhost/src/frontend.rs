@@ -19,7 +19,7 @@
 use crate::disk::{Disk, FrontendObject};
 use crate::error::Error;
 use crate::export::Shared;
-use crate::medium::Medium;
+use crate::medium::Storage;
 use crate::request::Parts;
 use crate::ring::Ring;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
@@ -70,7 +70,7 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<M: Medium + 'static> Frontend<M> {
+impl<M: Storage + 'static> Frontend<M> {
     /// Starts a thread that serves the disk to the frontend at the other end of `socket`.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ impl<M> DerefMut for LockedDisk<'_, M> {
 
 /// Waits for a message, a kick, a completion or the order to stop. Returns whether a message has come, and
 /// whether to stop.
-fn sleep<M: Medium>(
+fn sleep<M: Storage>(
     disk: &mut Disk<M>,
     frontend: &UnixStream,
     shared: &Shared,

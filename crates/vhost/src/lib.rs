@@ -3,7 +3,7 @@
 //! A *frontend* (QEMU, cloud-hypervisor, ...) connects to a socket, passes its guest's memory, and tells
 //! where in that memory the guest's virtqueues are. The guest's own virtio disk driver does the rest:
 //! requests are read from the guest's memory, and their data is moved from and to that memory, without the
-//! frontend and without a copy. A [`Medium`] stores the disk's data.
+//! frontend and without a copy. A [`Storage`] stores the disk's data.
 //!
 //! ```no_run
 //! use bywash_vhost::{Event, Export, Medium, Options};
@@ -48,7 +48,7 @@
 //! # Contents
 //!
 //! - [`Export`], [`Options`], [`Event`], [`StatsHandle`], [`Stats`]: serving a disk
-//! - [`Medium`], [`Geometry`], [`Request`], [`Operation`], [`GuestSegment`], [`MappingOwner`],
+//! - [`Storage`], [`Geometry`], [`Request`], [`Operation`], [`GuestSegment`], [`MappingOwner`],
 //!   [`Completion`], [`Failure`], [`Full`]: the storage of a disk
 //! - [`OnVolume`]: a volume of a device server as a medium
 //! - [`Error`]: every error of this crate
@@ -73,7 +73,7 @@ mod stats;
 pub use error::Error;
 pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX, StatsHandle};
 pub use medium::{
-    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Request,
+    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Operation, Request, Storage,
 };
 pub use on_volume::OnVolume;
 pub use stats::Stats;

@@ -121,11 +121,11 @@ pub struct Full;
 /// A medium has one user, which calls it from one thread at a time. No method waits. Every request must
 /// complete, at the latest by a timeout of the medium: the next guest is not served before the requests of
 /// the last one have completed.
-pub trait Medium: Send {
+pub trait Storage: Send {
     /// Returns the size and the limits, which never change.
     fn geometry(&self) -> Geometry;
 
-    /// Submits a request, which may begin now or at the next [`Medium::reap`] or [`Medium::arm`].
+    /// Submits a request, which may begin now or at the next [`Storage::reap`] or [`Storage::arm`].
     ///
     /// # Errors
     /// [`Full`] if the request can be submitted only after one in flight has completed. It is not submitted
@@ -135,11 +135,11 @@ pub trait Medium: Send {
     /// Calls `done` for each completed request, in any order.
     fn reap(&mut self, done: &mut dyn FnMut(Completion));
 
-    /// Prepares to sleep. After `false` the [`Medium::descriptor`] becomes readable when a request completes.
+    /// Prepares to sleep. After `false` the [`Storage::descriptor`] becomes readable when a request completes.
     /// `true` means that a request has completed already, or that only reaping can find out.
     fn arm(&mut self) -> bool;
 
-    /// Returns the descriptor that becomes readable after [`Medium::arm`] when a request completes; `None` if
+    /// Returns the descriptor that becomes readable after [`Storage::arm`] when a request completes; `None` if
     /// the medium can only be polled by reaping.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 

@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::frontend::{Frontend, LockedDisk};
 use crate::inflight;
 use crate::layout::{self, EVENT_INDEX};
-use crate::medium::Medium;
+use crate::medium::Storage;
 use crate::memory::Memory;
 use crate::ring::{ENTRIES_MAX, EventCounter, Ring};
 use std::fs::File;
@@ -40,7 +40,7 @@ fn not_offered<T>(what: &'static str) -> Result<T> {
     Err(Error::InvalidOperation(what))
 }
 
-impl<M: Medium> Disk<M> {
+impl<M: Storage> Disk<M> {
     fn offered(&self) -> u64 {
         layout::features(&self.geometry) | ENABLING
     }
@@ -81,7 +81,7 @@ impl<M: Medium> Disk<M> {
     }
 }
 
-impl<M: Medium + 'static> Frontend<M> {
+impl<M: Storage + 'static> Frontend<M> {
     fn held(&self) -> Result<LockedDisk<'_, M>> {
         self.disk().ok_or_else(|| refused("the disk was taken back"))
     }
@@ -91,7 +91,7 @@ impl<M: Medium + 'static> Frontend<M> {
     }
 }
 
-impl<M: Medium + 'static> VhostUserBackendReqHandler for Frontend<M> {
+impl<M: Storage + 'static> VhostUserBackendReqHandler for Frontend<M> {
     fn set_owner(&self) -> Result<()> {
         Ok(())
     }

@@ -19,7 +19,7 @@
 
 use crate::error::Error;
 use crate::medium::{
-    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Request,
+    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Operation, Request, Storage,
 };
 use bywash_client::{
     Access, Buffer, Completion as VolumeCompletion, Error as Refused, Queue, RequestMemory, SubmitError,
@@ -129,7 +129,7 @@ impl OnVolume {
     }
 }
 
-impl Medium for OnVolume {
+impl Storage for OnVolume {
     fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -26,4 +26,4 @@ pub mod question;
 pub mod reading;
 pub mod sliders;
 
-pub use question::answer;
+pub use question::reply;

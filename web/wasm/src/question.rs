@@ -82,7 +82,7 @@ struct Curve {
 
 /// Answers a question. A simulation calls `watch` from time to time with the share that is done, 0 to 1, and
 /// stops if `watch` returns false.
-pub fn answer(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
+pub fn reply(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
     let asked = serde_json::from_str(question).map_err(Error::Question);
     let told = match asked.and_then(|asked| done(asked, watch)) {
         Ok(done) => serde_json::json!({ "done": done }),
@@ -197,7 +197,7 @@ mod tests {
     const SERVER: &str = include_str!("../../../docs/guide/server.toml");
 
     fn ask(question: &Value) -> Value {
-        serde_json::from_str(&answer(&question.to_string(), &mut |_| true)).unwrap()
+        serde_json::from_str(&reply(&question.to_string(), &mut |_| true)).unwrap()
     }
 
     fn server() -> Value {
@@ -274,7 +274,7 @@ mod tests {
         let computed = model["architectures"][2]["closed"]["throughput"].as_f64().unwrap();
         assert!((simulated / computed - 1.0).abs() < 0.1, "{simulated} {computed}");
         assert_eq!((&told["is_whole"], &told["requests"]), (&json!(true), &json!(20_000)));
-        let stopped: Value = serde_json::from_str(&answer(&question.to_string(), &mut |_| false)).unwrap();
+        let stopped: Value = serde_json::from_str(&reply(&question.to_string(), &mut |_| false)).unwrap();
         assert_eq!(stopped["done"]["is_whole"], false);
     }
 

@@ -77,7 +77,7 @@ pub struct ServerArgs {
 
 impl ServerArgs {
     /// Returns the server's timeouts.
-    pub fn patience(&self) -> Timeouts {
+    pub fn timeouts(&self) -> Timeouts {
         Timeouts { poll: self.poll_us.0, request: Duration::from_millis(self.timeout_ms.into()) }
     }
 }

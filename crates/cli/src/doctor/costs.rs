@@ -6,7 +6,7 @@
 
 use super::kernel::Mapping;
 use super::machine::{cores, pin};
-use super::paths::{file_system, places};
+use super::paths::{candidates, file_system};
 use rustix::thread::futex;
 use serde::Serialize;
 use std::fs::File;
@@ -263,7 +263,7 @@ fn no_answer() -> io::Error {
 
 /// Measures reads in all places. A place that cannot be measured is left out; a finding gives the reason.
 pub fn copying() -> Vec<Copying> {
-    places().iter().filter_map(|place| copying_in(place).ok()).flatten().collect()
+    candidates().iter().filter_map(|place| copying_in(place).ok()).flatten().collect()
 }
 
 fn copying_in(place: &Path) -> io::Result<Vec<Copying>> {

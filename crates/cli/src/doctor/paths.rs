@@ -28,7 +28,7 @@ pub struct Finding {
 /// Tries all features, those that `bywash run` requires first.
 pub fn probe() -> Vec<Finding> {
     let mut findings = vec![library(), session()];
-    findings.extend(places().iter().map(|place| mapped_files(place)));
+    findings.extend(candidates().iter().map(|place| mapped_files(place)));
     findings.extend([
         address_space(),
         membarrier(),
@@ -42,7 +42,7 @@ pub fn probe() -> Vec<Finding> {
 }
 
 /// Returns the directories whose file systems are tried and measured: the one for temporary files, and tmpfs.
-pub fn places() -> Vec<PathBuf> {
+pub fn candidates() -> Vec<PathBuf> {
     let temporary = std::env::temp_dir();
     let shared = PathBuf::from("/dev/shm");
     if temporary == shared || !shared.is_dir() { vec![temporary] } else { vec![temporary, shared] }

@@ -63,9 +63,9 @@ fn launch(inherited: &Inherited) -> ! {
     say(&[
         b"the program bywash-command cannot be started; looked for it at",
         b"\n  ",
-        own.beside(places::COMMAND[0]).as_bytes(),
+        own.sibling(places::COMMAND[0]).as_bytes(),
         b"\n  ",
-        own.beside(places::COMMAND[1]).as_bytes(),
+        own.sibling(places::COMMAND[1]).as_bytes(),
         b"\nbywash: remedy: keep it beside the bywash program, or install both with `make install`\n",
     ]);
     exit(OWN_FAILURE)

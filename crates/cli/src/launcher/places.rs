@@ -48,7 +48,7 @@ impl InstallFolder {
     }
 
     /// Returns the path of a file beside this program; empty if it is too long.
-    pub fn beside(&self, place: CommandSearch) -> Path {
+    pub fn sibling(&self, place: CommandSearch) -> Path {
         let folder = self.0.as_bytes();
         let (folder, name) = match place {
             CommandSearch::Here(name) => (folder, name),
@@ -59,7 +59,7 @@ impl InstallFolder {
 
     /// Returns the path of a file beside this program, if the file exists.
     pub fn find(&self, place: CommandSearch) -> Option<Path> {
-        let path = self.beside(place);
+        let path = self.sibling(place);
         is_file(path.as_c_str()).then_some(path)
     }
 }

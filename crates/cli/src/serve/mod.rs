@@ -53,7 +53,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         None => LimitsFile::default(),
     };
     options.cpu = arguments.cpu;
-    options.patience = arguments.patience();
+    options.patience = arguments.timeouts();
     let server = Server::start(options)?;
     let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
     let exports = exports.collect::<Result<Vec<_>, _>>()?;

@@ -319,7 +319,7 @@ impl Queue {
         }
         // Requests to mapped memory are lost with the server, whose memory it was.
         self.ready.fail_unknown(&error);
-        let unanswered = self.channel.take_unanswered();
+        let unanswered = self.channel.take_incomplete();
         // A device may still write to these buffers. No request uses their arena again: either the channel is
         // replaced, or the queue has ended.
         self.quarantined.clear();

@@ -218,7 +218,7 @@ impl Receiver {
         if let Some(what) = &state.accusation {
             return Err(link.accuse(what.clone()));
         }
-        let sealed = self.class == Class::Sealed && link.has_mail();
+        let sealed = self.class == Class::Sealed && link.has_message();
         match state.ring.is_ready() || self.closing.is_closed() || sealed {
             false if is_over => Err(link.ended()),
             is_there => Ok(is_there),
@@ -343,7 +343,7 @@ impl Receiver {
 
     /// Takes the oldest message that was read from the socket and not used yet.
     fn note(&self) -> Option<(SocketMessage, Vec<OwnedFd>)> {
-        let packet = self.meeting.link.take_mail()?;
+        let packet = self.meeting.link.take_message()?;
         Some((SocketMessage::from_bytes(&packet.bytes)?, packet.descriptors))
     }
 

@@ -92,7 +92,7 @@ impl OpenFile {
         let warm = is_warm(spot, length);
         let touched = warm || each_page(spot, length, pages::is_seen);
         let request = self.request(offset, length, touched, policy::STREAM_READ_BYTES);
-        if let Route::Kernel(why) = policy::read_way(&request) {
+        if let Route::Kernel(why) = policy::route_read(&request) {
             return Err(why);
         }
         let Some((window, start)) = spot else { return Err(Why::Window) };

@@ -45,7 +45,7 @@ impl OpenFile {
             allowed: self.has(MAPPED_WRITES),
             times_age_ms: now_ms().saturating_sub(self.times_ms.load(Relaxed)),
         };
-        if let Route::Kernel(why) = policy::write_way(&request, &facts) {
+        if let Route::Kernel(why) = policy::route_write(&request, &facts) {
             return Err(why);
         }
         let Some((window, start)) = spot else { return Err(Why::Window) };

@@ -212,7 +212,7 @@ pub struct Ratios {
 impl Ratios {
     /// Simulates the bars of `base`, whose request is the Web's, and the bars of video requests of
     /// `video_bytes` bytes.
-    pub fn of(base: &Description, video_bytes: f64) -> Ratios {
+    pub fn simulate(base: &Description, video_bytes: f64) -> Ratios {
         Ratios::from_bars(&web_bars(base), &video_bars(base, video_bytes))
     }
 
@@ -380,7 +380,7 @@ impl Variant {
         let mut base = Preset::named("carrera-table-4").expect("it comes along").description();
         let mut video = VIDEO;
         (self.change)(&mut base, &mut video);
-        Ratios::of(&base, video)
+        Ratios::simulate(&base, video)
     }
 }
 

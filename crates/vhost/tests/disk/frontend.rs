@@ -3,7 +3,7 @@
 
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE, wait_for};
 use crate::held::{Control, PausedMedium};
-use bywash_vhost::{Error, Event, Export, Medium, Operation, Options};
+use bywash_vhost::{Error, Event, Export, Operation, Options, Storage};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;
@@ -23,7 +23,7 @@ pub struct Served {
 }
 
 impl Served {
-    fn new(medium: impl Medium + 'static, options: Options) -> Served {
+    fn new(medium: impl Storage + 'static, options: Options) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let (send, events) = channel();

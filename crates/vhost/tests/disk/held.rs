@@ -1,7 +1,7 @@
 //! A medium in memory that holds requests until it is told to go on, and then carries out the last one first.
 
 use bywash_vhost::{
-    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Medium, Operation, Request,
+    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Operation, Request, Storage,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -84,7 +84,7 @@ impl Control {
     }
 }
 
-impl Medium for PausedMedium {
+impl Storage for PausedMedium {
     fn geometry(&self) -> Geometry {
         Geometry {
             bytes: BYTES as u64,

@@ -1,7 +1,7 @@
 //! A device of `bywash_device` as a medium, which is asynchronous and keeps many requests in flight.
 
 use bywash_device::{Access, Command, Device, QueueFull as DeviceFull, SEGMENTS_MAX, Segment, Spec};
-use bywash_vhost::{Completion, Failure, Full, Geometry, Medium, Operation, Request};
+use bywash_vhost::{Completion, Failure, Full, Geometry, Operation, Request, Storage};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ impl OnDevice {
     }
 }
 
-impl Medium for OnDevice {
+impl Storage for OnDevice {
     fn geometry(&self) -> Geometry {
         let bywash_device::Geometry { bytes, block, optimal, transfer_max, access } = self.0.geometry();
         Geometry {
@@ -72,13 +72,13 @@ pub struct Late<M> {
     done: VecDeque<(Instant, Completion)>,
 }
 
-impl<M: Medium> Late<M> {
+impl<M: Storage> Late<M> {
     pub fn new(medium: M, by: Duration) -> Late<M> {
         Late { medium, by, done: VecDeque::new() }
     }
 }
 
-impl<M: Medium> Medium for Late<M> {
+impl<M: Storage> Storage for Late<M> {
     fn geometry(&self) -> Geometry {
         self.medium.geometry()
     }

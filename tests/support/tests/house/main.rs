@@ -3,6 +3,7 @@
 mod drawing;
 mod locks;
 mod measured;
+mod names;
 mod words;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! TCP connections of this machine with itself.
 
-use super::PATIENCE;
+use super::SETTLE_TIMEOUT;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
@@ -21,14 +21,14 @@ pub fn pair() -> io::Result<(TcpStream, TcpStream)> {
         if from == own {
             break other;
         }
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > SETTLE_TIMEOUT {
             return Err(io::ErrorKind::TimedOut.into());
         }
     };
     for end in [&one, &other] {
         end.set_nodelay(true)?;
-        end.set_read_timeout(Some(PATIENCE))?;
-        end.set_write_timeout(Some(PATIENCE))?;
+        end.set_read_timeout(Some(SETTLE_TIMEOUT))?;
+        end.set_write_timeout(Some(SETTLE_TIMEOUT))?;
     }
     Ok((one, other))
 }

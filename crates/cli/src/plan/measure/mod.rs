@@ -24,7 +24,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Greatest time that a thread waits for another.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub const KIB: usize = 1024;
 pub const MIB: usize = 1024 * KIB;

@@ -48,7 +48,7 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
         runs.iter().map(|run| Predicted::predict(run, &description)).collect::<Result<_, _>>()?;
     let scratch =
         || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 2 * effort.file));
-    let places = Places { source: scratch()?, target: scratch()? };
+    let places = Folders { source: scratch()?, target: scratch()? };
     let others = Others::watch();
     let measured = measure(&effort, &runs, &places)?;
     let others = others.share();
@@ -68,12 +68,12 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
 }
 
 /// Files of the runs.
-pub struct Places {
+pub struct Folders {
     pub source: Scratch,
     pub target: Scratch,
 }
 
-impl Places {
+impl Folders {
     /// Returns true if the file system can read past the page cache.
     fn is_direct(&self) -> io::Result<bool> {
         let is_direct = self.source.direct(true)?;
@@ -112,7 +112,7 @@ const SEED: u64 = 1;
 
 /// Measures each run in requests a second. The runs take turns, so that other work on the machine affects all
 /// of them.
-fn measure(effort: &Effort, runs: &[Run], places: &Places) -> Result<Vec<Summary>, Failure> {
+fn measure(effort: &Effort, runs: &[Run], places: &Folders) -> Result<Vec<Summary>, Failure> {
     let shown = ProgressBar::new((effort.rounds + 1) as u64);
     let mut rates = vec![Vec::with_capacity(effort.rounds); runs.len()];
     for round in 0..=effort.rounds {

@@ -1,6 +1,6 @@
 //! The runs, and the description of each one: its program in the terms of the model.
 
-use super::{Places, copying, reading, serving};
+use super::{Folders, copying, reading, serving};
 use bywash_model::closed::closed;
 use bywash_model::units::{Cycles, CyclesPerByte, Share, Size};
 use bywash_model::work::{Costs, Request};
@@ -92,7 +92,7 @@ impl Run {
     ///
     /// # Errors
     /// The error of the program.
-    pub fn measure(&self, places: &Places, time: Duration) -> io::Result<f64> {
+    pub fn measure(&self, places: &Folders, time: Duration) -> io::Result<f64> {
         match self.kind {
             Kind::Copy => copying::copy(&places.source, &places.target, time),
             Kind::Cached => reading::read(&places.source, self.threads, time),
