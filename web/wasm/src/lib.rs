@@ -12,6 +12,7 @@
 //!   positions
 //! - [`presets`]: descriptions to start from
 //! - `exports` (in browsers only): passing of texts between page and module
+//! - `join`: a program of its own, `bywash-page-join`, which puts page and module into one file
 //!
 //! The page keeps a description as in a file, with its units, so that it shows what `bywash plan model`
 //! prints for this file. Every answer is a pure function of its question.

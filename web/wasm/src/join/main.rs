@@ -1,7 +1,7 @@
 //! Joins the planner's page into one file that opens by itself: from a server, from a disk, or as an
 //! attachment.
 //!
-//!     bywash-join PAGE-FOLDER ENGINE.wasm OUT.html
+//!     bywash-page-join PAGE-FOLDER ENGINE.wasm OUT.html
 //!
 //! - [`modules`]: joins the scripts of a folder into one
 //! - [`page`]: inserts scripts, style and engine into the page, with the policy that restricts it
@@ -24,13 +24,13 @@ use std::{env, fs};
 fn main() -> ExitCode {
     let words: Vec<_> = env::args_os().skip(1).collect();
     let [folder, engine, out] = &words[..] else {
-        eprintln!("usage: bywash-join PAGE-FOLDER ENGINE.wasm OUT.html");
+        eprintln!("usage: bywash-page-join PAGE-FOLDER ENGINE.wasm OUT.html");
         return ExitCode::from(2);
     };
     match join(Path::new(folder), Path::new(engine), Path::new(out)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bywash-join: {error}");
+            eprintln!("bywash-page-join: {error}");
             ExitCode::FAILURE
         }
     }
