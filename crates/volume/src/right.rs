@@ -225,15 +225,15 @@ mod tests {
             |uid, gid, wanted| owned(0o440).decide(&user(uid, gid, &[]), wanted).unwrap_err().to_string();
         assert_eq!(
             said(1000, 50, Write),
-            "writing is refused: user 1000 is its owner, and its mode is r--r-----"
+            "write access is refused: user 1000 is its owner, and its mode is r--r-----"
         );
         assert_eq!(
             said(1001, 50, ReadWrite),
-            "reading and writing is refused: user 1001 is in its group, and its mode is r--r-----"
+            "read-write access is refused: user 1001 is in its group, and its mode is r--r-----"
         );
         assert_eq!(
             said(1001, 7, Read),
-            "reading is refused: user 1001 is neither its owner nor in its group, and its mode is r--r-----"
+            "read access is refused: user 1001 is neither its owner nor in its group, and its mode is r--r-----"
         );
     }
 

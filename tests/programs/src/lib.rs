@@ -6,15 +6,15 @@
 //! Every scenario runs on a tmpfs (`/dev/shm`) and on the disk's file system (`/var/tmp`).
 //!
 //! ```no_run
-//! use bywash_programs::{Place, Stage, compare};
+//! use bywash_programs::{FileSystemKind, ScenarioRun, compare};
 //!
-//! fn sorted(stage: &Stage) {
-//!     stage.write("in", "b\na\n");
-//!     stage.program("sort").args(["in", "-o", "out"]).run().note();
-//!     stage.note_tree();
+//! fn sorted(run: &ScenarioRun) {
+//!     run.write("in", "b\na\n");
+//!     run.program("sort").args(["in", "-o", "out"]).run().note();
+//!     run.note_tree();
 //! }
 //!
-//! compare(Place::Tmpfs, sorted);
+//! compare(FileSystemKind::Tmpfs, sorted);
 //! ```
 //!
 //! - [`play`]: runs of a scenario on both sides, and the comparison of their transcripts

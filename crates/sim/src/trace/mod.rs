@@ -1,7 +1,7 @@
 //! Traces: recorded I/O calls of programs, with time, process, file and range.
 //!
 //! ```
-//! use bywash_sim::trace::{TextFormat, Kind, Trace};
+//! use bywash_sim::trace::{CallKind, TextFormat, Trace};
 //!
 //! let printed = "\
 //! 1700000000.000000 openat(AT_FDCWD, \"/data/a\", O_RDONLY) = 3
@@ -9,10 +9,10 @@
 //! 1700000000.000500 read(3, \"\"..., 4096) = 1024
 //! 1700000000.000600 read(3, \"\", 4096) = 0
 //! ";
-//! let imported = Trace::of(printed)?;
+//! let imported = Trace::import(printed)?;
 //! assert_eq!(imported.form, TextFormat::Strace);
 //! let last = &imported.trace.calls[1];
-//! assert_eq!((last.kind, last.offset, last.length), (Kind::Read, 4096, 1024));
+//! assert_eq!((last.kind, last.offset, last.length), (CallKind::Read, 4096, 1024));
 //! assert_eq!(Trace::read(&imported.trace.write())?, imported.trace);
 //! # Ok::<(), bywash_sim::trace::Error>(())
 //! ```

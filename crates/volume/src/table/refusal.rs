@@ -20,7 +20,7 @@ pub enum GrantError {
         grant: GrantNumber,
     },
     /// The grant does not allow the access.
-    #[error("{wanted} access was asked for, and the grant allows {right}")]
+    #[error("{wanted} access was asked for, and the grant allows {right} access")]
     Right {
         /// Access that the request needs.
         wanted: Access,

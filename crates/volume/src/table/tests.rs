@@ -50,11 +50,11 @@ fn refusals_say_what_was_wrong() {
     };
     assert_eq!(
         said(&table, number, 0, 1, Access::Write),
-        "writing was asked for, and the grant allows reading"
+        "write access was asked for, and the grant allows read access"
     );
     assert_eq!(
         said(&table, number, 0, 1, Access::ReadWrite),
-        "reading and writing was asked for, and the grant allows reading"
+        "read-write access was asked for, and the grant allows read access"
     );
     assert_eq!(
         said(&table, number, 4000, 97, Access::Read),
