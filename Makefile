@@ -2,6 +2,8 @@
 #
 #   make demo       build, and see an unmodified program with the kernel and with bywash
 #   make test       everything that is tested, as CI does it
+#   make test-quick format, lints and unit tests of the crates that differ from the last commit or BASE=origin/main
+#   make test-long  the tests and benches that take minutes each, with more rounds than `make test` gives them
 #   make build      target/release/bywash, its library beside it, man pages and completions
 #   make install    PREFIX=/usr/local, SYSCONFDIR=/etc, DESTDIR= for packagers; `make uninstall` takes it away again
 #   make fuzz       inputs made up by a fuzzer; FUZZ_SECONDS=36000 FUZZ_TARGETS=path for a night of one target
@@ -28,12 +30,15 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 release := $(target)/release
+# Optimised without link-time optimisation: what tests and quick benches run, built in a third of the time.
+ci := $(target)/ci
 # What is tested and linted besides the default features.
 features = --features bywash-container/async,bywash-channel/async,bywash-device/testing,bywash-server/testing,bywash-flow/reliable$(if $(has_page),$(comma)bywash-cli/page)
 tools := $(target)/tools
 # The planner's page, which the command has in it where it can be made. Looked for each time: it is made on the way.
 page := $(target)/page/index.html
 has_page = $(shell test -e $(page) && echo yes)
+page_feature = $(if $(has_page),--features bywash-cli/page)
 comma := ,
 
 # ---- building ---------------------------------------------------------------------------------------
@@ -42,7 +47,7 @@ comma := ,
 # Every process that is started loads the preloaded library: it is optimised as a whole, which makes it smaller.
 build: page
 	scripts/packages build
-	$(CARGO) build --release --locked -p bywash-cli -p bywash-capi $(if $(has_page),--features bywash-cli/page)
+	$(CARGO) build --release --locked -p bywash-cli -p bywash-capi $(page_feature)
 	$(CARGO) rustc --release --locked -p bywash-shim -- -C lto=fat -C codegen-units=1
 	$(MAKE) --no-print-directory generated
 
@@ -170,16 +175,40 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test parts note-machine nothing-left unit browser python loom miri fuzz bench-peers bench-quick
+.PHONY: packages test parts note-machine nothing-left unit optimised browser python loom miri fuzz bench-peers bench-quick
 packages:
 	scripts/packages test
+
+# Unit tests of the crates that differ from BASE, with their features; for the rest of their tests: cargo test -p CRATE.
+.PHONY: test-quick test-long
+BASE ?= HEAD
+changed = $(shell scripts/changed $(BASE))
+changed_flags = $(foreach crate,$(changed),-p $(crate) $(foreach feature,$(filter $(crate)/%,$(subst $(comma), ,$(features))),--features $(feature)))
+test-quick: format
+	@if [[ -z "$(changed)" ]]; then \
+	  echo "test-quick: no crate differs from $(BASE)"; \
+	else \
+	  set -x; \
+	  $(CARGO) clippy --locked --all-targets $(changed_flags) -- -D warnings; \
+	  $(CARGO) test --locked --lib --bins $(changed_flags); \
+	fi
+
+# What chance finds in minutes: call sequences against the kernel, kills, fuzzers' inputs, all rows of the bench of flows.
+test-long: build
+	BYWASH_MODEL_SECONDS=600 $(CARGO) test --locked --workspace $(features) -- model
+	BYWASH_STRESS_ROUNDS=2000 $(CARGO) test --locked --workspace $(features) -- kill
+	FUZZ_SECONDS=60 $(MAKE) --no-print-directory fuzz
+	$(release)/bywash bench flow
 
 # What the tests mount, attach, start or write outside of target/ is gone when they end: the last step fails if not.
 # The variable marks every process of this run.
 before := $(target)/machine-before
 test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
 test: packages note-machine parts nothing-left
-parts: page check unit browser python loom miri fuzz bench-quick
+# Much of `unit` is waiting, and much of the rest uses one processor.
+parts: page
+	scripts/side-by-side "format clippy docs words subjects spelling unit browser" \
+	  "optimised python bench-quick loom miri fuzz licences advisories"
 
 note-machine:
 	mkdir -p $(target)
@@ -191,6 +220,10 @@ nothing-left:
 unit:
 	$(CARGO) build --locked --workspace $(features)
 	$(CARGO) test --locked --workspace --no-fail-fast $(features)
+
+# The command, its library and the C library as tests and quick benches run them.
+optimised:
+	$(CARGO) build --profile ci --locked -p bywash-cli -p bywash-capi -p bywash-shim $(page_feature)
 
 # The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
 # target/page/shots. The command is the one that `unit` has built.
@@ -213,15 +246,14 @@ wheels := $(target)/wheels
 make_venv := $(PYTHON) -m venv --clear $(venv) && $(venv)/bin/pip install --quiet -r $(python_tools) && \
   cp $(python_tools) $(venv)/tools
 
-python:
+python: optimised
 	@if cmp -s $(python_tools) $(venv)/tools || reason=$$({ $(make_venv); } 2>&1); then \
 	  rm -f $(wheels)/bywash-*.whl; \
-	  $(venv)/bin/maturin build --quiet --release --locked -m python/Cargo.toml --out $(wheels); \
+	  $(venv)/bin/maturin build --quiet --profile ci --locked -m python/Cargo.toml --out $(wheels); \
 	  $(venv)/bin/pip install --quiet --force-reinstall --no-deps --no-index $(wheels)/bywash-*.whl; \
 	  $(venv)/bin/python -m mypy.stubtest bywash --concise --mypy-config-file python/pyproject.toml \
 	    --allowlist python/tests/stubtest-allowlist --ignore-unused-allowlist; \
-	  $(CARGO) build --quiet --locked -p bywash-cli $(if $(has_page),--features bywash-cli/page); \
-	  BYWASH_COMMAND=$(target)/debug/bywash $(venv)/bin/pytest -q python; \
+	  BYWASH_COMMAND=$(ci)/bywash $(venv)/bin/pytest -q python; \
 	else \
 	  echo "python: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
@@ -232,7 +264,7 @@ loom:
 	@for crate in sync ring file; do \
 	  if grep -rqE '^ *mod loom_tests' crates/$$crate/src; then \
 	    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(target)/loom \
-	      $(CARGO) test --locked --release -p bywash-$$crate --lib loom_tests; \
+	      $(CARGO) test --locked --profile ci -p bywash-$$crate --lib loom_tests; \
 	  fi; \
 	done
 
@@ -259,22 +291,24 @@ fuzz:
 	fi
 
 # iceoryx2 as published, for `bywash bench ipc`: a program beside the command, since it needs libclang. Where it cannot be
-# built, the reason is kept there for the rows of the bench.
-iceoryx2 := $(release)/bywash-bench-iceoryx2
+# built, the reason is kept there for the rows of the bench. PEERS_IN: the folders of the commands.
+PEERS_IN ?= $(release)
+iceoryx2 := bywash-bench-iceoryx2
 bench-peers:
-	@mkdir -p $(release); rm -f $(iceoryx2).reason; \
+	@mkdir -p $(PEERS_IN); \
 	if reason=$$({ scripts/packages bench-peers && \
 	    $(CARGO) build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(target)/iceoryx2; } 2>&1); then \
-	  cp $(target)/iceoryx2/release/bywash-bench-iceoryx2 $(iceoryx2); \
+	  for folder in $(PEERS_IN); do rm -f $$folder/$(iceoryx2).reason; cp $(target)/iceoryx2/release/$(iceoryx2) $$folder; done; \
 	else \
-	  rm -f $(iceoryx2); tail -n 1 <<< "$$reason" > $(iceoryx2).reason; \
-	  echo "bench-peers: iceoryx2 left out, since it cannot be built: $$(cat $(iceoryx2).reason)"; \
+	  for folder in $(PEERS_IN); do rm -f $$folder/$(iceoryx2); tail -n 1 <<< "$$reason" > $$folder/$(iceoryx2).reason; done; \
+	  echo "bench-peers: iceoryx2 left out, since it cannot be built: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
 # Whether the benches work, not how fast anything is.
-bench-quick: build bench-peers
-	$(release)/bywash bench run --quick
-	$(release)/bywash bench ipc --quick
-	$(release)/bywash bench flow --quick
-	$(release)/bywash bench plan --quick
-	$(release)/bywash bench serve --quick
+bench-quick: PEERS_IN = $(ci)
+bench-quick: optimised bench-peers
+	$(ci)/bywash bench run --quick
+	$(ci)/bywash bench ipc --quick
+	$(ci)/bywash bench flow --quick
+	$(ci)/bywash bench plan --quick
+	$(ci)/bywash bench serve --quick

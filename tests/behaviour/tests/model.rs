@@ -1,5 +1,5 @@
 //! Runs the model (`model/`) with one seed after another, by turns on tmpfs and on the disk, until its time
-//! is over: `BYWASH_MODEL_SECONDS`, 60 if not set. Even seeds have mapped writes switched on, odd ones
+//! is over: `BYWASH_MODEL_SECONDS`, 12 if not set. Even seeds have mapped writes switched on, odd ones
 //! positions at user level. The first run on each file system is by the kernel alone and shows that the model
 //! is right. `BYWASH_MODEL_SEED` runs that one seed and ends.
 
@@ -42,7 +42,7 @@ fn test() -> Result<(), Box<dyn Error>> {
         library: library()?,
         places: TestFolder::all(build)?,
     };
-    let seconds = number("BYWASH_MODEL_SECONDS")?.unwrap_or(60);
+    let seconds = number("BYWASH_MODEL_SECONDS")?.unwrap_or(12);
     if let Some(seed) = number("BYWASH_MODEL_SEED")? {
         for place in &model.places {
             model.play(seed, place, None)?;
