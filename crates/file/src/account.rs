@@ -20,13 +20,9 @@
 //! and one step, whatever the program reads and however short it runs.
 
 use crate::groups::VISITS_MAX;
-use crate::process;
+use crate::state;
 use core::cell::Cell;
 
-/// Default of [`Settings::advance_reads`](process::Settings::advance_reads): number of reads by the kernel
-/// whose time a thread may spend on warming before mapped reads have saved any. Enough to warm some hundred
-/// KiB.
-pub const DEFAULT_ADVANCE_READS: u64 = 32;
 /// Share of the time of each read by the kernel that is added to the credit, as a right shift (1/64).
 const SHARE_SHIFT: u32 = 6;
 /// Largest credit of an account, in reads by the kernel.
@@ -137,7 +133,7 @@ impl Account {
     #[cold]
     fn end_sample(&self) {
         let cycles = now().wrapping_sub(self.began.replace(0));
-        self.sample(cycles, process::settings().advance_reads);
+        self.sample(cycles, state::settings().advance_reads);
         let reads = self.reads.get().wrapping_sub(self.added.replace(self.reads.get()));
         self.add_kernel_reads(reads.into());
     }
@@ -290,6 +286,7 @@ fn moved(mean: u64, sample: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::DEFAULT_ADVANCE_READS;
 
     fn account() -> Account {
         Account {

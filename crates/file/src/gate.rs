@@ -5,7 +5,7 @@
 //! gate admits either one mapped writer or any number of writers through the kernel: the kernel serialises
 //! its own writers of an inode, but a mapped write does not take the kernel's lock. A mapped write that finds
 //! the gate occupied for long goes to the kernel instead. A writer through the kernel waits for the mapped
-//! one, which copies at most the threshold ([`crate::process::Settings::threshold`]).
+//! one, which copies at most the threshold ([`crate::state::Settings::threshold`]).
 //!
 //! Gates live in a fixed table, and inodes whose numbers collide share one. A collision sends some requests
 //! to the kernel and is never an error.

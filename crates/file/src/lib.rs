@@ -20,11 +20,12 @@
 //! - [`crowd`], [`gate`], [`offset`], [`warming`], [`reclaim`]: the protocols between threads, each checked
 //!   by loom
 //! - [`table`]: maps descriptors to open files
-//! - [`threads`], [`process`], [`lock`]: state of a thread and of the process
+//! - [`hazards`]: the uses of open files by threads, which end by themselves or by a jump
+//! - [`threads`], [`state`], [`lock`]: state of a thread and of the process
+//! - [`process`]: begins and stops the data path, and resets a forked child
 //! - `pool`: memory of the tables
 //! - `stack`: finds out whether a function that a signal handler interrupted will go on
-//! - [`filesystem`], `usage`, [`clock`], [`sys`]: facts about file systems, counters per file, time, system
-//!   calls
+//! - [`filesystem`], [`clock`], [`sys`]: facts about file systems, time, system calls
 
 #![cfg_attr(not(any(test, loom)), no_std)]
 
@@ -61,6 +62,8 @@ pub mod filesystem;
 #[cfg(not(loom))]
 pub mod groups;
 #[cfg(not(loom))]
+pub mod hazards;
+#[cfg(not(loom))]
 pub mod lock;
 #[cfg(not(loom))]
 pub mod open_file;
@@ -75,10 +78,10 @@ pub mod process;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
+pub mod state;
+#[cfg(not(loom))]
 pub mod table;
 #[cfg(not(loom))]
 pub mod threads;
-#[cfg(not(loom))]
-mod usage;
 #[cfg(not(loom))]
 pub mod window;

@@ -20,7 +20,7 @@ use crate::offset::Position;
 use crate::pages::{self, PAGE_BYTES};
 use crate::policy::{self, Request};
 use crate::pool::{InChild, Pool, Zeroed};
-use crate::process::{self, LOCK};
+use crate::state::{self, LOCK};
 use crate::sys::{self, Status};
 use crate::threads::{self, Thread};
 use crate::window::{self, WARM_UP, Window};
@@ -29,6 +29,8 @@ use bywash_sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Orderi
 
 mod leftovers;
 mod reads;
+mod room;
+pub(crate) mod usage;
 mod warming;
 mod writes;
 
@@ -195,7 +197,7 @@ impl OpenFile {
         let Status { identity, size, .. } = what.status;
         let mut flags = 0;
         let mut set = |flag, yes| flags |= if yes { flag } else { 0 };
-        set(MAPPED_WRITES, what.may_write && what.kind.memory_only && process::settings().writes);
+        set(MAPPED_WRITES, what.may_write && what.kind.memory_only && state::settings().writes);
         set(MEMORY_ONLY, what.kind.memory_only);
         set(READS_ATOMIC, what.kind.reads_atomic);
         set(SHARED, what.shared);
@@ -265,6 +267,11 @@ impl OpenFile {
         self.has(READS_ATOMIC)
     }
 
+    /// Returns the address of this entry, by which hazards and windows name the file.
+    pub(crate) fn address(&self) -> usize {
+        core::ptr::from_ref(self) as usize
+    }
+
     /// Returns the gate that writers of this inode pass.
     #[inline(always)]
     pub fn gate(&self) -> &'static Gate {
@@ -275,7 +282,7 @@ impl OpenFile {
     fn request(&self, offset: u64, length: usize, touched: bool, stream_bytes: usize) -> Request {
         Request {
             length,
-            threshold: process::settings().threshold,
+            threshold: state::settings().threshold,
             stream: length >= stream_bytes
                 && self.continues(offset, length) > policy::STREAM_REQUESTS
                 && !touched,
@@ -350,7 +357,7 @@ impl OpenFile {
             self.change_windows(fitting);
             return Err(Why::Window);
         }
-        if !process::handlers_ready() || !window::map(window, fd, self, end) {
+        if !state::handlers_ready() || !self.map(window, fd, end) {
             // The counter starts again, so that the next attempt is some requests away.
             window.wanted.store(0, Relaxed);
             return Err(Why::Window);
@@ -380,7 +387,7 @@ impl OpenFile {
             // SAFETY: the word lies within the mapping, which the caller's hazard keeps; a fault is caught.
             return unsafe { guarded_word(base.wrapping_add(page_end)) }.is_ok();
         }
-        process::count(Counter::SizeChecks, 1);
+        threads::count(Counter::SizeChecks, 1);
         self.refresh_size(fd).is_some_and(|size| size >= end)
     }
 
@@ -468,7 +475,7 @@ impl OpenFile {
             self.leaves_over();
             return None;
         }
-        let window = window::create(self, index, shift)?;
+        let window = self.create_window(index, shift)?;
         // SYNC: file-window (release; `locate` acquires).
         slot.store(core::ptr::from_ref(window).cast_mut(), Ordering::Release);
         drop(held);
@@ -496,24 +503,8 @@ impl OpenFile {
     }
 
     /// Returns true if requests of this file can reach the window.
-    pub(crate) fn names(&self, window: &Window) -> bool {
+    fn names(&self, window: &Window) -> bool {
         self.windows.iter().any(|slot| core::ptr::eq(slot.load(Relaxed), window))
-    }
-
-    /// Removes one window from the file; returns true if it was destroyed. The caller holds the lock, and
-    /// chooses the `destroy` that suits its hazard.
-    pub(crate) fn drop_window(&self, window: &'static Window, destroy: fn(&'static Window) -> bool) -> bool {
-        let address = core::ptr::from_ref(window).cast_mut();
-        for slot in &self.windows {
-            if slot.load(Relaxed) == address {
-                slot.store(core::ptr::null_mut(), Ordering::Release);
-            }
-        }
-        let gone = destroy(window);
-        if !gone {
-            self.leaves_over();
-        }
-        gone
     }
 
     /// Notes that this process resized the file: the kernel must serve pages behind the new end once more
@@ -597,7 +588,7 @@ impl OpenFile {
         self.serial.fetch_add(1, Relaxed);
         leftovers::sweep_if_any();
         self.drop_windows(window::destroy);
-        self.retire(window::turns(self));
+        self.retire(window::turns(self.address()));
         drop(held);
         true
     }
@@ -618,7 +609,7 @@ impl OpenFile {
         }) {
             self.gives.fetch_add(1, Relaxed);
             self.here_calls.store(0, Relaxed);
-            process::count(Counter::OffsetsGiven, 1);
+            threads::count(Counter::OffsetsGiven, 1);
         }
     }
 
@@ -637,32 +628,6 @@ impl OpenFile {
         let Some(held) = LOCK.try_hold() else { return };
         self.position.take(|| u64::try_from(sys::seek(fd, 0, 1)).ok());
         drop(held);
-    }
-
-    pub(crate) fn add_usage(&self, usage: [u64; 4]) {
-        for (sum, more) in self.usage.iter().zip(usage) {
-            sum.fetch_add(more, Relaxed);
-        }
-    }
-
-    /// Adds the counts of this file to the process's record, if usage is collected per file.
-    pub(crate) fn report_usage(&self) {
-        if !process::wants_files() {
-            return;
-        }
-        if let Some(thread) = threads::known() {
-            crate::usage::hand_on(thread);
-        }
-        let Some(record) = process::record() else { return };
-        let mut path = [0u8; PATH_BYTES];
-        let length = self.path_length.load(Relaxed).min(PATH_BYTES);
-        for (byte, cell) in path.iter_mut().zip(&self.path[..length]) {
-            *byte = cell.load(Relaxed);
-        }
-        let usage = [0, 1, 2, 3].map(|index: usize| self.usage[index].swap(0, Relaxed));
-        if usage[0] + usage[2] != 0 {
-            record.add_file(&path[..length], usage);
-        }
     }
 }
 

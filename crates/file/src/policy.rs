@@ -20,7 +20,7 @@ pub const STREAM_REQUESTS: u32 = 8;
 /// Longest time after the last write by the kernel in which writes may be mapped, in milliseconds. Mapped
 /// writes leave the file's times as they are, so the times are at most this old.
 pub const TIMES_LAG_MS: u64 = 10;
-/// Default of [`Settings::threshold`](crate::process::Settings::threshold): size of the largest request that
+/// Default of [`Settings::threshold`](crate::state::Settings::threshold): size of the largest request that
 /// is served from a mapping, in bytes.
 pub const DEFAULT_THRESHOLD: usize = 64 * 1024;
 

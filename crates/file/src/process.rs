@@ -1,217 +1,24 @@
-//! State of the process: settings, counters, the lock, and how the data path starts, forks and stops.
+//! Beginning, forking and stopping of the data path: carried out over the tables of all modules.
 //!
 //! All state that must not survive a fork lies in memory that the kernel wipes in the child
 //! (MADV_WIPEONFORK). So even a fork that the library did not see leaves the child with empty tables, and the
 //! kernel serves every request of that child. [`reset_child`] then gives the child a data path of its own.
+//!
+//! The preloaded library calls this module; no other module of this crate does.
 
-use crate::lock::Lock;
-use crate::{open_file, policy, table, threads, window};
-use bywash_session::{Counter, Record};
-use bywash_sync::{AtomicBool, AtomicU8, AtomicU64, Ordering, Ordering::Relaxed, prepare_fences};
-use core::cell::UnsafeCell;
-
-/// Lock over pools and windows.
-pub static LOCK: Lock = Lock::new();
-
-/// Settings of the data path.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Length of the largest request that is served from a mapping, in bytes.
-    pub threshold: usize,
-    /// True if files on file systems in memory (tmpfs) are also written through their mappings.
-    pub writes: bool,
-    /// Number of reads by the kernel whose time a thread may spend on warming in advance
-    /// ([`crate::account`]).
-    pub advance_reads: u64,
-    /// Greatest number of bytes of all mappings together, which bounds the file pages that this process keeps
-    /// resident; `None`: a quarter of [`Hooks::memory_bytes`].
-    pub resident_bytes: Option<u64>,
-    /// Path prefixes that are served, separated by colons; empty: all.
-    pub only: &'static [u8],
-    /// Path prefixes that are not served, separated by colons.
-    pub except: &'static [u8],
-    /// True if usage is counted per file.
-    pub wants_files: bool,
-    /// True if `read`, `write` and `lseek` may keep positions at user level. Calls that the library does not
-    /// see (by instruction, or by another process) then find an outdated position in the kernel.
-    pub positions_at_user_level: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings::new()
-    }
-}
-
-impl Settings {
-    /// Creates the default settings: all files, reads only.
-    pub const fn new() -> Settings {
-        Settings {
-            threshold: policy::DEFAULT_THRESHOLD,
-            writes: false,
-            advance_reads: crate::account::DEFAULT_ADVANCE_READS,
-            resident_bytes: None,
-            only: b"",
-            except: b"",
-            wants_files: false,
-            positions_at_user_level: false,
-        }
-    }
-
-    /// Returns true if the file with this absolute path is to be served.
-    pub fn covers(&self, path: &[u8]) -> bool {
-        let named = |list: &[u8]| {
-            list.split(|byte| *byte == b':').any(|prefix| !prefix.is_empty() && is_below(path, prefix))
-        };
-        (self.only.is_empty() || named(self.only)) && !named(self.except)
-    }
-}
-
-/// Returns true if `path` is `prefix` or below it, comparing whole names.
-fn is_below(path: &[u8], prefix: &[u8]) -> bool {
-    let prefix = prefix.strip_suffix(b"/").unwrap_or(prefix);
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-}
-
-/// Functions of the surrounding library that the data path calls.
-#[derive(Clone, Copy)]
-pub struct Hooks {
-    /// Called once, before the tables are set up; returns false if a limit forbids data paths.
-    pub on_set_up: fn() -> bool,
-    /// Called in each thread that gets a record; arranges that [`threads::unregister`] is called when the
-    /// thread ends.
-    pub on_register: fn(&'static threads::Thread),
-    /// Returns true if SIGBUS and SIGSEGV reach [`crate::copy::resume_after_fault`]; called before a window
-    /// is mapped.
-    pub handlers_ready: fn() -> bool,
-    /// Returns the number of bytes of memory that the process may use; called once, before the limit on
-    /// mappings is first applied.
-    pub memory_bytes: fn() -> u64,
-}
-
-// These static variables lie in `.data` and not on pages of their own, because a process writes pages of `.data` at
-// its start anyway.
-
-/// Value that is written only by [`begin`] and [`reset_child`], while no other thread uses this crate.
-struct Once<T>(UnsafeCell<T>);
-// SAFETY: `begin` and `reset_child` alone write the value, and their callers promise that no other thread
-// uses this crate meanwhile; all other access is reading.
-unsafe impl<T> Sync for Once<T> {}
-
-#[unsafe(link_section = ".data")]
-static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings::new()));
-#[unsafe(link_section = ".data")]
-static RECORD: Once<Option<Record>> = Once(UnsafeCell::new(None));
-#[unsafe(link_section = ".data")]
-static HOOKS: Once<Option<Hooks>> = Once(UnsafeCell::new(None));
-/// Limit on the size of written files in bytes (RLIMIT_FSIZE).
-#[unsafe(link_section = ".data")]
-static FILE_SIZE_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
-/// State: the data path has not begun, or has stopped for good.
-const ASIDE: u8 = 0;
-/// State: nothing is set up, because no file was opened yet that could be served.
-const DORMANT: u8 = 1;
-/// State: files get data paths.
-const READY: u8 = 2;
-#[unsafe(link_section = ".data")]
-static STATE: AtomicU8 = AtomicU8::new(ASIDE);
-#[unsafe(link_section = ".data")]
-static WANTS_FILES: AtomicBool = AtomicBool::new(false);
-/// Page that holds 1 here, and 0 in a forked child, where the kernel wipes it.
-static ALIVE: bywash_sync::AtomicPtr<AtomicU8> = bywash_sync::AtomicPtr::new(core::ptr::null_mut());
-
-/// Returns the settings.
-#[inline(always)]
-pub fn settings() -> &'static Settings {
-    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
-    // promise.
-    unsafe { &*SETTINGS.0.get() }
-}
-
-/// Returns the record that this process counts into, if it has one.
-#[inline]
-pub fn record() -> Option<Record> {
-    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
-    // promise.
-    unsafe { *RECORD.0.get() }
-}
-
-/// Stores the limit on the size of files that the process writes, in bytes (RLIMIT_FSIZE).
-pub fn set_file_size_max(bytes: u64) {
-    FILE_SIZE_MAX.store(bytes, Relaxed);
-}
-
-#[inline(always)]
-pub(crate) fn file_size_max() -> u64 {
-    FILE_SIZE_MAX.load(Relaxed)
-}
-
-#[inline(always)]
-pub(crate) fn wants_files() -> bool {
-    WANTS_FILES.load(Relaxed)
-}
-
-pub(crate) fn hooks() -> Option<Hooks> {
-    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
-    // promise.
-    unsafe { *HOOKS.0.get() }
-}
-
-pub(crate) fn handlers_ready() -> bool {
-    hooks().is_some_and(|hooks| (hooks.handlers_ready)())
-}
-
-/// Returns the greatest number of bytes of all mappings together.
-pub(crate) fn resident_max() -> u64 {
-    /// Limit from the hook in bytes, plus one; 0: the hook was not called yet.
-    static ALLOWED: AtomicU64 = AtomicU64::new(0);
-    if let Some(bytes) = settings().resident_bytes {
-        return bytes;
-    }
-    if ALLOWED.load(Relaxed) == 0 {
-        let bytes = hooks().map_or(0, |hooks| (hooks.memory_bytes)());
-        ALLOWED.store((bytes / SHARE_OF_MEMORY).saturating_add(1), Relaxed);
-    }
-    ALLOWED.load(Relaxed) - 1
-}
-
-/// Divisor of the memory that the process may use: at most this part of it is mapped.
-const SHARE_OF_MEMORY: u64 = 4;
-
-/// Adds `more` to a counter of the calling thread; does nothing if the thread has no record.
-pub fn count(counter: Counter, more: u64) {
-    if let Some(thread) = threads::known() {
-        thread.count(counter, more);
-    }
-}
+use crate::state::{self, Hooks, LOCK, Settings};
+use crate::{copy, open_file, table, threads, window};
+use bywash_session::Record;
+use bywash_sync::prepare_fences;
 
 /// Starts the data path: files get data paths from the first call on that could be served. Makes one system
-/// call; [`wake`] does the rest, because most processes never make such a call.
+/// call; [`state::wake`] does the rest, because most processes never make such a call.
 ///
 /// # Safety
 /// Must be called once, while no other thread of the process calls this crate.
 pub unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks) {
-    // SAFETY: the caller promises that no other thread uses this crate, so nobody reads the static variables
-    // meanwhile.
-    unsafe {
-        *SETTINGS.0.get() = settings;
-        *RECORD.0.get() = record;
-        *HOOKS.0.get() = Some(hooks);
-    }
-    WANTS_FILES.store(settings.wants_files, Relaxed);
-    // The fences are prepared here, because membarrier(2) takes milliseconds once there are threads.
-    prepare_fences();
-    STATE.store(DORMANT, Ordering::Release);
-}
-
-/// Returns true if new files may get a data path, and sets up the tables if they are not set up yet.
-#[inline]
-pub fn wake() -> bool {
-    match STATE.load(Ordering::Acquire) {
-        READY => true,
-        DORMANT => set_up(),
-        _ => false,
-    }
+    // SAFETY: the caller promises the same.
+    unsafe { state::begin(settings, record, hooks, set_up) };
 }
 
 /// Sets up the tables. Returns false if another thread is doing so, and also if memory is exhausted or a
@@ -220,18 +27,17 @@ pub fn wake() -> bool {
 #[cold]
 fn set_up() -> bool {
     let Some(_held) = LOCK.try_hold() else { return false };
-    let Some(hooks) = hooks().filter(|_| STATE.load(Relaxed) == DORMANT) else { return is_ready() };
+    let Some(hooks) = state::hooks().filter(|_| state::is_dormant()) else { return state::is_ready() };
     let prepared = (hooks.on_set_up)()
         && threads::RECORDS.prepare()
         && window::POOL.prepare()
         && open_file::POOL.prepare()
         && table::KNOWN.prepare()
         && table::TABLE.prepare()
-        && prepare_alive();
-    crate::copy::prepare();
-    let next = if prepared { READY } else { ASIDE };
+        && state::prepare_alive();
+    copy::prepare();
     // The process may have stepped aside during the set-up.
-    let is_set_up = STATE.compare_exchange(DORMANT, next, Ordering::SeqCst, Relaxed).is_ok() && prepared;
+    let is_set_up = state::end_set_up(prepared);
     if is_set_up {
         table::after_set_up();
     }
@@ -251,44 +57,6 @@ macro_rules! for_each_pool {
     };
 }
 
-fn prepare_alive() -> bool {
-    let Some(page) = crate::sys::map_memory(4096) else { return false };
-    if !crate::sys::advise(page, 4096, crate::sys::Advice::WipeOnFork) {
-        return false;
-    }
-    ALIVE.store(page.cast(), Relaxed);
-    set_alive();
-    true
-}
-
-fn set_alive() {
-    // SAFETY: `prepare_alive` mapped the page and it is never unmapped; both callers run after it.
-    unsafe { (*ALIVE.load(Relaxed)).store(1, Relaxed) };
-}
-
-/// Returns true if everything is set up and files may have a data path.
-#[inline(always)]
-pub fn is_ready() -> bool {
-    STATE.load(Ordering::Acquire) == READY
-}
-
-/// Returns true if nothing is set up yet and the set-up is still possible.
-#[inline]
-pub(crate) fn is_dormant() -> bool {
-    STATE.load(Ordering::SeqCst) == DORMANT
-}
-
-/// Returns true if no file has or will get a data path in this process.
-pub fn is_aside() -> bool {
-    STATE.load(Ordering::Acquire) == ASIDE
-}
-
-/// Returns true if this process is a forked child in which [`reset_child`] has not run yet.
-pub fn is_unnoticed_child() -> bool {
-    // SAFETY: the process is ready, so `prepare_alive` has mapped the page, which is never unmapped.
-    is_ready() && unsafe { (*ALIVE.load(Relaxed)).load(Relaxed) == 0 }
-}
-
 /// Gives a forked child a data path of its own: empty tables, a record of its own, and its inherited
 /// descriptors as candidates with a shared position.
 ///
@@ -300,21 +68,17 @@ pub unsafe fn reset_child(record: Option<Record>) {
     threads::reset_child();
     window::reset_child();
     open_file::reset_child();
-    // SAFETY: the caller promises that this is the only thread, so nobody reads the record meanwhile.
-    unsafe {
-        if record.is_some() || (*RECORD.0.get()).is_some() {
-            *RECORD.0.get() = record;
-        }
-    }
+    // SAFETY: the caller promises that this is the only thread.
+    unsafe { state::set_record(record) };
     prepare_fences();
-    set_alive();
+    state::set_alive();
     table::reset_child();
 }
 
 /// Stops all data paths for good, because the process begins something that they are incompatible with (a
 /// seccomp filter, an address-space limit, an io_uring of its own).
 pub fn step_aside() {
-    if STATE.swap(ASIDE, Ordering::AcqRel) == READY {
+    if state::step_aside() {
         table::forget_all();
     }
 }
@@ -326,25 +90,4 @@ pub fn step_aside_and_shrink() -> [(*mut u8, usize); 5] {
     step_aside();
     for_each_pool!(trim);
     for_each_pool!(usable).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_are_whole_names() {
-        let settings = Settings { only: b"/var/lib:/srv/", except: b"/var/lib/dpkg", ..Settings::new() };
-        for (path, covered) in [
-            (&b"/var/lib/db"[..], true),
-            (b"/var/lib", true),
-            (b"/var/library", false),
-            (b"/srv/x", true),
-            (b"/var/lib/dpkg/status", false),
-            (b"/home", false),
-        ] {
-            assert_eq!(settings.covers(path), covered, "{path:?}");
-        }
-        assert!(Settings::new().covers(b"/anything"));
-    }
 }

@@ -21,13 +21,13 @@
 use crate::buffer::Buffer;
 use crate::filesystem;
 use crate::gate::Gate;
+use crate::open_file::usage::{self, By};
 use crate::open_file::{self, Description, OpenFile, Refusal};
 use crate::pool::{InChild, Pool};
-use crate::process::{self, LOCK};
 use crate::stack;
+use crate::state::{self, LOCK};
 use crate::sys;
 use crate::threads::{self, CROWD, Inside, Thread};
-use crate::usage::{self, By};
 use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::{AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
 
@@ -110,11 +110,11 @@ fn known() -> impl Iterator<Item = i32> {
 
 /// Notes that the kernel has opened `fd` for reading, or for reading and writing.
 pub fn opened(fd: i32) {
-    if fd < DESCRIPTOR_MIN as i32 || threads::bypassed() || noted::add(fd) || !process::wake() {
+    if fd < DESCRIPTOR_MIN as i32 || threads::bypassed() || noted::add(fd) || !state::wake() {
         return;
     }
     let Some(entry) = entry_to_set(fd) else { return };
-    if process::wants_files() {
+    if state::wants_files() {
         // The thread gets a record now, so that the file is counted even if no other call needs one.
         threads::current();
     }
@@ -123,7 +123,7 @@ pub fn opened(fd: i32) {
     mark_known(fd, true);
     HIGHEST.fetch_max(fd as usize + 1, Relaxed);
     drop_stale(before);
-    process::count(Counter::FilesOpened, 1);
+    threads::count(Counter::FilesOpened, 1);
 }
 
 /// Notes that the kernel has made `fd`, which can have no data path. An entry that exists belongs to an
@@ -210,7 +210,7 @@ pub fn duplicated(old: i32, new: i32) {
     if threads::bypassed() || (new as usize) < DESCRIPTOR_MIN {
         return;
     }
-    if noted::has(old) && (noted::add(new) || !process::wake()) || !process::is_ready() {
+    if noted::has(old) && (noted::add(new) || !state::wake()) || !state::is_ready() {
         return;
     }
     let (Some(from), Some(to)) = (entry(old), entry_to_set(new)) else { return };
@@ -244,7 +244,7 @@ pub fn share(fd: i32) {
 
 /// Leaves every position to the kernel for good, before a fork, vfork, spawn or exec.
 pub fn share_all() {
-    if !process::is_ready() || threads::bypassed() {
+    if !state::is_ready() || threads::bypassed() {
         return;
     }
     SHARED_UP_TO.store(NUMBER.load(Relaxed), Relaxed);
@@ -270,7 +270,7 @@ fn served(fd: i32) -> Option<&'static OpenFile> {
 /// Counts a call that makes the file of `fd` durable, if `fd` has a data path.
 pub fn count_sync(fd: i32) {
     if is_served(fd) {
-        process::count(Counter::KernelSyncs, 1);
+        threads::count(Counter::KernelSyncs, 1);
     }
 }
 
@@ -527,7 +527,7 @@ fn note_passed(file: &OpenFile, direction: Direction, offset: i64, why: Why, res
 /// Counts a passed call, if the process has a record.
 #[inline(always)]
 fn count_passed(file: &OpenFile, direction: Direction, why: Why, result: isize) {
-    if process::record().is_some()
+    if state::record().is_some()
         && let Some(thread) = threads::known()
     {
         count_kernel(direction, result);
@@ -547,7 +547,7 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
     let Some(entry) = entry(fd) else { return };
     let value = entry.load(Relaxed);
     if value == 0 {
-        if process::wants_files() {
+        if state::wants_files() {
             count_untracked(direction, result);
         }
         return;
@@ -557,13 +557,13 @@ pub fn served_at(fd: i32, direction: Direction, wanted: usize, offset: i64, resu
     }
     count_kernel(direction, result);
     if value & CANDIDATE != 0 {
-        if offset < 0 && !process::settings().positions_at_user_level {
+        if offset < 0 && !state::settings().positions_at_user_level {
             // A data path would not serve such a call, so the call adds no weight.
-            process::count(Why::Position.counter(), 1);
+            threads::count(Why::Position.counter(), 1);
             return;
         }
-        let passes = direction == Direction::Write && !process::settings().writes;
-        process::count(if passes { Why::Write } else { Why::Warming }.counter(), 1);
+        let passes = direction == Direction::Write && !state::settings().writes;
+        threads::count(if passes { Why::Write } else { Why::Warming }.counter(), 1);
         warm(fd, entry, value, direction, wanted_or(wanted, result));
     } else if result > 0 && offset >= 0 {
         with(fd, |file, thread| {
@@ -588,8 +588,8 @@ fn wanted_or(wanted: usize, result: isize) -> usize {
 /// are set up.
 #[cold]
 fn set_up_for(used: usize, offset: i64) -> bool {
-    let warms = offset >= 0 && used != 0 && used <= process::settings().threshold;
-    warms && !threads::bypassed() && process::wake()
+    let warms = offset >= 0 && used != 0 && used <= state::settings().threshold;
+    warms && !threads::bypassed() && state::wake()
 }
 
 /// Makes entries of the noted candidates, right after the tables were set up.
@@ -598,9 +598,9 @@ pub(crate) fn after_set_up() {
 }
 
 fn count_untracked(direction: Direction, result: isize) {
-    if process::is_ready() && threads::current().is_some() {
+    if state::is_ready() && threads::current().is_some() {
         count_kernel(direction, result);
-        process::count(Why::Untracked.counter(), 1);
+        threads::count(Why::Untracked.counter(), 1);
     }
 }
 
@@ -609,13 +609,13 @@ fn count_kernel(direction: Direction, result: isize) {
         Direction::Read => (Counter::KernelReads, Counter::KernelReadBytes),
         Direction::Write => (Counter::KernelWrites, Counter::KernelWriteBytes),
     };
-    process::count(calls, 1);
-    process::count(bytes, result.max(0) as u64);
+    threads::count(calls, 1);
+    threads::count(bytes, result.max(0) as u64);
 }
 
 /// Adds the weight of a call of `used` bytes to a candidate, and gives it a data path if the weight suffices.
 fn warm(fd: i32, entry: &AtomicUsize, value: usize, direction: Direction, used: usize) {
-    if used == 0 || !process::is_ready() || used > process::settings().threshold {
+    if used == 0 || !state::is_ready() || used > state::settings().threshold {
         return;
     }
     let weight = (value & WEIGHT_MASK) >> WEIGHT_SHIFT;
@@ -642,7 +642,7 @@ fn promote(fd: i32, entry: &AtomicUsize, value: usize) {
     let published = entry.compare_exchange(value, address, Ordering::AcqRel, Relaxed).is_ok();
     drop(held);
     match file {
-        Some(_) if published => process::count(Counter::FilesPromoted, 1),
+        Some(_) if published => threads::count(Counter::FilesPromoted, 1),
         Some(file) => {
             file.remove_reference();
         }
@@ -664,7 +664,7 @@ fn describe<'a>(fd: i32, shared: bool, path: &'a mut [u8; 4096]) -> Option<Descr
     }
     let status = sys::status(fd).ok().filter(sys::Status::is_regular)?;
     let kind = filesystem::kind(sys::filesystem(fd).ok()?)?;
-    let settings = process::settings();
+    let settings = state::settings();
     let length = if settings.wants_files || !settings.only.is_empty() || !settings.except.is_empty() {
         sys::path_of(fd, path)
     } else {
@@ -701,12 +701,12 @@ pub fn disable(fd: i32) {
 /// Returns true if some descriptor was opened that can have a data path.
 #[inline]
 pub fn knows_any() -> bool {
-    HIGHEST.load(Relaxed) != 0 && process::is_ready() || noted::has_any()
+    HIGHEST.load(Relaxed) != 0 && state::is_ready() || noted::has_any()
 }
 
 /// Returns true if at least one file has a data path.
 pub fn in_use() -> bool {
-    process::is_ready() && open_file::all().next().is_some()
+    state::is_ready() && open_file::all().next().is_some()
 }
 
 /// Returns true if `fd` has a data path.
@@ -719,7 +719,7 @@ pub fn is_served(fd: i32) -> bool {
 /// descriptor. `rearranged`: pages within the size may have been removed. Holds the lock, so that no window
 /// is released meanwhile.
 pub fn resized(fd: i32, rearranged: bool) {
-    if !process::is_ready() || threads::bypassed() || !in_use() {
+    if !state::is_ready() || threads::bypassed() || !in_use() {
         return;
     }
     let Ok(status) = sys::status(fd) else { return };
@@ -742,7 +742,7 @@ pub fn sizes_changed() {
 
 /// Adds all usage per file to the record, at the end of the process.
 pub fn report_usage() {
-    if !threads::bypassed() && !process::is_unnoticed_child() {
+    if !threads::bypassed() && !state::is_unnoticed_child() {
         open_file::all().for_each(OpenFile::report_usage);
     }
 }

@@ -14,11 +14,9 @@
 use crate::account::Account;
 use crate::crowd::Crowd;
 use crate::gate::Gate;
-use crate::open_file;
 use crate::pool::{InChild, Pool, Zeroed};
-use crate::process;
-use crate::reclaim;
 use crate::stack;
+use crate::state;
 use crate::sys::{self, MaskChange, SignalSet};
 use bywash_session::{Counter, FallbackReason, Shard};
 use bywash_sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering, Ordering::Relaxed};
@@ -151,8 +149,8 @@ pub struct Thread {
     pub hazard: AtomicUsize,
     /// Stack pointer in a write through the kernel that passed no gate because the thread was alone; 0: none.
     pub busy: AtomicUsize,
-    /// Stack pointer of the function that set the hazard, or [`SUSPENDED`].
-    frame: Cell<usize>,
+    /// Stack pointer of the function that set the hazard, or [`crate::hazards::SUSPENDED`].
+    pub(crate) frame: Cell<usize>,
     /// Gate that the thread is inside of.
     gate: Cell<Option<&'static Gate>>,
     inside: Cell<Inside>,
@@ -193,13 +191,6 @@ impl Thread {
         self.count(reason.counter(), 1);
     }
 
-    /// Returns true if a copy must not begin: this code runs in a signal handler that interrupted a copy of
-    /// the thread, or the kernel blocks a fault signal. A copy that the thread has left by a jump is ended.
-    #[inline(always)]
-    pub fn nested(&self) -> bool {
-        (self.hazard.load(Relaxed) != 0 && !self.has_left_copy()) || waiting() != 0
-    }
-
     /// Returns true if this code runs in a signal handler that interrupted a write of the thread through the
     /// kernel.
     pub(crate) fn is_busy(&self) -> bool {
@@ -209,69 +200,8 @@ impl Thread {
         self.busy.load(Relaxed) != 0
     }
 
-    /// Sets the hazard to `wanted` and returns true if `source` still holds `wanted`; [`Self::release`] ends
-    /// the use.
-    #[inline(always)]
-    pub(crate) fn protect(&self, source: &AtomicUsize, wanted: usize) -> bool {
-        self.frame.set(stack::pointer());
-        let protected = reclaim::protect(&self.hazard, source, wanted);
-        if !protected {
-            // The file was closed meanwhile, perhaps by a handler of this thread that could not release it
-            // because of the hazard.
-            open_file::after_release(wanted);
-        }
-        protected
-    }
-
-    /// Clears the hazard: the thread no longer uses the file that it protected.
-    #[inline(always)]
-    pub(crate) fn release(&self) {
-        reclaim::release(&self.hazard);
-    }
-
-    /// Runs `handler`, the program's handler of a fault signal, during which no copy may begin: the signal is
-    /// blocked, so a fault in a copy would kill the process.
-    pub fn without_copies(&self, handler: impl FnOnce()) {
-        let (hazard, frame) = (self.hazard.load(Relaxed), self.frame.get());
-        if hazard == 0 {
-            self.frame.set(stack::pointer());
-            self.hazard.store(HANDLING, Relaxed);
-        }
-        handler();
-        self.frame.set(frame);
-        self.hazard.store(hazard, Ordering::Release);
-    }
-
-    /// Returns true if the thread has left the function that set the hazard; the copy is then ended.
-    #[cold]
-    fn has_left_copy(&self) -> bool {
-        let left = stack::is_left(self.frame.get(), stack::pointer());
-        if left {
-            self.abandon_copy();
-        }
-        left
-    }
-
-    /// Ends a copy that does not continue: clears the hazard and releases leftovers of its file.
-    fn abandon_copy(&self) {
-        let hazard = self.hazard.swap(0, Ordering::AcqRel);
-        if hazard > HANDLING {
-            open_file::after_release(hazard);
-        }
-    }
-
-    /// Ends the copies and writes that the thread leaves by a jump to a function whose stack pointer is
-    /// `target`.
-    #[cold]
-    pub fn jumps_to(&self, target: usize) {
-        if self.hazard.load(Relaxed) != 0 && stack::is_left(self.frame.get(), target) {
-            self.abandon_copy();
-        }
-        self.ends_writes_left_for(target);
-    }
-
     /// Ends the write and leaves the gate that a thread with this stack pointer does not return to.
-    fn ends_writes_left_for(&self, stack_pointer: usize) {
+    pub(crate) fn ends_writes_left_for(&self, stack_pointer: usize) {
         let frame = self.busy.load(Relaxed);
         if frame != 0 && stack::is_left(frame, stack_pointer) {
             self.busy.store(0, Ordering::Release);
@@ -321,12 +251,18 @@ impl Thread {
         self.hazard.load(Relaxed) != 0 || self.busy.load(Relaxed) != 0 || self.gate.get().is_some()
     }
 
-    /// Notes that the thread saves a context to which it may return from anywhere: a copy that is interrupted
-    /// now may continue later, so only its own end releases it.
-    pub fn saves_context(&self) {
-        if self.hazard.load(Relaxed) != 0 {
-            self.frame.set(SUSPENDED);
+    /// Returns the shard of counters to the process's record.
+    pub(crate) fn return_shard(&self) {
+        if let (Some(record), Some(shard)) = (state::record(), self.shard.take()) {
+            record.return_shard(shard);
         }
+    }
+
+    /// Frees the record for another thread. No copy uses it any more.
+    pub(crate) fn free(&self) {
+        self.abandon_gate();
+        self.busy.store(0, Ordering::Release);
+        self.in_use.store(0, Ordering::Release);
     }
 }
 
@@ -341,11 +277,6 @@ pub(crate) enum Inside {
     /// The thread makes a system call that readers need not notice.
     Kernel,
 }
-
-/// Value of a hazard that names no file: the thread runs the program's handler of a fault signal.
-const HANDLING: usize = 1;
-/// Value of `frame` for a copy that may continue although the thread runs elsewhere on its stacks.
-const SUSPENDED: usize = usize::MAX;
 
 // SAFETY: all-zero bytes are valid in every field, and only the record's own thread uses the cells.
 unsafe impl Zeroed for Thread {}
@@ -381,11 +312,18 @@ pub fn known() -> Option<&'static Thread> {
     (word > BYPASS).then(|| unsafe { &*(word as *const Thread) })
 }
 
+/// Adds `more` to a counter of the calling thread; does nothing if the thread has no record.
+pub fn count(counter: Counter, more: u64) {
+    if let Some(thread) = known() {
+        thread.count(counter, more);
+    }
+}
+
 #[cold]
 fn register(word: usize) -> Option<&'static Thread> {
     // A record would unblock the fault signals in the kernel, but a signal that was sent while the program
     // blocks it must stay pending. So such a thread gets no record.
-    if word == BYPASS || !process::is_ready() || sys::pending_signals() & FAULT_SIGNALS != 0 {
+    if word == BYPASS || !state::is_ready() || sys::pending_signals() & FAULT_SIGNALS != 0 {
         return None;
     }
     if !CROWD.join(|| in_use().map(|thread| &thread.busy)) {
@@ -399,31 +337,18 @@ fn register(word: usize) -> Option<&'static Thread> {
             continue;
         }
         HIGHEST.fetch_max(index + 1, Ordering::SeqCst);
-        thread.shard.set(process::record().map(|record| record.take_shard()));
+        thread.shard.set(state::record().map(|record| record.take_shard()));
         thread.account.reset();
         set_waiting(0);
         let were_blocked = sys::change_mask(MaskChange::Unblock, FAULT_SIGNALS) & FAULT_SIGNALS;
         set_blocked(blocked() | were_blocked);
         set_word(core::ptr::from_ref(thread) as usize);
-        if let Some(hooks) = process::hooks() {
-            (hooks.on_register)(thread);
+        if let Some(hooks) = state::hooks() {
+            (hooks.on_register)();
         }
         return Some(thread);
     }
     None
-}
-
-/// Frees the record of the calling thread, which ends.
-pub fn unregister(thread: &'static Thread) {
-    crate::usage::hand_on(thread);
-    if let (Some(record), Some(shard)) = (process::record(), thread.shard.take()) {
-        record.return_shard(shard);
-    }
-    set_word(0);
-    thread.abandon_copy();
-    thread.abandon_gate();
-    thread.busy.store(0, Ordering::Release);
-    thread.in_use.store(0, Ordering::Release);
 }
 
 /// Returns true if no other thread has had a record so far. A thread that gets a record later passes a full

@@ -6,17 +6,17 @@
 //! belongs to one open file and is released with it: a mapping keeps the kernel's open file alive, and with
 //! it locks, leases and "text file busy".
 //!
-//! Invariants: windows are created, mapped and destroyed only under [`process::LOCK`]. A mapping is removed
+//! Invariants: windows are created, mapped and destroyed only under [`state::LOCK`]. A mapping is removed
 //! only after it became unreachable (`mapped` is 0) and no other thread's hazard names its file.
 //!
-//! [`crate::open_file`] calls this module.
+//! A window knows its open file by the address alone. [`crate::open_file`] calls this module, and decides there
+//! which window makes room for another one.
 
 use crate::groups::{self, GROUP_PAGES};
-use crate::open_file::OpenFile;
 use crate::pages::{self, PAGE_BYTES};
 use crate::pool::{InChild, Pool, Zeroed};
-use crate::process;
 use crate::reclaim;
+use crate::state;
 use crate::sys::{self, Advice};
 use crate::threads;
 use bywash_session::Counter;
@@ -78,8 +78,8 @@ pub struct Window {
     last_used: AtomicU32,
     /// Index of the next free window, plus one; 0: none. Valid while the window is free.
     next_free: AtomicU32,
-    /// Open file that the window belongs to; null while the window is free.
-    owner: AtomicPtr<OpenFile>,
+    /// Address of the open file that the window belongs to; 0 while the window is free.
+    owner: AtomicUsize,
     /// Memory for states, of [`STATES_WITHIN`] bytes.
     within: [AtomicU8; STATES_WITHIN],
 }
@@ -150,7 +150,7 @@ pub(crate) fn shift_for(size: u64) -> u32 {
     if wanted == SHIFT_MIN {
         return wanted;
     }
-    let most = 63 - (process::resident_max() / 4).max(1).leading_zeros();
+    let most = 63 - (state::resident_max() / 4).max(1).leading_zeros();
     wanted.min(most.max(SHIFT_MIN))
 }
 
@@ -183,6 +183,11 @@ impl Window {
     /// Returns the base-2 logarithm of the size of the extent, in bytes.
     pub fn shift(&self) -> u32 {
         (self.key.load(Relaxed) & 63) as u32
+    }
+
+    /// Returns the address of the open file that the window belongs to; 0 while the window is free.
+    pub(crate) fn owner(&self) -> usize {
+        self.owner.load(Relaxed)
     }
 
     /// Returns the offset of the extent in the file, in bytes.
@@ -235,7 +240,7 @@ impl Window {
 
     #[cold]
     fn make_states(&self) {
-        let Some(held) = process::LOCK.try_hold() else { return };
+        let Some(held) = state::LOCK.try_hold() else { return };
         if self.states.load(Relaxed).is_null() {
             let pages = self.pages();
             let within =
@@ -306,13 +311,14 @@ impl Window {
     }
 }
 
-/// Creates a window of `owner` without a mapping; `None` if no window or no memory is free. The caller holds
-/// the lock.
-pub(crate) fn create(owner: &OpenFile, index: u64, shift: u32) -> Option<&'static Window> {
-    let window = take_free().or_else(|| {
-        evict_one(owner, wish()?, |_| true)?;
-        take_free()
-    })?;
+/// Makes a free window one of the open file at the address `owner`, without a mapping; `None` if no memory is
+/// free. The caller holds the lock.
+pub(crate) fn assign(
+    window: &'static Window,
+    owner: usize,
+    index: u64,
+    shift: u32,
+) -> Option<&'static Window> {
     if !prepare_states(window, (1usize << shift) / PAGE_BYTES) {
         put_free(window);
         return None;
@@ -321,7 +327,7 @@ pub(crate) fn create(owner: &OpenFile, index: u64, shift: u32) -> Option<&'stati
     window.mapped.store(0, Relaxed);
     window.wanted.store(0, Relaxed);
     window.displaced.store(0, Relaxed);
-    window.owner.store(core::ptr::from_ref(owner).cast_mut(), Relaxed);
+    window.owner.store(owner, Relaxed);
     window.last_used.store(CLOCK.load(Relaxed), Relaxed);
     Some(window)
 }
@@ -346,33 +352,29 @@ fn prepare_states(window: &Window, pages: usize) -> bool {
     true
 }
 
-/// Maps a window so that the bytes of the file up to `end` (exclusive, within its size) are covered; a window
-/// that is mapped already is mapped anew and larger. Returns false if that is not possible now. The caller
-/// holds the lock, and its hazard names the window's file.
-pub(crate) fn map(window: &Window, fd: i32, file: &OpenFile, end: u64) -> bool {
-    let start = window.start();
-    let size = file.size();
-    let wanted = (size.max(end) - start).next_power_of_two().max(MAPPING_BYTES_MIN);
-    let length = wanted.min(1 << window.shift()) as usize;
-    if !retract(window, threads::other_hazards, TURNS) || !make_room(length as u64, file) {
-        return false;
-    }
-    if !file.is_behind(fd) {
-        return false;
-    }
+/// Maps the first `length` bytes of a window that has no mapping; `writable`: also for writing. Returns false
+/// if the kernel refuses. The caller holds the lock, and its hazard names the window's file, which is behind
+/// `fd`.
+pub(crate) fn map(window: &Window, fd: i32, length: usize, writable: bool) -> bool {
     window.note_unmapped();
-    let Ok(base) = sys::map_file(fd, start, length, file.maps_writes()) else { return false };
+    let Ok(base) = sys::map_file(fd, window.start(), length, writable) else { return false };
     sys::advise(base, length, Advice::Random);
     sys::advise(base, length, Advice::DontFork);
     let total = MAPPED_TOTAL.fetch_add(length as u64, Relaxed) + length as u64;
     let most = MAPPED_MOST.fetch_max(total, Relaxed);
-    process::count(Counter::MappedBytesMost, total.saturating_sub(most));
+    threads::count(Counter::MappedBytesMost, total.saturating_sub(most));
     window.base.store(base, Relaxed);
     window.last_used.store(CLOCK.load(Relaxed), Relaxed);
     // SYNC: window-mapped (release; open_file's look-up acquires): the base is stored before the length.
     window.mapped.store(length, Ordering::Release);
-    process::count(Counter::WindowsMapped, 1);
+    threads::count(Counter::WindowsMapped, 1);
     true
+}
+
+/// Removes the mapping of a window, if it has one. Returns false if another thread still uses it. The caller
+/// holds the lock, and its hazard names the window's file.
+pub(crate) fn unmap(window: &Window) -> bool {
+    retract(window, threads::other_hazards, TURNS)
 }
 
 /// Destroys a window that its file no longer names. Returns false if a thread still uses it. The caller holds
@@ -383,31 +385,31 @@ pub(crate) fn destroy(window: &'static Window) -> bool {
 
 /// Like [`destroy`], for a caller whose own hazard names the window's file.
 pub(crate) fn destroy_held(window: &'static Window) -> bool {
-    retract(window, threads::other_hazards, TURNS) && discard(window)
+    unmap(window) && discard(window)
 }
 
 fn discard(window: &'static Window) -> bool {
-    window.owner.store(core::ptr::null_mut(), Relaxed);
+    window.owner.store(0, Relaxed);
     put_free(window);
     true
 }
 
-/// Destroys the windows of `file` that the file no longer names and that could not be destroyed earlier.
-/// Returns false if one of them is still in use. The caller holds the lock.
-pub(crate) fn sweep(file: &OpenFile) -> bool {
-    let owner = core::ptr::from_ref(file).cast_mut();
+/// Destroys the windows of the open file at the address `owner` that the file no longer names and that could
+/// not be destroyed earlier. Returns false if one of them is still in use. The caller holds the lock.
+pub(crate) fn sweep(owner: usize, names: impl Fn(&Window) -> bool) -> bool {
     (0..USED.load(Relaxed))
         .filter_map(at)
-        .filter(|window| window.owner.load(Relaxed) == owner && !file.names(window))
+        .filter(|window| window.owner.load(Relaxed) == owner && !names(window))
         .filter(|window| !destroy(window))
         .count()
         == 0
 }
 
-/// Returns the number of checks of the hazards before a window of `file` is left for later: one if the
-/// calling thread interrupted a copy of the file itself, because that copy cannot end meanwhile.
-pub(crate) fn turns(file: *const OpenFile) -> u32 {
-    let interrupted = threads::known().is_some_and(|thread| thread.hazard.load(Relaxed) == file as usize);
+/// Returns the number of checks of the hazards before a window of the open file at this address is left for
+/// later: one if the calling thread interrupted a copy of the file itself, because that copy cannot end
+/// meanwhile.
+pub(crate) fn turns(owner: usize) -> u32 {
+    let interrupted = threads::known().is_some_and(|thread| thread.hazard.load(Relaxed) == owner);
     if interrupted { 1 } else { TURNS }
 }
 
@@ -417,7 +419,7 @@ where
     I: Iterator<Item = &'static AtomicUsize>,
 {
     let length = window.mapped.swap(0, Ordering::AcqRel);
-    let owner = window.owner.load(Relaxed) as usize;
+    let owner = window.owner.load(Relaxed);
     if !reclaim::wait_until_unused(hazards, owner, turns, threads::alone) {
         // A thread was stopped in the middle of a copy. The mapping stays, and its removal is tried again
         // later.
@@ -433,41 +435,26 @@ where
     true
 }
 
-fn make_room(length: u64, caller: &OpenFile) -> bool {
-    let most = process::resident_max();
-    let fits = || MAPPED_TOTAL.load(Relaxed) + length <= most;
-    if length > most || fits() {
-        return length <= most;
-    }
-    let Some(now) = wish() else { return false };
-    while !fits() {
-        if evict_one(caller, now, |window| window.mapped.load(Relaxed) != 0).is_none() {
-            return false;
-        }
-    }
-    true
-}
-
 /// Advances the clock and returns its value if this attempt to make room is to be carried out. Finding a
 /// window to release means a look at all of them, and a window that is released too early is mapped again, so
 /// most attempts are refused and the kernel serves the request.
-fn wish() -> Option<u32> {
+pub(crate) fn wish() -> Option<u32> {
     let granted = WISHES.fetch_add(1, Relaxed).is_multiple_of(WISHES_PER_EVICTION);
     granted.then(|| CLOCK.fetch_add(1, Relaxed) + 1)
 }
 
-/// Releases the least recently used window, of any file, among those that `would_do` accepts. A window that
-/// was used since the tick before this one is kept, because it would be needed again at once. The caller's
-/// hazard names the file `caller`.
-fn evict_one(caller: &OpenFile, now: u32, would_do: fn(&Window) -> bool) -> Option<()> {
-    let idlest = (0..USED.load(Relaxed))
+/// Returns the window that was used least recently among those in use that `would_do` accepts. A window that
+/// was used since the tick before `now` is kept, because it would be needed again at once.
+pub(crate) fn idlest(now: u32, would_do: fn(&Window) -> bool) -> Option<&'static Window> {
+    (0..USED.load(Relaxed))
         .filter_map(at)
-        .filter(|window| !window.owner.load(Relaxed).is_null() && would_do(window) && window.is_idle(now))
-        .max_by_key(|window| now.wrapping_sub(window.last_used.load(Relaxed)))?;
-    // SAFETY: owners are open files of the pool, which is never unmapped.
-    let owner = unsafe { &*idlest.owner.load(Relaxed) };
-    let destroy = if core::ptr::eq(owner, caller) { destroy_held } else { destroy };
-    owner.drop_window(idlest, destroy).then(|| process::count(Counter::WindowsEvicted, 1))
+        .filter(|window| window.owner.load(Relaxed) != 0 && would_do(window) && window.is_idle(now))
+        .max_by_key(|window| now.wrapping_sub(window.last_used.load(Relaxed)))
+}
+
+/// Returns the number of bytes of all mappings together.
+pub(crate) fn mapped_total() -> u64 {
+    MAPPED_TOTAL.load(Relaxed)
 }
 
 /// Returns window `index`, if the pool has grown that far.
@@ -475,7 +462,8 @@ fn at(index: usize) -> Option<&'static Window> {
     POOL.get(index)
 }
 
-fn take_free() -> Option<&'static Window> {
+/// Returns a window that is free, if there is one left. The caller holds the lock.
+pub(crate) fn take_free() -> Option<&'static Window> {
     let free = FREE.load(Relaxed);
     if free != 0 {
         let window = at(free as usize - 1)?;

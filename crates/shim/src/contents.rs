@@ -14,12 +14,12 @@ pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t
         Ok(position) => position,
         Err(false) => {
             if table::is_served(fd) {
-                bywash_file::process::count(Counter::KernelSeeks, 1);
+                bywash_file::threads::count(Counter::KernelSeeks, 1);
             }
             table::with_kernel_position(fd, || kernel(offset, whence))
         }
         Err(true) => {
-            bywash_file::process::count(Counter::KernelSeeks, 1);
+            bywash_file::threads::count(Counter::KernelSeeks, 1);
             // A relative move starts at the user-level position, of which the kernel does not know.
             let (offset, whence) = match (whence, table::position(fd)) {
                 (libc::SEEK_CUR, Some(at)) => match (at as off_t).checked_add(offset) {

@@ -3,8 +3,8 @@
 use crate::{real, signals};
 use bywash_file::buffer::{Buffer, Segment};
 use bywash_file::copy::guarded_copy;
-use bywash_file::process;
 use bywash_file::table::{self, At, Direction, PositionLookup};
+use bywash_file::threads;
 use bywash_session::Counter;
 use core::ffi::{c_int, c_long, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -339,7 +339,7 @@ pub unsafe extern "C" fn pwritev2(
 /// Counts a call with flags, which the kernel serves.
 fn count_flags(fd: c_int) {
     if table::is_served(fd) {
-        process::count(Counter::FallbackFlags, 1);
+        threads::count(Counter::FallbackFlags, 1);
     }
 }
 

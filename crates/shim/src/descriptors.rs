@@ -3,7 +3,7 @@
 use crate::processes::notice_child;
 use crate::{real, signals};
 use bywash_file::copy::guarded_copy;
-use bywash_file::{process, table};
+use bywash_file::{process, state, table};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::{mode_t, msghdr, ssize_t};
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: usiz
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    if process::is_ready() && table::knows_any() && may_carry_descriptors(message) {
+    if state::is_ready() && table::knows_any() && may_carry_descriptors(message) {
         table::share_all();
     }
     // SAFETY: the program keeps the contract of the C library's function that it called.
@@ -299,7 +299,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    if process::is_ready() {
+    if state::is_ready() {
         table::share_all();
     }
     // SAFETY: the program keeps the contract of the C library's function that it called.

@@ -11,7 +11,7 @@
 
 use crate::masks::{set_word_of, word_of};
 use crate::signals;
-use bywash_file::process;
+use bywash_file::state;
 use bywash_file::sys::SignalSet;
 use bywash_file::threads::{self, FAULT_SIGNALS};
 use core::arch::asm;
@@ -39,7 +39,7 @@ const LAST_WORD: usize = size_of::<sigset_t>() / size_of::<u64>() - 1;
 
 /// Returns true if the library is in use in this process and this is not a vfork child.
 fn concerned() -> bool {
-    (process::is_ready() || signals::is_installed()) && !threads::bypassed()
+    (state::is_ready() || signals::is_installed()) && !threads::bypassed()
 }
 
 /// Stores the fault signals that the program believes to be blocked in a set to which a mask is about to be

@@ -10,7 +10,7 @@
 
 use crate::{lookups, real, signals};
 use bywash_file::copy::{guarded_copy, guarded_word};
-use bywash_file::process;
+use bywash_file::state;
 use bywash_file::sys::{self, MaskChange, SignalSet};
 use bywash_file::threads::{self, FAULT_SIGNALS};
 use core::ffi::{c_int, c_long, c_void};
@@ -39,7 +39,7 @@ fn set_of(word: SignalSet) -> sigset_t {
 /// Returns true if the kernel's mask is the program's view: before the handlers are installed or the data
 /// path is set up, in a vfork child, and where the library is switched off.
 fn is_plain() -> bool {
-    threads::bypassed() || !process::is_ready() && !signals::is_installed()
+    threads::bypassed() || !state::is_ready() && !signals::is_installed()
 }
 
 /// Runs `call` while the kernel has the mask that the program believes in; no copy begins meanwhile.

@@ -5,7 +5,7 @@
 //! [`threads::BYPASS`], and every function of this library only passes calls on.
 
 use crate::{descriptors, jumps, masks, real, start};
-use bywash_file::{process, table, threads};
+use bywash_file::{process, state, table, threads};
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{pid_t, rlimit};
 
@@ -14,7 +14,7 @@ use libc::{pid_t, rlimit};
 /// # Safety
 /// The caller is the only thread of the child that uses the library.
 unsafe fn child() {
-    if process::is_unnoticed_child() && !threads::bypassed() {
+    if state::is_unnoticed_child() && !threads::bypassed() {
         // Opening the session makes file calls, which must not enter this function again.
         threads::set_word(threads::BYPASS);
         let record = start::claim_record();
@@ -27,7 +27,7 @@ unsafe fn child() {
 /// Gives the process a data path of its own, if it is a child of a fork that the library did not see.
 #[inline]
 pub fn notice_child() {
-    if process::is_unnoticed_child() {
+    if state::is_unnoticed_child() {
         // SAFETY: this is the first file call of a forked child, in which all tables are empty. A child that
         // has several threads by then must not make its first file calls in two of them at once; nothing here
         // excludes that.

@@ -16,7 +16,7 @@ use crate::masks::{self, set_word_of, word_of};
 use crate::real;
 use bywash_file::copy::resume_after_fault;
 use bywash_file::lock::Lock;
-use bywash_file::process;
+use bywash_file::state;
 use bywash_file::sys::{self, SignalSet};
 use bywash_file::threads::{self, FAULT_SIGNALS};
 use bywash_session::Counter;
@@ -162,7 +162,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut
     if let Some(resume) = resume_after_fault(*instruction as usize) {
         *instruction = resume as i64;
         let counter = if signal == SIGBUS { Counter::FaultsBus } else { Counter::FaultsSegv };
-        process::count(counter, 1);
+        threads::count(counter, 1);
         return;
     }
     // SAFETY: the arguments are those that the kernel passed to this handler.
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn sigaction(
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    if threads::bypassed() || process::is_aside() && !INSTALLED.load(Ordering::Acquire) {
+    if threads::bypassed() || state::is_aside() && !INSTALLED.load(Ordering::Acquire) {
         // SAFETY: the program keeps the contract of `sigaction` for all arguments.
         return unsafe { real::sigaction(signal, new, old) };
     }

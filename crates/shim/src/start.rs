@@ -3,8 +3,9 @@
 //! If a setting is missing or wrong here, the library serves nothing and the program runs as without it.
 
 use crate::{memory, signals};
-use bywash_file::process::{self, Hooks, Settings};
+use bywash_file::state::{self, Hooks, Settings};
 use bywash_file::threads::{self, Thread};
+use bywash_file::{hazards, process};
 use bywash_session::{Record, Session};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -80,7 +81,7 @@ unsafe extern "C" fn begin(
     unsafe { process::begin(settings, record, hooks) };
     if is_counted {
         // The tables are set up now, so that calls are counted from the first one on.
-        process::wake();
+        state::wake();
     }
 }
 
@@ -100,7 +101,7 @@ fn set_up() -> bool {
 
 /// Reports the usage per file at the end of the process.
 pub extern "C" fn end() {
-    if process::is_ready() {
+    if state::is_ready() {
         bywash_file::table::report_usage();
     }
 }
@@ -227,15 +228,17 @@ pub fn note_file_size_limit() {
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 {
-            process::set_file_size_max(limit.rlim_cur);
+            state::set_file_size_max(limit.rlim_cur);
         }
     }
 }
 
-fn thread_begins(thread: &'static Thread) {
+/// Has [`thread_ends`] called with the thread's record when the calling thread, which has one now, ends.
+fn thread_begins() {
+    let record = threads::word() as *const c_void;
     // SAFETY: `set_up` created the key before a thread gets a record; the value is only passed back at its
     // end.
-    unsafe { libc::pthread_setspecific(THREAD_KEY.load(Relaxed), core::ptr::from_ref(thread).cast()) };
+    unsafe { libc::pthread_setspecific(THREAD_KEY.load(Relaxed), record) };
 }
 
 unsafe extern "C" fn thread_ends(thread: *mut c_void) {
@@ -243,6 +246,6 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     // comparison below leaves out a forked child, in which the record is not this thread's any more.
     let thread = unsafe { &*thread.cast::<Thread>() };
     if threads::word() == core::ptr::from_ref(thread) as usize {
-        threads::unregister(thread);
+        hazards::unregister(thread);
     }
 }

@@ -9,8 +9,8 @@
 //! tries to take it. A file without leftovers costs one check of its flags.
 
 use super::{FREE, LEFT_OVER, OpenFile, POOL, USED, at};
-use crate::process::LOCK;
 use crate::reclaim;
+use crate::state::LOCK;
 use crate::threads;
 use crate::window;
 use bywash_sync::{AtomicU32, Ordering, Ordering::Relaxed};
@@ -42,9 +42,8 @@ impl OpenFile {
     /// Frees the entry in the pool if no descriptor leads to the file, nothing is mapped and no thread uses
     /// it; otherwise notes leftovers. The caller holds the lock.
     pub(super) fn retire(&self, turns: u32) {
-        let address = core::ptr::from_ref(self) as usize;
-        let unused = reclaim::wait_until_unused(threads::hazards, address, turns, threads::alone);
-        if !unused || !window::sweep(self) {
+        let unused = reclaim::wait_until_unused(threads::hazards, self.address(), turns, threads::alone);
+        if !unused || !window::sweep(self.address(), |window| self.names(window)) {
             return self.leaves_over();
         }
         if self.flags.fetch_and(!LEFT_OVER, Relaxed) & LEFT_OVER != 0 {

@@ -12,8 +12,8 @@ use crate::buffer::Buffer;
 use crate::copy::{Fault, guarded_word};
 use crate::pages::{self, PAGE_BYTES};
 use crate::policy::{self, Route};
-use crate::process;
-use crate::threads::Thread;
+use crate::state;
+use crate::threads::{self, Thread};
 use crate::window::Window;
 use bywash_session::{Counter, FallbackReason as Why};
 use bywash_sync::Ordering::Relaxed;
@@ -47,7 +47,7 @@ impl OpenFile {
             }
         } else if let Some((window, start)) = spot
             && offset + wanted as u64 <= self.size()
-            && wanted <= process::settings().threshold
+            && wanted <= state::settings().threshold
             && window.is_mapped(start + wanted)
             && !self.has(DISABLED)
         {
@@ -192,7 +192,7 @@ impl OpenFile {
     /// Asks the kernel, and returns true if the file now ends at `end`.
     #[cold]
     fn ends_at(&self, fd: i32, end: u64) -> bool {
-        process::count(Counter::SizeChecks, 1);
+        threads::count(Counter::SizeChecks, 1);
         self.refresh_size(fd) == Some(end)
     }
 

@@ -14,7 +14,7 @@ use crate::copy::guarded_byte;
 use crate::groups::{self, GROUP_BYTES, GROUP_PAGES, GROUP_SHIFT};
 use crate::pages::{self, PAGE_BYTES};
 use crate::policy;
-use crate::process;
+use crate::state;
 use crate::sys;
 use crate::threads::Thread;
 use crate::window::{self, Window};
@@ -123,7 +123,7 @@ impl OpenFile {
         let end = offset + length;
         self.reaches(end);
         // Data that is transferred in large pieces is seldom read again in small ones.
-        if length == 0 || length > process::settings().threshold as u64 {
+        if length == 0 || length > state::settings().threshold as u64 {
             return;
         }
         let streams = self.streams_to(end) && length >= policy::STREAM_READ_BYTES as u64;

@@ -13,7 +13,7 @@ use crate::copy::Fault;
 use crate::groups;
 use crate::pages;
 use crate::policy::{self, Route, WriteFacts};
-use crate::process;
+use crate::state;
 use crate::threads::{self, Inside};
 use bywash_session::FallbackReason as Why;
 use bywash_sync::{Ordering::Relaxed, full_fence};
@@ -35,7 +35,7 @@ impl OpenFile {
     #[inline(always)]
     pub unsafe fn write(&self, fd: i32, offset: u64, length: usize, buffer: Buffer<'_>) -> Result<(), Why> {
         let end = offset + length as u64;
-        if end > process::file_size_max() {
+        if end > state::file_size_max() {
             return Err(Why::Growth);
         }
         let spot = self.locate(offset, length);
@@ -87,7 +87,7 @@ impl OpenFile {
 
     /// Returns true if the user asked for mapped writes and the file exists only in memory.
     fn may_map_writes(&self) -> bool {
-        process::settings().writes && self.is_in_memory()
+        state::settings().writes && self.is_in_memory()
     }
 
     /// Returns true if the kernel serves every write of this file.

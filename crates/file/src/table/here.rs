@@ -1,6 +1,6 @@
 //! Calls at a file's own position: `read`, `write`, `lseek`, and other calls that move the position.
 //!
-//! The kernel keeps positions and serves these calls, unless [`process::Settings::positions_at_user_level`]
+//! The kernel keeps positions and serves these calls, unless [`state::Settings::positions_at_user_level`]
 //! is set. With that setting, [`crate::offset::Position`] decides who keeps a position: a call takes the
 //! position to user level or leaves it with the kernel, and reports here afterwards what the kernel has
 //! served.
@@ -8,7 +8,7 @@
 use super::{CANDIDATE, Direction, entry, file_of, note_passed, serve, served, served_at, target};
 use crate::buffer::Buffer;
 use crate::open_file::OpenFile;
-use crate::process;
+use crate::state;
 use crate::sys;
 use crate::threads;
 use crate::warming::{WarmCall, Warming};
@@ -124,7 +124,7 @@ fn led_to(fd: i32) -> Result<&'static OpenFile, KernelCall> {
 #[inline(always)]
 pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> PositionLookup {
     let kernel = |call| PositionLookup::Kernel(KernelPosition { call, fd });
-    if !process::settings().positions_at_user_level {
+    if !state::settings().positions_at_user_level {
         return kernel(KernelCall::Free);
     }
     let file = match led_to(fd) {
@@ -137,7 +137,7 @@ pub unsafe fn serve_here(fd: i32, direction: Direction, buffer: Buffer<'_>) -> P
             .and_then(|target| unsafe { serve(target, direction, buffer, length, at as i64, false) }.ok())
     };
     let wanted = buffer.bytes();
-    if wanted.is_some_and(|wanted| wanted <= process::settings().threshold) {
+    if wanted.is_some_and(|wanted| wanted <= state::settings().threshold) {
         if file.position.ours().is_none() && file.wants_position() && warming(fd).is_over() {
             file.take_position();
         }
@@ -216,7 +216,7 @@ impl Ours {
             },
             Direction::Write => {
                 if done != at + wanted as u64 && !file.position.advance(at + wanted as u64, done) {
-                    process::count(Why::Contended.counter(), 1);
+                    threads::count(Why::Contended.counter(), 1);
                 }
                 false
             }
@@ -229,7 +229,7 @@ impl KernelPosition {
     #[inline]
     pub fn finish(self, direction: Direction, wanted: usize, result: isize) {
         drop(self.call);
-        if !process::settings().positions_at_user_level && process::record().is_none() {
+        if !state::settings().positions_at_user_level && state::record().is_none() {
             // Nothing is counted, and no data path could serve such a call later.
             return;
         }
@@ -237,7 +237,7 @@ impl KernelPosition {
         if let Some(file) = served(self.fd) {
             let passes = direction == Direction::Write && file.passes_writes();
             let why = if passes { file.why_passed() } else { Why::Position };
-            process::count(why.counter(), 1);
+            threads::count(why.counter(), 1);
         }
         served_at(self.fd, direction, wanted, -1, result);
     }
@@ -265,7 +265,7 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<i64, bool> {
     if to < 0 || to as u64 > file.size() || !file.position.put(to as u64) {
         return Err(true);
     }
-    process::count(Counter::UserSeeks, 1);
+    threads::count(Counter::UserSeeks, 1);
     Ok(to)
 }
 
@@ -286,8 +286,7 @@ pub fn sought(fd: i32, to: i64) {
 /// first, and is not taken while the call runs.
 #[inline]
 pub fn with_kernel_position<T>(fd: i32, call: impl FnOnce() -> T) -> T {
-    let _call = process::settings()
-        .positions_at_user_level
-        .then(|| led_to(fd).map(|file| InFlight::begin(file, true)));
+    let _call =
+        state::settings().positions_at_user_level.then(|| led_to(fd).map(|file| InFlight::begin(file, true)));
     call()
 }

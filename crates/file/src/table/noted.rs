@@ -9,7 +9,7 @@
 //! calls, every call is counted. In both cases nothing is noted and the tables are set up at once.
 
 use super::{CANDIDATE, HIGHEST, NUMBER, NUMBER_SHIFT, SHARED, entry_to_set, mark_known};
-use crate::process;
+use crate::state;
 use bywash_sync::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Number of descriptors that have a bit; opening a higher one sets up the tables.
@@ -38,13 +38,13 @@ pub(super) fn has_any() -> bool {
 
 /// Notes that `fd` was opened; returns false if it needs an entry in the table instead.
 pub(super) fn add(fd: i32) -> bool {
-    if bit(fd) == 0 || !process::is_dormant() || process::settings().positions_at_user_level {
+    if bit(fd) == 0 || !state::is_dormant() || state::settings().positions_at_user_level {
         return false;
     }
     NOTED.fetch_or(bit(fd), SeqCst);
     // Another thread may have set up the tables and taken the bits over before this bit was set
     // (`take_over`).
-    process::is_dormant()
+    state::is_dormant()
 }
 
 /// Removes the note of `fd`.

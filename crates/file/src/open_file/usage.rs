@@ -4,9 +4,9 @@
 //! full or is needed for another file. The file adds its sums to the process's record when it is closed and
 //! at the end of the process. Nothing is counted unless a session asked for usage per file.
 
-use crate::open_file::OpenFile;
-use crate::process;
-use crate::threads::{Tally, Thread};
+use super::{OpenFile, PATH_BYTES};
+use crate::state;
+use crate::threads::{self, Tally, Thread};
 use bywash_sync::Ordering::Relaxed;
 
 /// Number of calls after which a tally is added to its open file.
@@ -23,13 +23,13 @@ pub(crate) enum By {
 /// Counts one call of `bytes` bytes for `file`, if usage is counted per file.
 #[inline]
 pub(crate) fn count(thread: &Thread, file: &OpenFile, by: By, bytes: u64) {
-    if process::wants_files() {
+    if state::wants_files() {
         tally(thread, file, by, bytes);
     }
 }
 
 fn tally(thread: &Thread, file: &OpenFile, by: By, bytes: u64) {
-    let address = core::ptr::from_ref(file) as usize;
+    let address = file.address();
     let tally = &thread.tallies[(address / size_of::<OpenFile>()) % thread.tallies.len()];
     let serial = file.serial();
     if tally.file.load(Relaxed) != address || tally.serial.load(Relaxed) != serial {
@@ -65,5 +65,33 @@ fn empty(tally: &Tally) {
     let file = unsafe { &*(address as *const OpenFile) };
     if file.serial() == tally.serial.load(Relaxed) {
         file.add_usage(usage);
+    }
+}
+
+impl OpenFile {
+    pub(crate) fn add_usage(&self, usage: [u64; 4]) {
+        for (sum, more) in self.usage.iter().zip(usage) {
+            sum.fetch_add(more, Relaxed);
+        }
+    }
+
+    /// Adds the counts of this file to the process's record, if usage is collected per file.
+    pub(crate) fn report_usage(&self) {
+        if !state::wants_files() {
+            return;
+        }
+        if let Some(thread) = threads::known() {
+            hand_on(thread);
+        }
+        let Some(record) = state::record() else { return };
+        let mut path = [0u8; PATH_BYTES];
+        let length = self.path_length.load(Relaxed).min(PATH_BYTES);
+        for (byte, cell) in path.iter_mut().zip(&self.path[..length]) {
+            *byte = cell.load(Relaxed);
+        }
+        let usage = [0, 1, 2, 3].map(|index: usize| self.usage[index].swap(0, Relaxed));
+        if usage[0] + usage[2] != 0 {
+            record.add_file(&path[..length], usage);
+        }
     }
 }
