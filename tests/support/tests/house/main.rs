@@ -1,5 +1,6 @@
 //! Checks of the repository itself: its drawing, its lock files, its published tables, its words.
 
+mod circles;
 mod drawing;
 mod locks;
 mod measured;
