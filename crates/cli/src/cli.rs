@@ -10,14 +10,11 @@ use bywash_sim::Stop;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use flow::FlowArgs;
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// Exit status of a failure of bywash itself, or of a wrong command line.
-pub const EXIT_OWN_FAILURE: i32 = 125;
-/// Exit status of a program that was found but could not be started.
-pub const EXIT_NOT_EXECUTABLE: i32 = 126;
-/// Exit status of a program that was not found.
-pub const EXIT_NOT_FOUND: i32 = 127;
+/// Numbers of the figures that can be drawn: curves of the model, then bars of the simulator.
+pub const FIGURES: RangeInclusive<u32> = 2..=9;
 
 /// User-level, copy-free I/O for unmodified programs.
 #[derive(Parser)]
@@ -172,7 +169,7 @@ pub enum FigureChoice {
 }
 
 fn figure_choice(text: &str) -> Result<FigureChoice, String> {
-    let numbers = crate::plan::FIGURES;
+    let numbers = FIGURES;
     match text {
         "all" => Ok(FigureChoice::All),
         _ => {

@@ -1,9 +1,15 @@
 //! Failures of bywash itself. Each message names the object, the reason and the remedy; [`Failure::status`]
 //! returns the exit status.
 
-use crate::cli::{EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, EXIT_OWN_FAILURE};
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// Exit status of a failure of bywash itself, or of a wrong command line.
+pub const EXIT_OWN_FAILURE: i32 = 125;
+/// Exit status of a program that was found but could not be started.
+pub const EXIT_NOT_EXECUTABLE: i32 = 126;
+/// Exit status of a program that was not found.
+pub const EXIT_NOT_FOUND: i32 = 127;
 
 /// A failure of bywash, not of the program that it runs.
 #[derive(Debug, thiserror::Error)]

@@ -46,7 +46,8 @@ mod socket;
 mod standard;
 mod volume;
 
-use cli::{Cli, Command, EXIT_OWN_FAILURE};
+use cli::{Cli, Command};
+use error::EXIT_OWN_FAILURE;
 use std::process::ExitCode;
 
 // Links GCC's unwinder statically, so that the dynamic loader need not load libgcc_s. Only backtraces use it.

@@ -10,8 +10,8 @@ mod progress;
 mod sources;
 mod tell;
 
-use crate::cli::EXIT_OWN_FAILURE;
 use crate::cli::flow::{By, FlowArgs, Rate};
+use crate::error::EXIT_OWN_FAILURE;
 use crate::error::Failure;
 use crate::signals::Signals;
 use crate::standard::{Unfailing, say};

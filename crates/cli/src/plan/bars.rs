@@ -1,6 +1,6 @@
 //! The papers' simulated figures: bars, with the confidence interval of each.
 
-use super::drawing::{AXIS, COLOURS, HEIGHT, MARGIN, WIDTH};
+use super::canvas::{AXIS, COLOURS, HEIGHT, MARGIN, WIDTH};
 use bywash_sim::paper::servers::{Bar, figure};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -2,7 +2,8 @@
 //! the text.
 
 use super::bars;
-use crate::cli::{FigureArgs, FigureChoice};
+use super::canvas::{AXIS, COLOURS, HEIGHT, MARGIN, WIDTH};
+use crate::cli::{FIGURES, FigureArgs, FigureChoice};
 use crate::error::Failure;
 use bywash_model::figures::{self, Figure};
 use plotters::prelude::*;
@@ -12,28 +13,12 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-pub const WIDTH: u32 = 960;
-pub const HEIGHT: u32 = 540;
-pub const MARGIN: u32 = 16;
-pub const AXIS: u32 = 48;
 /// Width of the legend right of the chart, in pixels.
 const LEGEND: u32 = 190;
 const LEGEND_LINE: i32 = 22;
 /// Widths of the first and of the last curve: later curves are thinner, so that curves that coincide stay
 /// visible.
 const WIDTHS: (f64, f64) = (7.0, 1.5);
-/// Colours of the curves, in their order. People with colour blindness can tell them apart (Okabe and Ito).
-pub const COLOURS: [RGBColor; 9] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 0, 0),
-    RGBColor(150, 150, 0),
-    RGBColor(120, 120, 120),
-];
 
 /// Writes `figure-N.svg` and `figure-N.csv` for the requested figures.
 ///
@@ -48,7 +33,7 @@ pub fn write(arguments: &FigureArgs) -> Result<i32, Failure> {
     };
     fs::create_dir_all(out).map_err(failed(out))?;
     let numbers = match arguments.number {
-        FigureChoice::All => super::FIGURES,
+        FigureChoice::All => FIGURES,
         FigureChoice::One(number) => number..=number,
     };
     for number in numbers {

@@ -4,7 +4,7 @@
 //! - [`tell`]: answers of the model; [`simulate`]: reports of the simulator; [`timeline`]: timeline of a
 //!   simulation
 //! - [`check`]: the papers' statements against the numbers computed here
-//! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars
+//! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars; [`canvas`]: what both share
 //! - [`web`]: the planner as a page
 //! - [`calibrate`]: measurement of this machine, as a description; [`validate`]: predictions for simple runs,
 //!   against measurements
@@ -14,6 +14,7 @@
 
 mod bars;
 mod calibrate;
+mod canvas;
 mod check;
 mod drawing;
 mod file;
@@ -30,10 +31,6 @@ mod words;
 use crate::cli::{PlanArgs, PlanCommand, PresetsArgs};
 use crate::error::Failure;
 use bywash_sim::preset::PRESETS;
-use std::ops::RangeInclusive;
-
-/// Numbers of the figures that can be drawn: curves of the model, then bars of the simulator.
-pub const FIGURES: RangeInclusive<u32> = 2..=9;
 
 /// Carries out the command line and returns the exit status.
 ///

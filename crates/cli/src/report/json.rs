@@ -28,8 +28,7 @@
 //! `started_ns` is on CLOCK_MONOTONIC. Counters that end in `_bytes` are bytes, the others are calls or
 //! events; their meaning is in `bywash_session::Counter`. A path that was too long lacks its beginning.
 
-use super::{NotServed, Report, calls};
-use crate::run::ProgramEnd;
+use super::{NotServed, ProgramEnd, Report, calls};
 use bywash_session::{Counter, FileUse, RecordView};
 use serde::Serialize;
 use std::collections::BTreeMap;

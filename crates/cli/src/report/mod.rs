@@ -13,7 +13,6 @@ pub mod json;
 pub mod table;
 mod words;
 
-use crate::run::ProgramEnd;
 use bywash_executable::{Finding, Reason};
 use bywash_session::{Counter, FileUse, RecordView, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -21,6 +20,15 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
+
+/// End of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramEnd {
+    /// The program exited with this status.
+    Exit(i32),
+    /// The program was killed by this signal.
+    Signal(i32),
+}
 
 /// Contents of a report.
 pub struct Report {

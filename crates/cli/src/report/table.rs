@@ -3,8 +3,7 @@
 //! Totals first, then the reasons for calls to the kernel, faults, and the files and processes with the most
 //! calls. Lines fit into 100 columns: a path that is too long loses its beginning, since its end says more.
 
-use super::{Report, words};
-use crate::run::ProgramEnd;
+use super::{ProgramEnd, Report, words};
 use bywash_flow::size::{Bytes, Count};
 use bywash_session::{Counter, RecordView};
 use std::fmt::Write;

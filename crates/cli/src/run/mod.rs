@@ -15,11 +15,10 @@ mod supervisor;
 
 pub use library::find as find_library;
 pub use process::{ignored, survive_broken_pipes};
-pub use supervisor::ProgramEnd;
 
 use crate::cli::RunArgs;
 use crate::error::Failure;
-use crate::report::{self, Ran, Report};
+use crate::report::{self, ProgramEnd, Ran, Report};
 use crate::standard::say;
 use bywash_executable::{Finding, Target};
 use bywash_session::Session;

@@ -85,7 +85,7 @@ impl Image {
         // running the exit handlers of the parent.
         unsafe {
             libc::write(writer.as_raw_fd(), code.as_ptr().cast(), code.len());
-            libc::_exit(crate::cli::EXIT_OWN_FAILURE)
+            libc::_exit(crate::error::EXIT_OWN_FAILURE)
         }
     }
 }

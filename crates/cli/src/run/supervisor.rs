@@ -15,17 +15,9 @@
 
 use super::process::{self, Arrival, ExitWatch, Failed, Image};
 use crate::error::Failure;
+use crate::report::ProgramEnd;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use std::path::Path;
-
-/// End of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramEnd {
-    /// The program exited with this status.
-    Exit(i32),
-    /// The program was killed by this signal.
-    Signal(i32),
-}
 
 /// Runs `image` to its end. Returns the program's process id and its end.
 pub fn run(image: &Image, program: &Path) -> Result<(u32, ProgramEnd), Failure> {

@@ -13,7 +13,6 @@ const NOT_YET: &[&str] = &[
     "bench/src",
     "crates/capi/src",
     "crates/channel/src",
-    "crates/cli/src",
     "crates/client/src",
     "crates/container/src",
     "crates/device/src",
