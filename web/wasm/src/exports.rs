@@ -37,7 +37,7 @@ extern "C" fn room_for_question(bytes: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 extern "C" fn answer_question() -> usize {
     let (Ok(question), Ok(mut answer)) = (QUESTION.lock(), ANSWER.lock()) else { return 0 };
-    *answer = crate::answer(&String::from_utf8_lossy(&question), &mut |share| watch(share) != 0);
+    *answer = crate::reply(&String::from_utf8_lossy(&question), &mut |share| watch(share) != 0);
     answer.len()
 }
 
