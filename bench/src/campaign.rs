@@ -63,6 +63,37 @@ impl<'a> Case<'a> {
     }
 }
 
+/// Measures a case with resources of a bench.
+type MeasureOn<S> = Box<dyn Fn(&S, &Row) -> Result<Vec<Row>, Error>>;
+
+/// A case that is declared before the resources `S` of its bench (folders, servers) exist: what they have to be follows
+/// from the chosen cases.
+pub struct Declared<S> {
+    /// Row without figures: the bench, the case, and the headline of a case that cannot be measured.
+    pub head: Row,
+    name: String,
+    measure: MeasureOn<S>,
+}
+
+impl<S> Declared<S> {
+    /// A case whose rows have `head` in common.
+    pub fn new(head: Row, measure: impl Fn(&S, &Row) -> Result<Vec<Row>, Error> + 'static) -> Declared<S> {
+        let bench = head.bench.split('/').next_back().unwrap_or_default();
+        Declared { name: format!("{bench}: {}", head.case), head, measure: Box::new(measure) }
+    }
+
+    /// Name that the case is chosen by.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The case with its resources.
+    pub fn on(self, stage: &S) -> Case<'_> {
+        let Declared { head, name, measure } = self;
+        Case::new(name, vec![head.clone()], move |_| measure(stage, &head))
+    }
+}
+
 /// Measures `cases` in `rounds` rounds each. Returns the report, and whether the run was interrupted.
 pub fn run(cases: Vec<Case<'_>>, rounds: u32, audience: &mut dyn Audience) -> (Report, bool) {
     let mut report =

@@ -171,7 +171,6 @@ fn peer(words: &[&str]) -> Result<(), Error> {
     };
     match words {
         ["ipc", words @ ..] => ipc::peer(words),
-        ["flow", what, from, to] => flow::peer(what, from, to, 0),
         ["flow", what, from, to, block] => flow::peer(what, from, to, number(block)? as usize),
         ["plan", structure, requests] => plan::peer(structure, number(requests)?),
         ["serve", what, job] => serve::peer(what, job),
@@ -235,8 +234,9 @@ fn print(text: &str) {
 fn verdict(report: &Report) -> String {
     let count = |is: &dyn Fn(&Row) -> bool| report.rows.iter().filter(|row| is(row)).count();
     let of = |verdict| count(&|row| row.verdict() == Some(verdict));
-    let some =
-        |number: usize, text: &str| if number > 0 { text.replace('#', &number.to_string()) } else { String::new() };
+    let some = |number: usize, text: &str| {
+        if number > 0 { text.replace('#', &number.to_string()) } else { String::new() }
+    };
     format!(
         "{} rows: {} reached their goal, {} did not{}{}{}",
         report.rows.len(),
@@ -311,9 +311,12 @@ mod tests {
 
     #[test]
     fn processes_of_a_bench_that_do_not_exist_are_refused() {
-        for words in
-            [&["run"][..], &["flow", "x", "y", "z", "many"], &["flow", "nobody", "y", "z"], &["ipc", "x"]]
-        {
+        for words in [
+            &["run"][..],
+            &["flow", "x", "y", "z", "many"],
+            &["flow", "nobody", "y", "z", "0"],
+            &["ipc", "x"],
+        ] {
             assert!(matches!(peer(words), Err(Error::Usage(_))), "{words:?}");
         }
     }

@@ -35,6 +35,7 @@
 
 pub mod campaign;
 pub mod child;
+pub mod clock;
 pub mod command;
 pub mod curve;
 pub mod engine;

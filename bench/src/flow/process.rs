@@ -1,8 +1,8 @@
 //! Programs that run beside each other, and the CPU time of each.
 //!
-//! The kernel adds a child's time to its parent's when the parent waits for it (getrusage(2), RUSAGE_CHILDREN), with
-//! that of the children that it has waited for itself. So the time of one is what that sum rises by while it is
-//! waited for, and this module must be the only one that waits meanwhile.
+//! The kernel adds a child's CPU time to its parent's when the parent waits for it (getrusage(2), RUSAGE_CHILDREN), with
+//! that of the children that the child has waited for. So the time of a child is the rise of that sum while it is waited
+//! for, and nothing else may wait meanwhile.
 
 use crate::child;
 use crate::error::Error;
@@ -10,98 +10,126 @@ use crate::interrupt;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest that a program may take to listen.
-const LISTENING: Duration = Duration::from_secs(10);
+/// Greatest time until a program listens, and until it ends when it is told to.
+const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(500);
-/// States of a socket that waits for others, in the tables of proc_pid_net(5): of TCP, and of UDP.
-const LISTENS: &str = "0A";
-const UNCONNECTED: &str = "07";
 
-/// A program that has been started; ended when dropped.
+/// Program that is running; killed when dropped.
 pub struct Process {
     child: Child,
     words: String,
     stderr: File,
+    /// Output, if it is kept.
+    stdout: Option<File>,
+}
+
+/// Program that has ended.
+pub struct Ended {
+    pub cpu_seconds: f64,
+    /// Output, if it was kept.
+    pub stdout: String,
+    failure: Option<Error>,
+}
+
+impl Ended {
+    /// Returns the CPU seconds of a program that ended with status 0.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for another status, with what the program wrote to stderr.
+    pub fn success(self) -> Result<f64, Error> {
+        self.failure.map_or(Ok(self.cpu_seconds), Err)
+    }
 }
 
 impl Process {
-    /// Starts `command`, with nothing to read and its output going nowhere unless the caller has set where.
+    /// Starts `command`.
     ///
     /// # Errors
-    /// The kernel's, with the program's name.
-    pub fn start(mut command: Command) -> Result<Process, Error> {
+    /// [`Error::Io`] with the program's name.
+    pub fn start(command: &mut Command) -> Result<Process, Error> {
         interrupt::check()?;
         let stderr = child::capture()?;
         command.stderr(child::share(&stderr)?);
-        let child = child::start_child(&mut command)?;
-        Ok(Process { child, words: child::words(&command), stderr })
+        let child = child::start_child(command)?;
+        Ok(Process { child, words: child::words(command), stderr, stdout: None })
     }
 
-    /// Its number.
+    /// Starts `command` as [`Process::start`] does, and keeps its output.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the program's name.
+    pub fn start_telling(command: &mut Command) -> Result<Process, Error> {
+        let stdout = child::capture()?;
+        command.stdout(child::share(&stdout)?);
+        let mut process = Process::start(command)?;
+        process.stdout = Some(stdout);
+        Ok(process)
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it has ended; answers its CPU seconds.
+    /// Waits until the program has ended.
     ///
     /// # Errors
-    /// When it takes longer than [`child::LIMIT`], or ends with anything but status 0.
-    pub fn finish(mut self) -> Result<f64, Error> {
-        let before = children_seconds()?;
-        let how = match child::wait(&mut self.child, child::LIMIT)? {
-            Some(status) if status.success() => return Ok(children_seconds()? - before),
-            Some(status) => format!("ended with {status}"),
-            None => format!("did not end within {} s", child::LIMIT.as_secs()),
-        };
-        // Ctrl-C reaches the child too; what counts is that the user wants an end.
-        interrupt::check()?;
-        Err(child::failure(self.words.clone(), how, &mut self.stderr))
+    /// [`Error::Failed`] if it takes longer than [`child::LIMIT`].
+    pub fn wait(self) -> Result<Ended, Error> {
+        self.wait_for(child::LIMIT)
     }
 
-    /// Waits until it has ended, however that may be; answers what it wrote.
+    /// Waits until the program has ended with status 0, and returns its CPU seconds.
     ///
     /// # Errors
-    /// When it takes longer than [`child::LIMIT`].
-    pub fn told(mut self, stdout: &mut File) -> Result<String, Error> {
-        match child::wait(&mut self.child, child::LIMIT)? {
-            Some(_) => Ok(child::text(stdout)),
-            None => {
-                let how = format!("did not end within {} s", child::LIMIT.as_secs());
-                Err(child::failure(self.words.clone(), how, &mut self.stderr))
-            }
-        }
+    /// Those of [`Process::wait`] and [`Ended::success`].
+    pub fn finish(self) -> Result<f64, Error> {
+        self.wait()?.success()
     }
 
-    /// Ends it, however it takes that; answers its CPU seconds.
+    /// Ends the program by SIGTERM, and returns its CPU seconds.
     ///
     /// # Errors
-    /// When it does not go.
-    pub fn end(mut self) -> Result<f64, Error> {
-        let before = children_seconds()?;
+    /// [`Error::Failed`] if it does not end.
+    pub fn end(self) -> Result<f64, Error> {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        match child::wait(&mut self.child, LISTENING)? {
-            Some(_) => Ok(children_seconds()? - before),
-            None => Err(child::failure(self.words.clone(), "did not end".into(), &mut self.stderr)),
-        }
+        Ok(self.wait_for(PATIENCE)?.cpu_seconds)
     }
 
-    /// Waits until somebody can be reached by `door` at `port` of the host that it runs in.
+    fn wait_for(mut self, limit: Duration) -> Result<Ended, Error> {
+        let before = children_seconds()?;
+        let Some(status) = child::wait(&mut self.child, limit)? else {
+            return Err(self.failure(format!("did not end within {} s", limit.as_secs())));
+        };
+        let cpu_seconds = children_seconds()? - before;
+        // Ctrl-C reaches the child too, and is not its failure.
+        interrupt::check()?;
+        let failure = (!status.success()).then(|| self.failure(format!("ended with {status}")));
+        let stdout = self.stdout.as_mut().map(child::text).unwrap_or_default();
+        Ok(Ended { cpu_seconds, stdout, failure })
+    }
+
+    fn failure(&mut self, how: String) -> Error {
+        child::failure(self.words.clone(), how, &mut self.stderr)
+    }
+
+    /// Waits until the program listens at `port` of the host that it runs in.
     ///
     /// # Errors
-    /// That it has ended instead, or does not come to it.
-    pub fn listens(&mut self, door: Door, port: u16) -> Result<(), Error> {
+    /// [`Error::Failed`] if it ends or does not listen in time.
+    pub fn listens(&mut self, protocol: Protocol, port: u16) -> Result<(), Error> {
         let begin = Instant::now();
-        while !door.is_open(self.child.id(), port) {
+        while !protocol.is_open(self.child.id(), port) {
             interrupt::check()?;
             let ended = self.child.try_wait().ok().flatten().map(|status| format!("ended with {status}"));
-            let late = (begin.elapsed() > LISTENING).then(|| format!("does not listen at port {port}"));
+            let late = (begin.elapsed() > PATIENCE).then(|| format!("does not listen at port {port}"));
             if let Some(how) = ended.or(late) {
-                return Err(child::failure(self.words.clone(), how, &mut self.stderr));
+                return Err(self.failure(how));
             }
             std::thread::sleep(LOOK);
         }
@@ -117,21 +145,36 @@ impl Drop for Process {
     }
 }
 
-/// A command that reads nothing and whose output goes nowhere.
-pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new(program);
+/// Makes a command that reads nothing and whose output is dropped.
+pub fn command(program: impl AsRef<OsStr>) -> Command {
+    quiet(Command::new(program))
+}
+
+fn quiet(mut command: Command) -> Command {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
-/// The program that is running, to be run again.
+/// Makes a command of `bywash flow`.
 ///
 /// # Errors
-/// When it cannot be found.
-pub fn this_program() -> Result<Command, Error> {
-    let program =
-        std::env::current_exe().map_err(|error| Error::failed("this program", error.to_string()))?;
-    Ok(command(program))
+/// [`Error::Io`] if this program cannot be found.
+pub fn flow<F: AsRef<OsStr>>(
+    flags: impl IntoIterator<Item = F>,
+    from: impl AsRef<OsStr>,
+    to: impl AsRef<OsStr>,
+) -> Result<Command, Error> {
+    let mut command = command(child::this_program()?);
+    command.arg("flow").args(flags).arg(from).arg(to);
+    Ok(command)
+}
+
+/// Makes a command of the hand-written loop of that name, with a buffer of `block` bytes where it has one.
+///
+/// # Errors
+/// [`Error::Io`] if this program cannot be found.
+pub fn by_hand(name: &str, from: &str, to: &str, block: u64) -> Result<Command, Error> {
+    child::peer("flow", [name, from, to, &block.to_string()]).map(quiet)
 }
 
 fn children_seconds() -> Result<f64, Error> {
@@ -140,21 +183,20 @@ fn children_seconds() -> Result<f64, Error> {
     Ok((usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
 }
 
-/// Where others come in.
+/// Protocol of a socket that waits for peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// Connections.
+pub enum Protocol {
     Tcp,
-    /// Datagrams.
     Udp,
 }
 
-impl Door {
-    /// Whether it is open in the host of this process.
+impl Protocol {
+    /// Whether a socket of the host that `process` runs in waits at `port`.
     fn is_open(self, process: u32, port: u16) -> bool {
+        // The states of sockets that wait, in the tables of proc_pid_net(5).
         let (tables, state) = match self {
-            Door::Tcp => (["tcp", "tcp6"], LISTENS),
-            Door::Udp => (["udp", "udp6"], UNCONNECTED),
+            Protocol::Tcp => (["tcp", "tcp6"], "0A"),
+            Protocol::Udp => (["udp", "udp6"], "07"),
         };
         tables.iter().any(|table| {
             let text = fs::read_to_string(format!("/proc/{process}/net/{table}"));
@@ -163,7 +205,6 @@ impl Door {
     }
 }
 
-/// Whether `table`, as proc_pid_net(5) has it, has a socket in `state` at `port`.
 fn has_listener(table: &str, port: u16, state: &str) -> bool {
     let address = format!(":{port:04X}");
     table.lines().skip(1).any(|line| {
@@ -172,10 +213,10 @@ fn has_listener(table: &str, port: u16, state: &str) -> bool {
     })
 }
 
-/// An address of the loopback interface at which nobody listens.
+/// Returns an address of the loopback interface at which nobody listens.
 ///
 /// # Errors
-/// The kernel's.
+/// [`Error::Failed`] with the kernel's reason.
 pub fn free_address() -> Result<SocketAddr, Error> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map_err(|error| Error::failed("a socket", error.to_string()))
@@ -185,19 +226,24 @@ pub fn free_address() -> Result<SocketAddr, Error> {
 mod tests {
     use super::*;
 
+    fn shell(script: &str) -> Process {
+        let mut shell = command("sh");
+        shell.args(["-c", script]);
+        Process::start_telling(&mut shell).unwrap()
+    }
+
     #[test]
     fn cpu_time_of_a_child_and_of_its_children() {
-        let mut busy = command("sh");
-        busy.args(["-c", "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); true"]);
-        let seconds = Process::start(busy).unwrap().finish().unwrap();
+        let busy = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); true";
+        let seconds = shell(busy).finish().unwrap();
         assert!(seconds > 0.005, "{seconds}");
     }
 
     #[test]
     fn a_failure_has_the_programs_own_words() {
-        let mut broken = command("sh");
-        broken.args(["-c", "echo broken >&2; exit 3"]);
-        let message = Process::start(broken).unwrap().finish().unwrap_err().to_string();
+        let ended = shell("echo told; echo broken >&2; exit 3").wait().unwrap();
+        assert_eq!(ended.stdout, "told\n");
+        let message = ended.success().unwrap_err().to_string();
         assert!(message.contains("status: 3") && message.ends_with("broken"), "{message}");
     }
 
@@ -207,10 +253,10 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let receiver = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let ports = [listener.local_addr().unwrap().port(), receiver.local_addr().unwrap().port()];
-        assert!(Door::Tcp.is_open(here, ports[0]) && Door::Udp.is_open(here, ports[1]));
+        assert!(Protocol::Tcp.is_open(here, ports[0]) && Protocol::Udp.is_open(here, ports[1]));
         drop((listener, receiver));
-        assert!(!Door::Tcp.is_open(here, ports[0]) && !Door::Udp.is_open(here, ports[1]));
+        assert!(!Protocol::Tcp.is_open(here, ports[0]) && !Protocol::Udp.is_open(here, ports[1]));
         let line = "  sl  local_address rem_address   st\n   0: 0100007F:1F90 0100007F:8000 01 0";
-        assert!(!has_listener(line, 8080, LISTENS));
+        assert!(!has_listener(line, 8080, "0A"));
     }
 }

@@ -1,37 +1,38 @@
 //! Events a second of the simulator's engine, and customers a second against SimPy.
 //!
-//! Customers are what both count alike: what one of them does (comes, waits, is served, is written down) is the same work
-//! on both sides, while an event of SimPy is less than one of ours (a request, a time-out, the end of a process).
+//! Both count customers alike: each arrives, waits, is served and is recorded. SimPy counts more events for that (a
+//! request, a time-out, the end of a process), so events are not compared.
 //!
-//! Neither side warms up: both begin with an empty net and stop when so many have finished, and what they find (the time
-//! that passed in the net, the mean response of the later half) must agree, or the case has failed.
+//! Neither side warms up: both begin with an empty network and stop when the given number of customers has finished. The
+//! simulated time and the mean response time of the later half must agree, or the case has failed.
 
-use super::net::Shape;
 use super::python::Script;
-use super::turns::{self, Turns};
-use super::{Part, Stage};
+use super::{Stage, compare};
+use crate::campaign::Declared;
+use crate::clock::thread_seconds;
+use crate::engine::{Metric, Runs, Side};
 use crate::error::Error;
 use crate::interrupt;
 use crate::row::Row;
-use bywash_sim::engine::Run;
+use bywash_sim::engine::{Net, Op, Run, ServiceTime};
 use serde::{Deserialize, Serialize};
 
 const QUEUES: Script = Script { name: "queues", source: include_str!("../../programs/queues.py") };
-/// Events a second that are asked for.
+/// Goal, in events a second.
 const EVENTS: f64 = 1e7;
-/// Times as many customers a second as SimPy.
+/// Goal, as a multiple of SimPy's customers a second.
 const SIMPY: f64 = 20.0;
-/// Seconds that our turn goes on for, however often the net has to run in it.
+/// Length of our turn, in seconds: the simulation is repeated until it is over.
 const TURN: f64 = 0.3;
 const TURN_QUICK: f64 = 0.03;
-/// What a quick run leaves of the customers.
+/// Divisor of the customers of a quick run.
 const QUICK: u64 = 10;
-/// How far from each other the two sides may be: more than three standard deviations of the least certain figure of a
-/// quick run. The seeds are the same in every run, so that nobody is unlucky once.
+/// Greatest relative difference of both sides' results: more than three standard deviations of the least certain
+/// one of a quick run. The seeds are the same in every run.
 const AGREEMENT: f64 = 0.1;
 
-/// The nets, and how many customers finish in a run: about a second of SimPy.
-const CASES: [(&str, Shape, u64); 3] = [
+/// Networks, each with the number of customers that finish in a run: about a second of SimPy.
+const NETS: [(&str, Shape, u64); 3] = [
     ("M/M/1, half busy", Shape::Open { interval: 2e-6, servers: 1, service: 1e-6 }, 100_000),
     (
         "64 jobs at 8 stations",
@@ -45,14 +46,47 @@ const CASES: [(&str, Shape, u64); 3] = [
     ),
 ];
 
-/// A turn of ours.
-struct Ours {
-    seconds_each: f64,
-    events_each: f64,
-    /// Of a run, on the average: seconds of the net's own time until the last customer had finished.
-    simulated: f64,
-    /// The mean of the last batches, which are half of all or more.
-    response: f64,
+/// A network of queues; all times are means of exponential distributions, in seconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Shape {
+    /// Customers arrive, are served once, and leave.
+    Open { interval: f64, servers: u32, service: f64 },
+    /// A fixed number of customers thinks, visits every station, and thinks again.
+    Closed { jobs: u32, think: f64, stations: u32, servers: u32, service: f64 },
+}
+
+impl Shape {
+    /// The network for our engine. A request begins when a customer arrives or has thought, and ends with the last service.
+    fn net(&self) -> Net {
+        let mut net = Net::new();
+        match *self {
+            Shape::Open { interval, servers, service } => {
+                let station = net.station("station", servers);
+                let time = ServiceTime::exponential(service);
+                let customer = net.script(vec![Op::BeginRequest, Op::Use { station, time }, Op::EndRequest]);
+                let arrivals = net.script(vec![
+                    Op::Delay(ServiceTime::exponential(interval)),
+                    Op::Send { script: customer },
+                    Op::Jump { to: 0 },
+                ]);
+                net.start(arrivals, 1);
+            }
+            Shape::Closed { jobs, think, stations, servers, service } => {
+                let mut ops = Vec::new();
+                ops.extend((think > 0.0).then(|| Op::Delay(ServiceTime::exponential(think))));
+                ops.push(Op::BeginRequest);
+                for number in 0..stations {
+                    let station = net.station(format!("station {number}"), servers);
+                    ops.push(Op::Use { station, time: ServiceTime::exponential(service) });
+                }
+                ops.extend([Op::EndRequest, Op::Jump { to: 0 }]);
+                let customer = net.script(ops);
+                net.start(customer, jobs);
+            }
+        }
+        net
+    }
 }
 
 #[derive(Serialize)]
@@ -62,48 +96,49 @@ struct Order {
     seed: u64,
 }
 
-/// A turn of SimPy's.
-#[derive(Deserialize)]
-struct Theirs {
+/// One run of a network; the mean of several, of ours.
+#[derive(Debug, Deserialize)]
+struct Turn {
+    /// CPU time.
     seconds: f64,
+    /// Simulated time until the last customer had finished, in seconds.
     simulated: f64,
+    /// Mean response time of the later half of the customers, in seconds.
     response: f64,
+    #[serde(default)]
+    events: f64,
+    #[serde(default)]
     versions: String,
 }
 
-/// A part for each net.
-pub fn parts() -> Vec<Part> {
-    let part = |(name, shape, customers): (&str, Shape, u64)| Part {
-        bench: "plan/engine",
-        case: name.into(),
-        measure: Box::new(move |stage| measure(stage, shape, customers)),
+pub(super) fn cases() -> Vec<Declared<Stage>> {
+    let case = |(name, shape, customers)| {
+        Declared::new(Row::head("plan/engine", name, ""), move |stage, head| {
+            measure(stage, head, shape, customers)
+        })
     };
-    CASES.into_iter().map(part).collect()
+    NETS.into_iter().map(case).collect()
 }
 
-fn measure(stage: &Stage<'_>, shape: Shape, customers: u64) -> Result<Vec<Row>, Error> {
-    let (customers, turn) = match stage.quick {
-        true => (customers / QUICK, TURN_QUICK),
-        false => (customers, TURN),
-    };
+fn measure(stage: &Stage, head: &Row, shape: Shape, customers: u64) -> Result<Vec<Row>, Error> {
+    let (customers, turn) = if stage.quick { (customers / QUICK, TURN_QUICK) } else { (customers, TURN) };
     let mut seed = 0;
-    let turns = turns::take(
-        stage.pairs,
-        || simulate(&shape, customers, turn),
-        || {
+    let sides = vec![
+        Side::new("bywash", || simulate(&shape, customers, turn)),
+        Side::new("SimPy", || {
             seed += 1;
-            stage.python()?.run::<Theirs>(QUEUES, &Order { net: shape, customers, seed })
-        },
-    )?;
-    Ok(rows(turns, customers))
+            stage.python()?.run(QUEUES, &Order { net: shape, customers, seed })
+        }),
+    ];
+    Ok(rows(head, stage.rounds.run(sides)?, customers as f64))
 }
 
-/// Runs the net again and again for `seconds`, with another seed each time.
-fn simulate(shape: &Shape, customers: u64, seconds: f64) -> Result<Ours, Error> {
+/// Simulates the network again and again for `seconds`, with another seed each time.
+fn simulate(shape: &Shape, customers: u64, seconds: f64) -> Result<Turn, Error> {
     let net = shape.net();
     let (mut runs, mut events, mut simulated, mut response) = (0u32, 0, 0.0, 0.0);
-    let begin = turns::processor_seconds();
-    while turns::processor_seconds() - begin < seconds {
+    let begin = thread_seconds();
+    while thread_seconds() - begin < seconds {
         interrupt::check()?;
         let outcome = Run::new(&net, u64::from(runs)).until_finished(0, customers);
         runs += 1;
@@ -111,111 +146,93 @@ fn simulate(shape: &Shape, customers: u64, seconds: f64) -> Result<Ours, Error> 
         simulated += outcome.seconds;
         response += outcome.response.mean_interval().mean;
     }
-    let (runs, all) = (f64::from(runs), f64::from(runs) * customers as f64);
-    Ok(Ours {
-        seconds_each: (turns::processor_seconds() - begin) / all,
-        events_each: events as f64 / all,
-        simulated: simulated / runs,
-        response: response / runs,
+    let each = |sum: f64| sum / f64::from(runs);
+    Ok(Turn {
+        seconds: each(thread_seconds() - begin),
+        simulated: each(simulated),
+        response: each(response),
+        events: each(events as f64),
+        versions: String::new(),
     })
 }
 
-fn rows(turns: Turns<Ours, Theirs>, customers: u64) -> Vec<Row> {
-    let Turns { ours, peer } = turns;
-    let peer = peer.and_then(|theirs| agree(&ours, &theirs).map(|()| theirs));
-    let events = mean(ours.iter().map(|turn| turn.events_each));
-    let versions = peer.as_ref().ok().and_then(|theirs| Some(format!("; {}", theirs.first()?.versions)));
-    let row = |metric: &str, peer: &str| Row {
-        metric: metric.into(),
-        unit: format!("{metric}/s"),
-        peer: peer.into(),
-        note: format!("{events:.1} events a customer{}", versions.clone().unwrap_or_default()),
-        ..Row::default()
+fn rows(head: &Row, mut runs: Vec<Runs<Turn>>, customers: f64) -> Vec<Row> {
+    compare(&mut runs, agree);
+    let (ours, simpy) = (&runs[0], &runs[1]);
+    let events = ours.samples.as_ref().map_or(0.0, |turns| mean(turns, |turn| turn.events) / customers);
+    let versions =
+        simpy.samples.as_ref().ok().and_then(|turns| Some(format!("; {}", turns.first()?.versions)));
+    let head = Row {
+        note: format!("{events:.1} events a customer{}", versions.unwrap_or_default()),
+        ..head.clone()
     };
-    let each_event: Vec<f64> = ours.iter().map(|turn| turn.seconds_each / turn.events_each).collect();
-    let each_customer: Vec<f64> = ours.iter().map(|turn| turn.seconds_each).collect();
-    let theirs = peer.map(|turns| turns.iter().map(|turn| turn.seconds / customers as f64).collect());
-    let limit = row("events", "a goal of 10 M events/s");
+    let events = Metric::rate("events", "events/s", |turn: &Turn| turn.events / turn.seconds);
+    let finished = Metric::rate("customers", "customers/s", |turn: &Turn| customers / turn.seconds);
     vec![
-        turns::row_of_limit(limit, &each_event, 1.0 / EVENTS, f64::recip),
-        turns::row(row("customers", "SimPy"), &each_customer, &theirs, Some(SIMPY), f64::recip),
+        events.row_of_limit(&head, ours, "a goal of 10 M events/s", EVENTS, 1.0),
+        finished.row(&head, ours, simpy, Some(SIMPY)),
     ]
 }
 
-/// Whether both sides have found the same.
-fn agree(ours: &[Ours], theirs: &[Theirs]) -> Result<(), Error> {
-    let found = [
-        (
-            "seconds of the net",
-            mean(ours.iter().map(|turn| turn.simulated)),
-            mean(theirs.iter().map(|turn| turn.simulated)),
-        ),
-        (
-            "mean response",
-            mean(ours.iter().map(|turn| turn.response)),
-            mean(theirs.iter().map(|turn| turn.response)),
-        ),
-    ];
-    let near = 1.0 - AGREEMENT..1.0 + AGREEMENT;
-    match found.iter().find(|(_, ours, theirs)| !near.contains(&(ours / theirs))) {
-        None => Ok(()),
-        Some((what, ours, theirs)) => {
-            Err(Error::failed("the net", format!("has a {what} of {ours:e} s here and {theirs:e} s there")))
+/// Checks that both sides have found the same, within [`AGREEMENT`].
+fn agree(ours: &[Turn], theirs: &[Turn]) -> Result<(), Error> {
+    let simulated = [ours, theirs].map(|turns| mean(turns, |turn| turn.simulated));
+    let response = [ours, theirs].map(|turns| mean(turns, |turn| turn.response));
+    for (name, [ours, theirs]) in [("simulated time", simulated), ("mean response", response)] {
+        if (ours / theirs - 1.0).abs() > AGREEMENT {
+            let how = format!("has a {name} of {ours:e} s here and {theirs:e} s in SimPy");
+            return Err(Error::failed("the network", how));
         }
     }
+    Ok(())
 }
 
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
-    let count = values.len() as f64;
-    values.sum::<f64>() / count
+fn mean(turns: &[Turn], figure: impl Fn(&Turn) -> f64) -> f64 {
+    turns.iter().map(figure).sum::<f64>() / turns.len() as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ours(seconds_each: f64) -> Ours {
-        Ours { seconds_each, events_each: 2.0, simulated: 1.0, response: 2.0 }
+    fn turn(seconds: f64, response: f64) -> Turn {
+        Turn { seconds, simulated: 1.0, response, events: 200_000.0, versions: "SimPy 4".into() }
     }
 
-    fn theirs(seconds: f64, response: f64) -> Theirs {
-        Theirs { seconds, simulated: 1.05, response, versions: "SimPy 4".into() }
+    fn rows_of(simpy: Result<Vec<Turn>, Error>) -> Vec<Row> {
+        let ours = Runs { name: "bywash".into(), samples: Ok(vec![turn(0.01, 2.0), turn(0.01, 2.0)]) };
+        rows(&Row::default(), vec![ours, Runs { name: "SimPy".into(), samples: simpy }], 1e5)
     }
 
     #[test]
     fn customers_are_compared_and_events_are_counted() {
-        let turns =
-            Turns { ours: vec![ours(1e-7), ours(1e-7)], peer: Ok(vec![theirs(1.0, 2.1), theirs(1.0, 2.0)]) };
-        let rows = rows(turns, 100_000);
-        assert_eq!((rows[0].ours.map(f64::round), rows[0].met), (Some(2e7), Some(true)));
-        let wanted = (Some(1e7), Some(1e5), Some(true));
-        assert_eq!((rows[1].ours.map(f64::round), rows[1].peer_value.map(f64::round), rows[1].met), wanted);
+        let rows = rows_of(Ok(vec![turn(1.0, 2.1), turn(1.0, 2.0)]));
+        assert_eq!((rows[0].ours, rows[0].met), (Some(2e7), Some(true)));
+        assert_eq!((rows[1].ours, rows[1].peer_value, rows[1].met), (Some(1e7), Some(1e5), Some(true)));
         assert_eq!(rows[1].note, "2.0 events a customer; SimPy 4");
     }
 
     #[test]
-    fn another_net_is_a_failure_and_no_peer_is_none() {
-        let other = Turns { ours: vec![ours(1e-7)], peer: Ok(vec![theirs(1.0, 3.0)]) };
-        let rows_of_other = rows(other, 100_000);
-        assert!(
-            rows_of_other[1].failed && rows_of_other[1].note.contains("mean response"),
-            "{:?}",
-            rows_of_other[1]
-        );
-        let alone = Turns { ours: vec![ours(1e-6)], peer: Err(Error::Unavailable("no pip".into())) };
-        let alone = rows(alone, 100_000);
-        assert_eq!((alone[0].met, alone[1].met, alone[1].failed), (Some(false), None, false));
-        assert_eq!(
-            (alone[1].ours.map(f64::round), alone[1].note.as_str()),
-            (Some(1e6), "not run: SimPy: no pip")
-        );
+    fn another_result_is_a_failure_and_no_peer_is_none() {
+        let rows = rows_of(Ok(vec![turn(1.0, 3.0)]));
+        assert!(rows[1].failed && rows[1].note.contains("mean response"), "{:?}", rows[1]);
+        let rows = rows_of(Err(Error::Unavailable("no pip".into())));
+        assert_eq!((rows[0].met, rows[1].met, rows[1].failed), (Some(true), None, false));
+        assert_eq!(rows[1].note, "not run: SimPy: no pip");
     }
 
     #[test]
-    fn turns_find_what_theory_knows() {
+    fn networks_have_the_figures_of_queueing_theory() {
         let open = Shape::Open { interval: 2.0, servers: 1, service: 1.0 };
         let turn = simulate(&open, 20_000, 0.0001).unwrap();
-        assert!((turn.events_each - 2.0).abs() < 0.01 && (turn.response / 2.0 - 1.0).abs() < 0.1);
-        assert!(turn.seconds_each > 0.0 && (turn.simulated / 40_000.0 - 1.0).abs() < 0.05);
+        assert!((turn.events / 40_000.0 - 1.0).abs() < 0.01 && (turn.response / 2.0 - 1.0).abs() < 0.1);
+        assert!(turn.seconds > 0.0 && (turn.simulated / 40_000.0 - 1.0).abs() < 0.05);
+        // Balanced: X = N / (N + K - 1) / D; and servers that never rest.
+        let balanced = Shape::Closed { jobs: 5, think: 0.0, stations: 4, servers: 1, service: 1.0 };
+        let crowded = Shape::Closed { jobs: 100, think: 2.0, stations: 1, servers: 4, service: 1.0 };
+        for (shape, rate) in [(balanced, 5.0 / 8.0), (crowded, 4.0)] {
+            let outcome = Run::new(&shape.net(), 1).until_finished(1000, 100_000);
+            assert!((outcome.rate() / rate - 1.0).abs() < 0.02, "{shape:?}");
+        }
     }
 }

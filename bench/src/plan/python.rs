@@ -1,11 +1,7 @@
-//! An environment with SimPy and NumPy in it, made once by `venv` and `pip`, and scripts that run there.
+//! An environment that has SimPy and NumPy, made once by `venv` and `pip`, and scripts that run in it.
 //!
-//! ```text
-//! BASE/bywash-bench/programs/python/            the environment
-//! BASE/bywash-bench/programs/python/installed   what was asked for, written when it was there
-//! ```
-//!
-//! The environment is made in place, since it cannot be moved, and counts as made when the last file is there.
+//! It lies in `BASE/bywash-bench/programs/python`, where it is made, since it cannot be moved. Its last file, `installed`,
+//! names the packages that it has.
 
 use crate::child;
 use crate::error::Error;
@@ -16,30 +12,30 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What is installed; numbers are compared with these and no others.
+/// Packages with the versions that the bench compares with.
 const PACKAGES: [&str; 2] = ["simpy==4.1.2", "numpy==2.4.6"];
 
-/// A script, which is part of the command.
+/// Python program that is part of the command.
 #[derive(Clone, Copy, Debug)]
 pub struct Script {
-    /// What its files are called.
+    /// Name of its files, without extension.
     pub name: &'static str,
-    /// Its text.
+    /// Source code.
     pub source: &'static str,
 }
 
-/// The environment.
+/// Environment with an interpreter and the packages.
 pub struct Python {
     program: PathBuf,
-    /// Where scripts and what they are told lie.
+    /// Folder of the scripts and their arguments.
     folder: PathBuf,
 }
 
 impl Python {
-    /// The environment in `programs`, made if it is not there yet; scripts are written to `folder`.
+    /// Makes the environment in `programs` unless it is there; scripts are written to `folder`.
     ///
     /// # Errors
-    /// That there is no Python, or that the packages cannot be had.
+    /// [`Error::Missing`] if there is no Python, [`Error::Unavailable`] if the packages cannot be installed.
     pub fn prepare(programs: &Path, folder: &Path) -> Result<Python, Error> {
         let home = programs.join("python");
         let python = Python { program: home.join("bin/python"), folder: folder.to_path_buf() };
@@ -57,10 +53,10 @@ impl Python {
         Ok(python)
     }
 
-    /// Runs `script` with `order`; answers what it says.
+    /// Runs `script` with `order` as JSON, and parses the JSON that it prints.
     ///
     /// # Errors
-    /// What failed, in its own words.
+    /// [`Error::Failed`] with the script's message.
     pub fn run<T: DeserializeOwned>(&self, script: Script, order: &impl Serialize) -> Result<T, Error> {
         let source = self.folder.join(format!("{}.py", script.name));
         let told = self.folder.join(format!("{}.json", script.name));
@@ -75,7 +71,7 @@ impl Python {
     }
 }
 
-/// Packages that cannot be had are nobody's failure.
+/// Makes an absence of a failed installation: without a network, packages cannot be had.
 fn absence(error: Error) -> Error {
     match error {
         Error::Failed { .. } => {
@@ -89,7 +85,7 @@ fn absence(error: Error) -> Error {
 mod tests {
     use super::*;
 
-    /// The interpreter of the machine, with no packages.
+    /// The interpreter of the machine, without packages.
     fn bare(folder: &Path) -> Python {
         Python { program: programs::find("python3").unwrap(), folder: folder.to_path_buf() }
     }

@@ -2,8 +2,11 @@
 //!
 //! Each run is a process of its own, so that nothing but the simulation is in its memory.
 
-use super::{Part, Stage, turns};
+use super::Stage;
+use crate::campaign::Declared;
 use crate::child;
+use crate::clock::thread_seconds;
+use crate::engine::{Metric, Runs, Side};
 use crate::error::Error;
 use crate::number;
 use crate::row::Row;
@@ -14,107 +17,90 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::Command;
 
 const PRESET: &str = "carrera-table-4";
-/// Requests of a run, behind a warm-up of a tenth: about a second.
+/// Requests of a run, after a warm-up of a tenth: about a second.
 const REQUESTS: u64 = 200_000;
 const REQUESTS_QUICK: u64 = 10_000;
-/// Requests a minute that are asked for.
+/// Goal, in requests a minute.
 const A_MINUTE: f64 = 1e6;
-/// Bytes that a simulation may take.
+/// Limit of a simulation's memory, in bytes.
 const MEMORY: f64 = 500.0 * 1024.0 * 1024.0;
 
-/// What the process that simulates says.
+/// Figures of one simulation.
 #[derive(Debug, Deserialize, Serialize)]
 struct Run {
-    /// The processor's.
+    /// CPU time, with that of the warm-up.
     seconds: f64,
-    /// Those of the warm-up are not in it, though their time is.
+    /// Number of requests, without those of the warm-up.
     requests: u64,
     events: u64,
     peak_bytes: u64,
 }
 
-/// A part for each structure.
-pub fn parts() -> Vec<Part> {
-    let part = |structure: Architecture| Part {
-        bench: "plan/server",
-        case: format!("Table IV, {}", structure.name()),
-        measure: Box::new(move |stage| measure(stage, structure)),
+pub(super) fn cases() -> Vec<Declared<Stage>> {
+    let case = |structure: Architecture| {
+        let head = Row::head("plan/server", &format!("Table IV, {}", structure.name()), "");
+        Declared::new(head, move |stage: &Stage, head: &Row| {
+            let requests = if stage.quick { REQUESTS_QUICK } else { REQUESTS };
+            let side = Side::new("bywash", move || simulated(structure, requests));
+            Ok(rows(head, &stage.rounds.run(vec![side])?[0]))
+        })
     };
-    Architecture::ALL.map(part).into()
+    Architecture::ALL.map(case).into()
 }
 
-fn measure(stage: &Stage<'_>, structure: Architecture) -> Result<Vec<Row>, Error> {
-    let requests = if stage.quick { REQUESTS_QUICK } else { REQUESTS };
-    let mut runs = Vec::new();
-    for _ in 0..stage.pairs {
-        let program =
-            std::env::current_exe().map_err(|error| Error::failed("this program", error.to_string()))?;
-        let mut command = Command::new(program);
-        command.args(["bench", "peer", "plan", structure.name()]).arg(requests.to_string());
-        let said = child::run(&mut command)?.stdout;
-        let run = serde_json::from_str::<Run>(&said);
-        runs.push(run.map_err(|error| Error::failed("the simulation", error.to_string()))?);
-    }
-    Ok(rows(&runs))
+/// Runs [`peer`] in a process of its own.
+fn simulated(structure: Architecture, requests: u64) -> Result<Run, Error> {
+    let mut command = child::peer("plan", [structure.name(), &requests.to_string()])?;
+    serde_json::from_str(&child::run(&mut command)?.stdout)
+        .map_err(|error| Error::failed("the simulation", error.to_string()))
 }
 
-fn rows(runs: &[Run]) -> Vec<Row> {
-    let each: Vec<f64> = runs.iter().map(|run| run.seconds / run.requests as f64).collect();
-    let memory: Vec<f64> = runs.iter().map(|run| run.peak_bytes as f64).collect();
-    let events = runs.iter().map(|run| run.events as f64).sum::<f64>();
-    let rate = events / runs.iter().map(|run| run.seconds).sum::<f64>();
-    let row = |metric: &str, unit: &str, peer: &str| Row {
-        metric: metric.into(),
-        unit: unit.into(),
-        peer: peer.into(),
-        note: format!("{} events/s", number::short(rate)),
-        ..Row::default()
-    };
-    let limit = row("requests", "requests/min", "a goal of 1 M requests/min");
+fn rows(head: &Row, ours: &Runs<Run>) -> Vec<Row> {
+    let sum = |figure: fn(&Run) -> f64| ours.samples.iter().flatten().map(figure).sum::<f64>();
+    let rate = sum(|run| run.events as f64) / sum(|run| run.seconds);
+    let head = Row { note: format!("{} events/s", number::short(rate)), ..head.clone() };
+    let requests =
+        Metric::rate("requests", "requests/min", |run: &Run| 60.0 * run.requests as f64 / run.seconds);
+    let memory = Metric::cost("memory", "B", |run: &Run| run.peak_bytes as f64);
     vec![
-        turns::row_of_limit(limit, &each, 60.0 / A_MINUTE, |seconds| 60.0 / seconds),
-        turns::row_of_limit(row("memory", "B", "a limit of 500 MiB"), &memory, MEMORY, |bytes| bytes),
+        requests.row_of_limit(&head, ours, "a goal of 1 M requests/min", A_MINUTE, 1.0),
+        memory.row_of_limit(&head, ours, "a limit of 500 MiB", MEMORY, 1.0),
     ]
 }
 
-/// The process that simulates: prints what it took.
+/// Simulates a server of that structure in this process, and prints its figures as JSON.
 ///
 /// # Errors
-/// That there is no such structure, or the description cannot be simulated.
-pub fn peer(structure: &str, requests: u64) -> Result<(), Error> {
+/// [`Error::Usage`] if there is no such structure, [`Error::Failed`] if the simulation fails.
+pub(super) fn peer(structure: &str, requests: u64) -> Result<(), Error> {
     let known = Architecture::ALL.into_iter().find(|known| known.name() == structure);
-    let known = known.ok_or_else(|| Error::Usage(format!("{structure} is no part of this bench")))?;
+    let known = known.ok_or_else(|| Error::Usage(format!("there is no structure '{structure}'")))?;
     let run = run(known, requests)?;
-    let said = serde_json::to_string(&run).map_err(|error| Error::failed("JSON", error.to_string()))?;
-    writeln!(io::stdout(), "{said}").map_err(|error| Error::failed("standard output", error.to_string()))
+    let text = serde_json::to_string(&run).map_err(|error| Error::failed("JSON", error.to_string()))?;
+    writeln!(io::stdout(), "{text}").map_err(|error| Error::failed("standard output", error.to_string()))
 }
 
 fn run(structure: Architecture, requests: u64) -> Result<Run, Error> {
     let failed = |error: String| Error::failed("the simulation", error);
     let preset = Preset::named(PRESET).ok_or_else(|| failed(format!("there is no preset {PRESET}")))?;
     let options = Options { seed: 1, stop: Stop::Requests(requests) };
-    let begin = turns::processor_seconds();
+    let begin = thread_seconds();
     let report = simulate(&preset.description(), structure, &options, &mut |_| true);
     let report = report.map_err(|error| failed(error.to_string()))?;
-    Ok(Run {
-        seconds: turns::processor_seconds() - begin,
-        requests: report.requests,
-        events: report.events,
-        peak_bytes: peak_bytes()?,
-    })
+    let (requests, events) = (report.requests, report.events);
+    Ok(Run { seconds: thread_seconds() - begin, requests, events, peak_bytes: peak_bytes()? })
 }
 
-/// The most memory that this process has had; that of its parent, which getrusage(2) would count, is not in it.
+/// Returns the greatest resident size that this process has had; getrusage(2) would count that of its parent.
 fn peak_bytes() -> Result<u64, Error> {
     let path = Path::new("/proc/self/status");
     let status = fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
     let peak = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse::<u64>().ok());
-    peak.map(|kib| kib * 1024).ok_or_else(|| Error::failed("the kernel", "says nothing of VmHWM".into()))
+    peak.map(|kib| kib * 1024).ok_or_else(|| Error::failed("the kernel", "does not show VmHWM".into()))
 }
 
 #[cfg(test)]
@@ -131,12 +117,15 @@ mod tests {
 
     #[test]
     fn requests_and_memory_have_their_limits() {
-        let run = |seconds, peak_bytes| Run { seconds, requests: 10_000, events: 1_000_000, peak_bytes };
-        let rows = rows(&[run(0.3, 1 << 20), run(0.3, 1 << 20)]);
+        let rows_of = |seconds, peak_bytes| {
+            let runs = (0..2).map(|_| Run { seconds, requests: 10_000, events: 1_000_000, peak_bytes });
+            rows(&Row::default(), &Runs { name: "bywash".into(), samples: Ok(runs.collect()) })
+        };
+        let rows = rows_of(0.3, 1 << 20);
         assert_eq!((rows[0].ours.map(f64::round), rows[0].met), (Some(2e6), Some(true)));
         assert_eq!((rows[1].ours, rows[1].ratio, rows[1].met), (Some(1048576.0), Some(500.0), Some(true)));
         assert_eq!(rows[0].note, "3.33 M events/s");
-        let missed = super::rows(&[run(1.2, 1 << 30)]);
+        let missed = rows_of(1.2, 1 << 30);
         assert_eq!((missed[0].met, missed[1].met), (Some(false), Some(false)));
     }
 }

@@ -10,8 +10,8 @@
 //! to the other before they are used: nothing is allocated while the clock runs. What was mounted is unmounted when this
 //! is dropped; what a killed run left, by the next one ([`crate::workspace`]).
 
+use crate::engine::uninterrupted as interruption;
 use crate::error::Error;
-use crate::flow::rounds::interruption;
 use crate::mount::Mount;
 use std::fs::{self, File};
 use std::io::Write;

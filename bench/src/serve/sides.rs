@@ -4,8 +4,8 @@
 //! that cannot be had here, or fails, drops out and says why.
 
 use super::client::Figures;
+use crate::engine::{LIMIT, ROUNDS_MIN, order, uninterrupted as interruption};
 use crate::error::Error;
-use crate::flow::rounds::{LIMIT, ROUNDS_MIN, interruption, order};
 use crate::interrupt;
 use crate::row::Row;
 use crate::statistics::Summary;
@@ -208,7 +208,7 @@ mod tests {
             }),
         };
         let runs = run(vec![side("o", 8_000_000), side("p", 2_000_000), side("x", 0)], 3).unwrap();
-        assert_eq!(*order.borrow(), "opxpoop");
+        assert_eq!(*order.borrow(), "opxpopo");
         let empty = || Row { bench: "serve".into(), case: "4 KiB".into(), ..Row::default() };
         let requests = row(empty(), Metric::Requests, &runs[0], &runs[1], Some(3.0));
         assert_eq!((requests.ratio, requests.met, requests.runs), (Some(4.0), Some(true), 3));

@@ -90,7 +90,7 @@ impl Talk {
         let job = serde_json::to_string(job).map_err(|error| Error::failed("a job", error.to_string()))?;
         let mut command = Command::new(&program.path);
         command.args(&program.words).arg(what).arg(job).stdin(there.0).stdout(back.1);
-        let process = Process::start(command)?;
+        let process = Process::start(&mut command)?;
         let id = process.id();
         Ok(Talk { name, process, id, to: there.1.into(), from: back.0.into(), heard: Vec::new() })
     }
