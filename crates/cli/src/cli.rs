@@ -21,7 +21,7 @@ pub const FIGURES: RangeInclusive<u32> = 2..=9;
 #[command(name = "bywash", version, max_term_width = 100, after_long_help = MAIN_NOTES)]
 #[command(infer_subcommands = false, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -51,7 +51,7 @@ fn read_run(words: impl IntoIterator<Item = OsString>) -> Option<RunArgs> {
     RunArgs::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
-/// What `bywash` can do.
+/// Subcommands of `bywash`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run a program with its file data at user level
@@ -99,12 +99,12 @@ pub enum Command {
 /// `bywash plan`.
 #[derive(Args)]
 pub struct PlanArgs {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: PlanCommand,
 }
 
-/// What `bywash plan` can do.
+/// Subcommands of `bywash plan`.
 #[derive(Subcommand)]
 pub enum PlanCommand {
     /// Draw the paper's figures as SVG, with their numbers as CSV
@@ -208,7 +208,7 @@ pub struct SimulateArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// How its I/O is built, whatever the description says
+    /// Division of I/O work between host and devices, in place of the description's
     #[arg(long = "as", value_name = "ARCHITECTURE", value_parser = architecture)]
     pub architecture: Option<Architecture>,
 
@@ -231,7 +231,7 @@ pub struct CompareArgs {
     pub runs: RunsArgs,
 }
 
-/// How simulations are run.
+/// Options of simulation runs.
 #[derive(Args)]
 pub struct RunsArgs {
     /// Change a number of the description; may be repeated
@@ -333,7 +333,7 @@ Exit status: 128 and the signal's number after a signal, which is how it ends; 1
 /// `bywash plan calibrate`.
 #[derive(Args)]
 pub struct CalibrateArgs {
-    /// Where to write the description, in place of standard output
+    /// File to write the description to, in place of standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
 
@@ -383,7 +383,7 @@ Examples:
 /// `bywash plan trace`.
 #[derive(Args)]
 pub struct TraceArgs {
-    /// What strace or blkparse printed, or a trace
+    /// Output of strace or blkparse, or a trace
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
@@ -468,7 +468,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub resident: Option<u64>,
 
-    /// Who keeps the position that read, write and lseek move: the kernel, or the library where it can
+    /// Keeper of the position that read, write and lseek move: the kernel, or the library where it can
     #[arg(long, value_name = "WHO")]
     pub positions: Option<Positions>,
 

@@ -21,7 +21,7 @@ pub struct FlowArgs {
     #[arg(long, value_name = "COST", default_value = "time")]
     pub prefer: Prefer,
 
-    /// What DST gets: what SRC held when it was read, or what its pages hold when they leave
+    /// Contents that DST gets: those of SRC when it was read, or those of its pages when they leave
     #[arg(long, value_name = "HOW", default_value = "value")]
     pub by: By,
 
@@ -105,12 +105,12 @@ fn expected_hash(text: &str) -> Result<Stage, String> {
     stage.map_err(|error| format!("{error}; {example}"))
 }
 
-/// What a sink gets.
+/// Contents that a sink gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// What the source held when it was read.
+    /// Contents of the source when it was read.
     Value,
-    /// What its pages hold when they leave.
+    /// Contents of the source's pages when they leave.
     Reference,
 }
 

@@ -15,30 +15,30 @@ pub const SOCKET: &str = "/run/bywash/socket";
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ServeArgs {
-    /// What to do instead of serving.
+    /// Subcommand that runs instead of serving.
     #[command(subcommand)]
     pub command: Option<ServeCommand>,
 
-    /// What to serve, and how.
+    /// Devices to serve, and options of the server.
     #[command(flatten)]
     pub server: ServerArgs,
 }
 
-/// What `bywash serve` can do besides.
+/// Subcommands of `bywash serve`.
 #[derive(Subcommand)]
 pub enum ServeCommand {
     /// Show what a server does: devices, clients, grants, as a table that is renewed
     Status(StatusArgs),
 }
 
-/// How to serve.
+/// Options of the server.
 #[derive(Args)]
 pub struct ServerArgs {
-    /// Where clients connect: a name in the file system, which is made
+    /// Socket that clients connect to: a path, which is created
     #[arg(long, value_name = "PATH", default_value = SOCKET, value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
-    /// Who may connect, as chmod(1) has it; what they may open is another matter
+    /// Mode of the socket, as for chmod(1): users who may connect; rights to volumes are separate
     #[arg(long, value_name = "MODE", default_value = "666", value_parser = mode)]
     pub socket_mode: u16,
 
@@ -50,7 +50,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
 
-    /// What clients may have at most, and their shares: a file in TOML
+    /// Limits of clients, and their shares: a file in TOML
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub limits: Option<PathBuf>,
 
@@ -148,7 +148,7 @@ fn poll(text: &str) -> Result<Poll, String> {
 /// `bywash serve status`.
 #[derive(Args)]
 pub struct StatusArgs {
-    /// Where the server listens
+    /// Socket of the server
     #[arg(long, value_name = "PATH", default_value = SOCKET, value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
@@ -168,7 +168,7 @@ pub struct StatusArgs {
 /// `bywash volume`.
 #[derive(Args)]
 pub struct VolumeArgs {
-    /// Where the server listens
+    /// Socket of the server
     #[arg(
         long,
         global = true,
@@ -183,12 +183,12 @@ pub struct VolumeArgs {
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
 
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: VolumeCommand,
 }
 
-/// What `bywash volume` can do.
+/// Subcommands of `bywash volume`.
 #[derive(Subcommand)]
 pub enum VolumeCommand {
     /// Make a volume
@@ -201,13 +201,13 @@ pub enum VolumeCommand {
         /// The device that it is to be on
         #[arg(long, value_name = "NAME")]
         device: String,
-        /// Whose it is: a name or a number [default: the user who asks]
+        /// Owner: a name or a number [default: the user who runs this]
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
         /// Its group: a name or a number [default: the group of the user who asks]
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
-        /// Who may do what, as chmod(1) has it: bits to read and to write
+        /// Mode of the volume, as for chmod(1): bits to read and to write
         #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
         mode: u16,
     },
@@ -236,20 +236,20 @@ pub enum VolumeCommand {
     Permit {
         /// Its name
         name: String,
-        /// Whose it is: a name or a number
+        /// New owner: a name or a number
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
         /// Its group: a name or a number
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
-        /// Who may do what, as chmod(1) has it
+        /// Mode of the volume, as for chmod(1)
         #[arg(long, value_name = "MODE", value_parser = mode)]
         mode: Option<u16>,
-        /// Whether nobody may write it
+        /// Refuse writing to everybody, or allow it again
         #[arg(long, value_name = "true|false")]
         read_only: Option<bool>,
     },
-    /// Take back all grants of a volume; who may open it can do so again
+    /// Revoke all grants of a volume; users who may open it can do so again
     Revoke {
         /// Its name
         name: String,
@@ -300,7 +300,7 @@ pub enum VolumeCommand {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct SizeArgs {
-    /// How large, at least: bytes, or with K, M, G, T
+    /// Size at least: bytes, or with K, M, G, T
     #[arg(value_name = "SIZE", value_parser = read_size)]
     size: Option<u64>,
     /// The same

@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 
 const WAYS: [&[&str]; 2] = [&[], &["--report", "report.json"]];
 
-/// What `script` prints without bywash and with it, in both ways of running. `prepare` makes the
-/// circumstances.
+/// Asserts that `script` prints the same without bywash as with it, with a report and without. `prepare` sets up
+/// each command.
 fn same(script: &str, prepare: impl Fn(&mut Command)) {
     let place = TestFolder::new();
     let run = |mut command: Command| -> Output {

@@ -95,7 +95,7 @@ fn the_acceptance_table_is_told_and_is_the_one_in_the_documentation() {
     assert!(between(&page, "sensitivity").contains(&row), "docs/internals/planner.md is {remedy}: {row}");
 }
 
-/// What `plan check` prints, indented as a block of code, and the Markdown table behind it.
+/// Output of `plan check`, indented as a block of code, and the Markdown table that follows it.
 fn indented(printed: &str) -> (String, String) {
     let (check, table) = match printed.find("\n| | Web") {
         Some(at) => printed.split_at(at),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::{Mutex, PoisonError};
 
-/// Who measures is alone, at least of these tests.
+/// Lock by which a test measures while no other test of this file does.
 static MEASURING: Mutex<()> = Mutex::new(());
 
 fn plan(place: &TestFolder, words: &[&str]) -> Output {

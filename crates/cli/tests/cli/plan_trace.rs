@@ -5,9 +5,9 @@ use serde_json::Value;
 use std::fs;
 use std::process::Output;
 
-/// What strace 6.1 printed.
+/// Output of strace 6.1.
 const SQLITE: &str = include_str!("../../../sim/src/trace/recordings/sqlite.txt");
-/// What blkparse 1.2.0 printed.
+/// Output of blkparse 1.2.0.
 const BLKPARSE: &str = include_str!("../../../sim/src/trace/recordings/blkparse.txt");
 const HEADER: &str = "time,process,call,file,offset,length\n";
 

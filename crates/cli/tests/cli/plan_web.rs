@@ -26,7 +26,7 @@ mod with_the_page {
     use std::process::{Child, Stdio};
     use std::time::Duration;
 
-    /// How long anything may take here.
+    /// Timeout of everything in these tests.
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// A command that serves.

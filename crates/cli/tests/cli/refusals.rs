@@ -1,4 +1,4 @@
-//! What is refused: each message names the file or flag, the reason and the remedy, and nothing was started.
+//! Refusals: each message names the file or flag, the reason and the remedy, and nothing was started.
 
 use crate::place::{TestFolder, stderr};
 use std::fs;

@@ -9,13 +9,13 @@ use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take here.
+/// Timeout of everything in these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server; it is killed with the test.
 struct Serving {
     child: Child,
-    /// What it said before it served.
+    /// Lines that the server printed before it served.
     said: String,
 }
 
@@ -60,7 +60,7 @@ fn volume(place: &TestFolder, arguments: &[&str]) -> Output {
     place.bywash(&["volume", "--socket", "socket"]).args(arguments).output().unwrap()
 }
 
-/// Of the store, which no server may have.
+/// Runs `bywash volume` on the store, which no server has open meanwhile.
 fn stored(place: &TestFolder, arguments: &[&str]) -> Output {
     place.bywash(&["volume", "--policy", "volumes"]).args(arguments).output().unwrap()
 }
@@ -536,7 +536,8 @@ fn the_unit_is_one() {
     }
 }
 
-/// What is installed is there, the service's configuration with it, and goes again but for what was changed.
+/// `make install` installs every file with the service's configuration; `make uninstall` removes all but a changed
+/// configuration.
 #[test]
 fn the_service_is_installed_with_its_configuration() {
     let place = TestFolder::new();

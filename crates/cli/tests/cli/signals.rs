@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long anything may take here.
+/// Timeout of everything in these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running command whose lines can be waited for.

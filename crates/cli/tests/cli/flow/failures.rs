@@ -176,7 +176,7 @@ fn a_second_signal_soon_after_the_first_is_the_same_wish() {
     assert!(place.path().join("again.partial").exists(), "{}", stderr(&ended));
 }
 
-/// What `sh` makes of a script in which `$0` is the command.
+/// Runs a script by `sh`, in which `$0` is the command.
 fn shell(place: &TestFolder, script: &str) -> std::process::Output {
     place.command("sh").args(["-c", script]).arg(crate::place::bywash()).output().unwrap()
 }

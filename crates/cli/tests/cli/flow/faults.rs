@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const TABLE: &str = include_str!("../../../../../docs/internals/faults.md");
 const PORT: u16 = 7301;
-/// How long a sender has sent when something happens to it: seconds before it would be done.
+/// Time after which something happens to a sender, seconds before it would be done.
 const MIDDLE: Duration = Duration::from_millis(700);
 /// Enough for seconds at the rate of a sender, and for a disk of 8 MiB.
 const BYTES: usize = 24 << 20;
@@ -84,7 +84,7 @@ fn start(mut command: Command) -> BackgroundChild {
     BackgroundChild(command.spawn().unwrap())
 }
 
-/// What became of the receiver: its exit status, where there is something new, and what it said.
+/// End of the receiver: its exit status, the file that it wrote if any, and its messages.
 fn outcome(end: &str, fault: &str) -> (i32, String, String) {
     let (hosts, place) = (Hosts::two(MTU), TestFolder::new());
     let full = (fault == "full disk").then(|| Mounted::make("ext4", 8 << 20));

@@ -28,7 +28,7 @@ fn every_mover_moves_every_size() {
     assert_eq!(names(place.path()), ["from", "to"]);
 }
 
-/// What took turns by a report, and how much each moved.
+/// Returns the movers that took turns according to a report, with the bytes that each moved.
 fn shares(told: &std::process::Output) -> Vec<(String, u64)> {
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
     let shares = told["pieces"][0]["shares"].as_array().unwrap().clone();

@@ -60,12 +60,12 @@ impl BackgroundChild {
         BackgroundChild(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// `bywash flow` beside the test.
+    /// Starts `bywash flow` with these arguments.
     fn flow(place: &TestFolder, words: &[&str]) -> BackgroundChild {
         BackgroundChild::start(place.bywash(&["flow"]).args(words))
     }
 
-    /// What it has come to.
+    /// Waits for the program to end, and returns its exit status and output.
     fn finish(mut self) -> Output {
         let end = Instant::now() + LIMIT;
         while self.0.try_wait().unwrap().is_none() {

@@ -1,4 +1,4 @@
-//! What is done on the way.
+//! Stages of a flow: hashing, compression, limits, copies.
 
 use super::{assert_same, flow, flows, names, noise, run};
 use crate::place::{TestFolder, stderr, stdout};

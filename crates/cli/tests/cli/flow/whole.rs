@@ -1,4 +1,4 @@
-//! What is not whole is told from what is, at every kind of end, by this program and by others.
+//! Interrupted transfers are told from complete ones at every kind of endpoint, by this program and by others.
 
 use super::{BackgroundChild, connect, flow, flows, free_port, names, noise, reset, wait_for, wait_for_port};
 use crate::place::{TestFolder, stderr};

@@ -15,7 +15,7 @@ const SECONDS_MAX: &str = "10";
 /// Bytes of the device that examples write on.
 const DEVICE_BYTES: u64 = 16 << 20;
 
-/// What is run at another host first, if anything, and what is run here.
+/// Example of a guide: a line that runs at another host first, if any, and a line that runs here.
 #[derive(Debug, PartialEq)]
 struct Example {
     line: usize,
