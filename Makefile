@@ -261,7 +261,7 @@ python: optimised
 # Every interleaving of what threads do to one another, where a crate has such tests. Their own target
 # folder: all else would have to be built anew with and without the flag.
 loom:
-	@for crate in sync ring file; do \
+	@for crate in sync link file; do \
 	  if grep -rqE '^ *mod loom_tests' crates/$$crate/src; then \
 	    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(target)/loom \
 	      $(CARGO) test --locked --profile ci -p bywash-$$crate --lib loom_tests; \
@@ -273,8 +273,7 @@ loom:
 miri:
 	@if reason=$$(rustup toolchain install nightly --profile minimal --component miri --component rust-src 2>&1); then \
 	  export CARGO_TARGET_DIR=$(target)/miri; \
-	  cargo +nightly miri test --locked -p bywash-ring --lib; \
-	  cargo +nightly miri test --locked -p bywash-link --lib spin_lock; \
+	  cargo +nightly miri test --locked -p bywash-link --lib -- ring:: spin_lock; \
 	else \
 	  echo "miri: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi

@@ -7,8 +7,8 @@
 
 use arbitrary::Arbitrary;
 use bywash_fuzz::{Steps, Value};
-use bywash_ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
-use bywash_ring::{Bell, Consumer, Producer, Shared, WakeMethod, words_needed};
+use bywash_link::ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
+use bywash_link::ring::{Bell, Consumer, Producer, Shared, WakeMethod, words_needed};
 use libfuzzer_sys::fuzz_target;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 
 use arbitrary::Arbitrary;
 use bywash_fuzz::Steps;
-use bywash_ring::slot_pair;
+use bywash_link::ring::slot_pair;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
 

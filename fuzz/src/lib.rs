@@ -8,7 +8,7 @@
 //! a peer can cause.
 //!
 //! - [`Steps`]: the steps of an input
-//! - [`Ring`]: a ring as drawn in crates/ring/src/layout.rs, accessed by hand
+//! - [`Ring`]: a ring as drawn in crates/link/src/ring/layout.rs, accessed by hand
 //! - [`Picture`]: memory whose contents tell where they were copied from
 //! - [`Kind`], [`Packet`]: descriptors and messages of every kind
 //! - [`Value`], [`Few`], [`Size`]: numbers that are likely to find errors

@@ -1,4 +1,4 @@
-//! A ring as drawn in crates/ring/src/layout.rs, accessed by hand. Used by the malicious peers of the fuzz
+//! A ring as drawn in crates/link/src/ring/layout.rs, accessed by hand. Used by the malicious peers of the fuzz
 //! targets.
 
 use arbitrary::{Arbitrary, Result, Unstructured};

@@ -8,11 +8,11 @@ use crate::layout::{
     PROTOCOL, REQUEST_WORDS, RequestFields, control_words,
 };
 use crate::stats::{Counters, Stats};
+use bywash_link::ring::{SlotSender, SlotTaker, View, slot_pair};
 use bywash_link::{
     Arena, Credentials, Error, FLAG_FENCES, Hello, HugePages, MemoryFile, MessagePolicy, RingWaiter, Wait,
     Waiter, Writers, connect, handshake,
 };
-use bywash_ring::{SlotSender, SlotTaker, View, slot_pair};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;

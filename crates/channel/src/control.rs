@@ -2,9 +2,9 @@
 
 use crate::layout;
 use crate::stats::Counters;
+use bywash_link::ring::layout::CONSUMER_BELL;
+use bywash_link::ring::{Bell, ClosedFlag, Consumer, Producer, Shared};
 use bywash_link::{Error, Link, RingWaiter, Wait};
-use bywash_ring::layout::CONSUMER_BELL;
-use bywash_ring::{Bell, ClosedFlag, Consumer, Producer, Shared};
 use std::sync::Arc;
 
 /// The two rings of a channel, in the control memory that the client allocated.

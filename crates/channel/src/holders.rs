@@ -7,8 +7,8 @@
 use crate::client::InFlight;
 use crate::layout::{COMPLETION_WORDS, CompletionFields, REQUEST_WORDS, RequestFields};
 use crate::stats::Counters;
+use bywash_link::ring::{SlotSizes, View};
 use bywash_link::{ArenaUse, Holder};
-use bywash_ring::{SlotSizes, View};
 use std::mem::take;
 use std::sync::Arc;
 

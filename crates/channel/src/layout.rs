@@ -34,9 +34,9 @@
 //! *arguments* and *value*; a status of 0 is success.
 
 use bywash_link::Protocol;
-use bywash_ring::words_needed;
+use bywash_link::ring::words_needed;
 
-/// Parameters of the handshake. The version covers everything on this page and in [`bywash_ring::layout`]. A
+/// Parameters of the handshake. The version covers everything on this page and in [`bywash_link::ring::layout`]. A
 /// client's hello message has the number of entries that it asks for, for both rings, and passes its control
 /// memory and its arena. A server's has the greatest number of entries and the greatest arena size that it
 /// allows.

@@ -7,11 +7,11 @@ use crate::layout::{
     PROTOCOL, REQUEST_WORDS, RequestFields, control_words,
 };
 use crate::stats::{Counters, Stats};
+use bywash_link::ring::Shared;
 use bywash_link::{
     Acceptor, Arena, Credentials, Error, FLAG_FENCES, Hello, Link, MemoryFile, MessagePolicy, RingWaiter,
     Wait, handshake,
 };
-use bywash_ring::Shared;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

@@ -22,7 +22,7 @@ use std::time::Duration;
 const SHORT: Duration = Duration::from_millis(5);
 /// Number of ring entries: few, so that the rings wrap around often.
 const DEPTH: u32 = 4;
-/// Word offsets as drawn in crates/ring/src/layout.rs and src/layout.rs.
+/// Word offsets as drawn in crates/link/src/ring/layout.rs and src/layout.rs.
 const RING_HEAD: usize = 32;
 const REQUEST: usize = 8;
 const COMPLETION: usize = 2;

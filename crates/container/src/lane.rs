@@ -8,9 +8,9 @@ pub(crate) use shipper::Shipper;
 
 use crate::layout::{self, FLAG_SEALED};
 use crate::stats::Counters;
+use bywash_link::ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
+use bywash_link::ring::{Bell, Shared};
 use bywash_link::{Error, Hello, Link, MemoryFile, Wait, Writers};
-use bywash_ring::layout::{CONSUMER_BELL, PRODUCER_BELL};
-use bywash_ring::{Bell, Shared};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 

@@ -36,10 +36,10 @@
 //! the ticket when it drops the container. *arena* 0 is the shipper's own; every other arena was passed
 //! through the socket before.
 
+use bywash_link::ring::words_needed;
 use bywash_link::{MessagePolicy, Protocol};
-use bywash_ring::words_needed;
 
-/// Parameters of the handshake. The version covers everything on this page and in [`bywash_ring::layout`].
+/// Parameters of the handshake. The version covers everything on this page and in [`bywash_link::ring::layout`].
 /// The two rings of an end are its `shipped` and `returned`. Its control memory is passed with the hello
 /// message, and so is its arena if it has one.
 pub(crate) const PROTOCOL: Protocol = Protocol {

@@ -5,7 +5,7 @@
 //! [`Error::Forked`](crate::Error::Forked), and dropping them in the child frees and returns nothing, since
 //! everything still belongs to the parent.
 
-use bywash_sync::{AtomicU64, Ordering::Relaxed};
+use bywash_sync::processor::{AtomicU64, Ordering::Relaxed};
 use std::sync::Once;
 
 /// Number of forks between the first process and this one.

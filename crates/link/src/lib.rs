@@ -1,5 +1,5 @@
 //! The basis of paths and channels: a connection that knows its peer's credentials and death, memory that
-//! both ends map and neither can resize, and waiting for each other.
+//! both ends map and neither can resize, rings in it, and waiting for each other.
 //!
 //! Paths (`bywash-container`) and channels (`bywash-channel`) are built on this crate and define their own
 //! protocols. This crate has no other users. It checks everything that a peer says before it uses it.
@@ -28,6 +28,7 @@
 //!   connection without rings
 //! - [`MemoryFile`], [`Mapping`], [`Arena`], [`BlockAllocator`]: memory and its allocation; [`ArenaUse`]: the
 //!   holders of an arena's bytes
+//! - [`ring`]: rings of requests, completions and containers in memory that both ends map
 //! - [`RingWaiter`], [`Wait`], [`Waiter`]: waiting for the other side, and waking it
 //! - [`SpinLock`], [`ProcessGeneration`], [`Counter`]: a lock, detection of forks, and counts of operations
 //! - [`Error`]: every error of paths and channels
@@ -46,6 +47,7 @@ mod memory;
 mod messages;
 #[cfg(feature = "async")]
 mod readiness;
+pub mod ring;
 mod ring_waiter;
 mod socket;
 mod socket_file;

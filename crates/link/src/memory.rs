@@ -8,8 +8,8 @@
 use crate::arena::Writers;
 use crate::error::Error;
 use crate::fork::ProcessGeneration;
-use bywash_ring::Shared;
-use bywash_sync::{AtomicU64, Ordering::Relaxed};
+use crate::ring::Shared;
+use bywash_sync::{AtomicU64, Ordering::Relaxed, processor};
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
     ftruncate, memfd_create,
@@ -386,7 +386,9 @@ impl Mapping {
                 for page in (0..bytes).step_by(PAGE) {
                     // SAFETY: within this mapping, which is writable as asserted; the atomic operation
                     // changes no byte and loses no concurrent write.
-                    unsafe { AtomicU64::from_ptr(start.wrapping_add(page).cast()).fetch_or(0, Relaxed) };
+                    unsafe {
+                        processor::AtomicU64::from_ptr(start.wrapping_add(page).cast()).fetch_or(0, Relaxed)
+                    };
                 }
                 Ok(())
             }

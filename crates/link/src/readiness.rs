@@ -5,10 +5,10 @@
 
 use crate::error::Error;
 use crate::link::Link;
+use crate::ring::WakeMethod;
 use crate::spin_policy::LOOKS;
 use crate::wait::Waiter;
 use async_io::Async;
-use bywash_ring::WakeMethod;
 use event_listener::{Event, EventListener};
 use futures_lite::future::{or, pending, poll_fn};
 use std::future::Future;

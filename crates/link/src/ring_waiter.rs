@@ -1,10 +1,10 @@
 //! Waiting for the other side of a ring, and waking it.
 
 use crate::link::Link;
+use crate::ring::{Bell, Fence, WakeMethod};
 use crate::spin_policy::{LOOKS, SpinPolicy};
 use crate::stats::Waits;
 use crate::wait::{Wait, Waiter};
-use bywash_ring::{Bell, Fence, WakeMethod};
 use std::sync::Arc;
 
 /// State of one side of a ring: its bell, the other side's bell, the connection, and the counters.

@@ -7,9 +7,9 @@
 
 use crate::error::Error;
 use crate::link::Link;
+use crate::ring::{Bell, Fence, WakeMethod};
 use crate::spin_policy::{LOOKS, SpinPolicy};
 use crate::stats::Waits;
-use bywash_ring::{Bell, Fence, WakeMethod};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -25,6 +25,11 @@ pub use loom::sync::atomic::{
     AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
+/// The processor's own atomics, also under loom: for static variables and mapped memory that no loom test has.
+pub mod processor {
+    pub use core::sync::atomic::{AtomicU64, Ordering};
+}
+
 mod asymmetric;
 mod cell;
 

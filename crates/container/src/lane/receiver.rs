@@ -9,10 +9,10 @@ use crate::layout::{
     self, ARENAS_MAX, Entry, EntryKind, GRANULE, Piece, RETURNED_WORDS, SHIPPED_WORDS, SocketMessage,
 };
 use crate::path::{Class, Options};
+use bywash_link::ring::{ClosedFlag, Consumer, Producer};
 use bywash_link::{
     Arena, Error, Hello, MemoryFile, OtherConnection, SEALS_FIXED, SEALS_FROZEN, SpinLock, Wait, Waiter,
 };
-use bywash_ring::{ClosedFlag, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};

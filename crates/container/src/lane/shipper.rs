@@ -11,11 +11,11 @@ use crate::layout::{
     SocketMessage,
 };
 use crate::path::{Class, Options, Shipment};
+use bywash_link::ring::{ClosedFlag, Consumer, Producer};
 use bywash_link::{
     Arena, ArenaUse, Block, BlockAllocator, DESCRIPTORS_MAX, Error, Holder, Link, MemoryFile,
     OtherConnection, SpinLock, Waiter,
 };
-use bywash_ring::{ClosedFlag, Consumer, Producer};
 use bywash_sync::{AtomicBool, Ordering::Relaxed};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};

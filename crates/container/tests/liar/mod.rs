@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Release;
 /// Numbers of ring entries of the malicious peer and of the victim: few, so that the rings wrap around often.
 pub const DEPTH: u32 = 4;
 pub const TICKETS: u32 = 8;
-/// Word offsets as drawn in crates/ring/src/layout.rs and src/layout.rs.
+/// Word offsets as drawn in crates/link/src/ring/layout.rs and src/layout.rs.
 pub const RING_HEAD: usize = 32;
 pub const ENTRY: usize = 16;
 pub const RETURNED: usize = RING_HEAD + DEPTH as usize * ENTRY;

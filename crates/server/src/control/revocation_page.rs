@@ -1,9 +1,9 @@
 //! Page by which a client with mapped chunks learns that a grant was revoked: see
 //! [`bywash_protocol::notices`].
 
+use bywash_link::ring::Shared;
 use bywash_link::{Error, MemoryFile, Writers};
 use bywash_protocol::revocations;
-use bywash_ring::Shared;
 use bywash_volume::GrantNumber;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Depth of the client's channel, in requests.
 const DEPTH: usize = 4;
-/// Offsets and sizes in the control memory, in words: see crates/ring/src/layout.rs and
+/// Offsets and sizes in the control memory, in words: see crates/link/src/ring/layout.rs and
 /// crates/channel/src/layout.rs.
 const RING_HEAD: usize = 32;
 const REQUEST: usize = 8;

@@ -24,9 +24,9 @@ pub const VERSION: u32 = 1;
 /// Size of a cache line, in words.
 pub const LINE: usize = 8;
 pub(crate) const CONSUMER_INDEX: usize = 0;
-/// Index of the word of the consumer's [`Bell`](crate::Bell).
+/// Index of the word of the consumer's [`Bell`](crate::ring::Bell).
 pub const CONSUMER_BELL: usize = LINE;
-/// Index of the word of the producer's [`Bell`](crate::Bell).
+/// Index of the word of the producer's [`Bell`](crate::ring::Bell).
 pub const PRODUCER_BELL: usize = 2 * LINE;
 pub(crate) const CLOSED: usize = 3 * LINE;
 pub(crate) const ENTRIES: usize = 4 * LINE;
@@ -51,7 +51,7 @@ pub(crate) const fn first_word(word: u64, turn: u32) -> u64 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::{Consumer, Producer, Shared, words_needed};
+    use crate::ring::{Consumer, Producer, Shared, words_needed};
 
     #[test]
     fn golden_words() {

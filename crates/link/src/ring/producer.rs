@@ -1,8 +1,8 @@
 //! The end of a ring that sends entries.
 
-use crate::InvalidIndex;
-use crate::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, first_word, turn_of, words_needed};
-use crate::shared::Shared;
+use crate::ring::InvalidIndex;
+use crate::ring::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, first_word, turn_of, words_needed};
+use crate::ring::shared::Shared;
 use bywash_sync::Ordering::{Acquire, Relaxed, Release};
 
 /// Sends entries of `WORDS` words through a ring. A ring has only one producer.
@@ -84,7 +84,7 @@ impl<const WORDS: usize> Producer<WORDS> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::Consumer;
+    use crate::ring::Consumer;
     use proptest::prelude::*;
     use std::thread;
 

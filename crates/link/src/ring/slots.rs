@@ -15,7 +15,7 @@
 //! that is completed twice in a row may take the next value of that tag, but never touches a slot that is
 //! being filled.
 
-use crate::{Consumer, Producer, Shared, words_needed};
+use crate::ring::{Consumer, Producer, Shared, words_needed};
 use bywash_sync::Ordering::{Acquire, Relaxed, Release};
 use bywash_sync::{AtomicU32, AtomicU64, Cell};
 use std::sync::{Arc, Weak};
@@ -146,7 +146,7 @@ impl<T> SlotTaker<T> {
     #[inline]
     pub fn take(&mut self, tag: u32) -> Option<T> {
         let slot = self.slots.get(tag as usize)?;
-        // SYNC: slot (acquire). An exchange, since `take_back` may want the slot at the same time.
+        // SYNC: slot (acquire). An exchange, since `cancel` may want the slot at the same time.
         slot.state.compare_exchange(UNDER_WAY, IDLE, Acquire, Relaxed).ok()?;
         // SAFETY: the exchange found the slot in flight and made it idle, so nobody else takes the value, and
         // no value is put in before the tag is pushed below.
@@ -277,7 +277,7 @@ mod loom_tests {
             let (mut sent, mut done) = slot_pair::<u32>(1);
             let tag = sent.put(1).unwrap();
             let other = thread::spawn(move || done.take(tag));
-            let back = sent.take_back(tag);
+            let back = sent.cancel(tag);
             let taken = other.join().unwrap();
             assert!(back.is_some() != taken.is_some());
             assert!(sent.put(2).is_ok());

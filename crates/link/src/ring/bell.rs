@@ -36,7 +36,7 @@
 //! A sleeper that waits for many entries writes the number of the entry that shall wake it into the upper
 //! half of the bell. Earlier entries do not wake it.
 
-use crate::shared::Shared;
+use crate::ring::shared::Shared;
 use bywash_sync::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use bywash_sync::{AtomicBool, full_fence, heavy_shared_fence, light_shared_fence};
 
@@ -89,7 +89,7 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Makes the bell in word `index` ([`crate::layout::CONSUMER_BELL`], [`crate::layout::PRODUCER_BELL`]).
+    /// Makes the bell in word `index` ([`crate::ring::layout::CONSUMER_BELL`], [`crate::ring::layout::PRODUCER_BELL`]).
     /// `fences_prepared`: [`bywash_sync::prepare_shared_fences`] has succeeded on both sides.
     pub fn new(memory: Shared, index: usize, fences_prepared: bool) -> Bell {
         assert!(index < memory.len());
@@ -275,10 +275,18 @@ mod futex {
     }
 }
 
+#[cfg(loom)]
+impl Bell {
+    /// Lets another thread run, in place of a sleep: loom finds those who would not have been woken.
+    pub fn sleep(&self, _limit: std::time::Duration) {
+        bywash_sync::pause();
+    }
+}
+
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
-    use crate::{Consumer, Producer, words_needed};
+    use crate::ring::{Consumer, Producer, words_needed};
     use loom::thread;
 
     fn bell(memory: &Shared, index: usize) -> Bell {
@@ -292,7 +300,7 @@ mod loom_tests {
             let theirs = memory.clone();
             let other = thread::spawn(move || {
                 let mut producer = Producer::<2>::new(theirs.clone(), 2);
-                let bell = bell(&theirs, crate::layout::CONSUMER_BELL);
+                let bell = bell(&theirs, crate::ring::layout::CONSUMER_BELL);
                 let mut woke = false;
                 for number in 1..=2u64 {
                     assert!(producer.push(&[number << 32, number]).unwrap());
@@ -301,7 +309,7 @@ mod loom_tests {
                 woke
             });
             let mut consumer = Consumer::<2>::new(memory.clone(), 2);
-            let bell = bell(&memory, crate::layout::CONSUMER_BELL);
+            let bell = bell(&memory, crate::ring::layout::CONSUMER_BELL);
             bell.set(WakeMethod::Futex);
             let slept = !consumer.is_ready();
             let mut next = 1;
@@ -329,7 +337,7 @@ mod loom_tests {
             let theirs = memory.clone();
             let other = thread::spawn(move || {
                 let mut producer = Producer::<2>::new(theirs.clone(), 2);
-                let bell = Bell::new(theirs, crate::layout::CONSUMER_BELL, true);
+                let bell = Bell::new(theirs, crate::ring::layout::CONSUMER_BELL, true);
                 let mut woke = false;
                 for number in 1..=2u64 {
                     assert!(producer.push(&[number << 32, number]).unwrap());
@@ -338,7 +346,7 @@ mod loom_tests {
                 woke
             });
             let consumer = Consumer::<2>::new(memory.clone(), 2);
-            let bell = Bell::new(memory, crate::layout::CONSUMER_BELL, true);
+            let bell = Bell::new(memory, crate::ring::layout::CONSUMER_BELL, true);
             bell.request_fences(true);
             bell.set(WakeMethod::Futex);
             let slept = !consumer.is_ready();
@@ -355,7 +363,7 @@ mod loom_tests {
             let theirs = memory.clone();
             let other = thread::spawn(move || {
                 let mut producer = Producer::<2>::new(theirs.clone(), 2);
-                let bell = bell(&theirs, crate::layout::CONSUMER_BELL);
+                let bell = bell(&theirs, crate::ring::layout::CONSUMER_BELL);
                 let mut woken_by = None;
                 for number in 1..=2u64 {
                     assert!(producer.push(&[number << 32, number]).unwrap());
@@ -366,7 +374,7 @@ mod loom_tests {
                 woken_by
             });
             let consumer = Consumer::<2>::new(memory.clone(), 2);
-            let bell = bell(&memory, crate::layout::CONSUMER_BELL);
+            let bell = bell(&memory, crate::ring::layout::CONSUMER_BELL);
             bell.set_until(WakeMethod::Futex, consumer.taken() + 2);
             let slept = !consumer.has(2);
             let woken_by = other.join().unwrap();
@@ -384,7 +392,7 @@ mod loom_tests {
             let theirs = memory.clone();
             let other = thread::spawn(move || {
                 let mut consumer = Consumer::<2>::new(theirs.clone(), 1);
-                let bell = bell(&theirs, crate::layout::PRODUCER_BELL);
+                let bell = bell(&theirs, crate::ring::layout::PRODUCER_BELL);
                 let entry = consumer.pop().unwrap();
                 assert_eq!((entry[0] >> 32, entry[1]), (1, 1));
                 let woke = bell.ring().is_some();
@@ -392,7 +400,7 @@ mod loom_tests {
                 assert!(second.is_none_or(|entry| (entry[0] >> 32, entry[1]) == (2, 2)));
                 woke
             });
-            let bell = bell(&memory, crate::layout::PRODUCER_BELL);
+            let bell = bell(&memory, crate::ring::layout::PRODUCER_BELL);
             bell.set(WakeMethod::Futex);
             let pushed = producer.push(&[2 << 32, 2]).unwrap();
             let woke = other.join().unwrap();

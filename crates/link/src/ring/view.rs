@@ -3,8 +3,8 @@
 //! Entries are copied and may be taken at once, so a view is only good for counting what is in flight. The
 //! memory is not trusted: an impossible index counts as the nearest possible one.
 
-use crate::layout::{CONSUMER_INDEX, ENTRIES, turn_of, words_needed};
-use crate::shared::Shared;
+use crate::ring::layout::{CONSUMER_INDEX, ENTRIES, turn_of, words_needed};
+use crate::ring::shared::Shared;
 use bywash_sync::Ordering::Acquire;
 
 /// Read access to a ring of entries of `WORDS` words.
@@ -54,7 +54,7 @@ impl<const WORDS: usize> View<WORDS> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::{Consumer, Producer};
+    use crate::ring::{Consumer, Producer};
 
     #[test]
     fn what_is_on_its_way_is_seen_and_stays() {

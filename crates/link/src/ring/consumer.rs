@@ -1,7 +1,7 @@
 //! The end of a ring that takes entries.
 
-use crate::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, LINE, turn_of, words_needed};
-use crate::shared::Shared;
+use crate::ring::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, LINE, turn_of, words_needed};
+use crate::ring::shared::Shared;
 use bywash_sync::Ordering::{Acquire, Release};
 
 /// Takes entries of `WORDS` words from a ring. A ring has only one consumer.

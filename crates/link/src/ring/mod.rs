@@ -6,9 +6,9 @@
 //! contents are used, and an index of the other side is checked against its possible range.
 //!
 //! ```
-//! use bywash_ring::{Consumer, Producer, Shared};
+//! use bywash_link::ring::{Consumer, Producer, Shared};
 //!
-//! let memory = Shared::in_this_process(bywash_ring::words_needed::<2>(8));
+//! let memory = Shared::in_this_process(bywash_link::ring::words_needed::<2>(8));
 //! let mut producer = Producer::<2>::new(memory.clone(), 8);
 //! let mut consumer = Consumer::<2>::new(memory, 8);
 //! assert!(producer.push(&[7 << 32, 42]).unwrap());
@@ -26,7 +26,7 @@
 //! A push and a pop cost some nanoseconds beside the cache misses; `bywash bench ipc` measures both.
 
 #[cfg(not(target_endian = "little"))]
-compile_error!("the layout of bywash-ring is little-endian");
+compile_error!("the layout of rings is little-endian");
 
 mod bell;
 mod consumer;
