@@ -1,14 +1,11 @@
-//! The report as one HTML file with a plot and a table for each bench. It refers to nothing outside itself.
+//! The report as one HTML file with plots and tables of each bench. It refers to nothing outside itself.
 
 use crate::curve;
-use crate::markdown;
-use crate::number;
-use crate::plot::{self, escape};
 use crate::row::{Report, Row, Verdict};
-use std::fmt::Write;
+use crate::table::{self, Table};
+use bywash_plot::{Ratio, Ratios};
 
 const STYLE: &str = "
-:root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
 h1 { margin-bottom: 0; } .about { opacity: .75; margin-top: .3em; }
 svg { width: 100%; height: auto; }
@@ -17,7 +14,7 @@ details { margin: .5em 0 2.5em; } summary { cursor: pointer; }
 table { border-collapse: collapse; font-size: 13px; }
 th, td { padding: .25em .7em; text-align: left; border-bottom: 1px solid #8884; white-space: nowrap; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
-td.met { color: #078; } td.missed { color: #d53; font-weight: bold; } td.note { white-space: normal; min-width: 20em; }
+td.met { color: #078; } td.missed { color: #d53; font-weight: bold; }
 ";
 
 /// The whole report.
@@ -27,82 +24,73 @@ pub fn render(report: &Report) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
          <title>bywash bench</title><style>{STYLE}</style></head><body>\n<h1>bywash bench</h1>\n\
          <p class=\"about\">bywash {} on {}; load {:.2} when it began.</p>\n\
-         <p>Each dot is the median of the ratios of interleaved pairs, its bar the quartiles; the tick is the \
-         goal, whose number is green where the middle half of the ratios reached it and red where that stayed below. A ratio above 1 means more throughput, less time, or fewer bytes on the device, with bywash.</p>\n",
+         <p>Each dot is the median of the ratios of interleaved rounds, its bar the quartiles; the tick is the \
+         goal, whose number is green where the middle half of the ratios reached it and red where that stayed below. \
+         A ratio above 1 means more throughput, less time, or fewer bytes on the device, with bywash.</p>\n",
         escape(&report.version),
         escape(&report.machine.sentence()),
         report.machine.load_at_start
     );
     for bench in report.benches() {
         let rows: Vec<&Row> = report.rows.iter().filter(|row| row.bench == bench).collect();
-        let (curves, dots): (Vec<&Row>, Vec<&Row>) =
-            rows.iter().copied().partition(|row| row.point.is_some());
-        // Writing to a string cannot fail.
-        let _ = write!(html, "<h2>{}</h2>\n{}\n", escape(bench), plot::render(bench, &dots));
-        for figure in curve::render(&curves) {
-            let _ = writeln!(html, "{figure}");
-        }
-        table(&mut html, &rows);
+        let (points, dots): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.point.is_some());
+        html.push_str(&format!("<h2>{}</h2>\n{}\n", escape(bench), ratios(bench, &dots).svg()));
+        html.extend(curve::figures(&points).iter().map(|figure| format!("{}\n", figure.svg())));
+        let open = if rows.iter().any(|row| row.ratio.is_none()) { " open=\"open\"" } else { "" };
+        html.push_str(&format!("<details{open}><summary>{} rows</summary>\n", rows.len()));
+        html.extend(table::of_bench(report, bench).iter().map(lines));
+        html.push_str("</details>\n");
     }
     html.push_str("</body></html>\n");
     html
 }
 
-fn table(html: &mut String, rows: &[&Row]) {
-    const HEADS: [&str; 11] = [
-        "case",
-        "against",
-        "it",
-        "bywash",
-        "ratio",
-        "quartiles",
-        "goal",
-        "at user level",
-        "device read, written",
-        "faults",
-        "note",
-    ];
-    let open = if rows.iter().any(|row| row.ratio.is_none()) { " open=\"open\"" } else { "" };
-    let _ =
-        write!(html, "<details{open}><summary>{} rows</summary><div class=\"wide\"><table><tr>", rows.len());
-    for head in HEADS {
-        let _ = write!(html, "<th>{head}</th>");
+fn ratios(bench: &str, rows: &[&Row]) -> Ratios {
+    let ratio = |row: &&Row| {
+        let median = row.ratio?;
+        let quartiles = [row.ratio_low.unwrap_or(median), median, row.ratio_high.unwrap_or(median)];
+        // The dots of one line differ in the place, or in the peer where no file system is needed.
+        let (series, unusual) = match row.place.is_empty() {
+            true => (&row.peer, table::unusual(&Row { peer: "kernel".into(), ..(*row).clone() })),
+            false => (&row.place, table::unusual(row)),
+        };
+        Some(Ratio {
+            label: format!("{}{unusual}", row.what()),
+            series: series.clone(),
+            quartiles,
+            goal: row.goal,
+        })
+    };
+    Ratios {
+        title: format!("{bench}: ratio to the peer"),
+        x_title: "right of 1 x is better with bywash (logarithmic)".into(),
+        ratios: rows.iter().filter_map(ratio).collect(),
     }
-    html.push_str("</tr>\n");
-    for row in rows {
-        line(html, row);
-    }
-    html.push_str("</table></div></details>\n");
 }
 
-fn line(html: &mut String, row: &Row) {
-    let quantity =
-        |value: Option<f64>| value.map_or_else(|| "-".into(), |value| number::quantity(value, &row.unit));
-    let ratio = |value: Option<f64>| value.map_or_else(|| "-".into(), number::ratio);
-    let metric = if row.metric == "throughput" { String::new() } else { format!(" ({})", row.metric) };
-    let goal_class = match row.verdict() {
-        Some(Verdict::Reached) => "number met",
-        Some(Verdict::Missed) => "number missed",
-        Some(Verdict::Undecided) | None => "number",
+fn lines(table: &Table) -> String {
+    let head: String = table.columns.iter().map(|(name, _)| format!("<th>{}</th>", escape(name))).collect();
+    let line = |cells: &Vec<table::Cell>| {
+        let cell = |(cell, (_, is_number)): (&table::Cell, &(String, bool))| {
+            let class = match (cell.verdict, is_number) {
+                (Some(Verdict::Reached), _) => "number met",
+                (Some(Verdict::Missed), _) => "number missed",
+                (_, true) => "number",
+                (_, false) => "",
+            };
+            format!("<td class=\"{class}\"><b>{}</b>{}</td>", escape(&cell.strong), escape(&cell.text))
+        };
+        format!("<tr>{}</tr>\n", cells.iter().zip(&table.columns).map(cell).collect::<String>())
     };
-    let cells = [
-        ("", format!("{}{metric}", row.case)),
-        ("", row.peer.clone()),
-        ("number", quantity(row.peer_value)),
-        ("number", quantity(row.ours)),
-        ("number", ratio(row.ratio)),
-        ("number", format!("{} to {}", ratio(row.ratio_low), ratio(row.ratio_high))),
-        (goal_class, ratio(row.goal)),
-        ("", markdown::user_level(row)),
-        ("", markdown::device(row)),
-        ("", markdown::faults(row)),
-        ("note", row.note.clone()),
-    ];
-    html.push_str("<tr>");
-    for (class, text) in cells {
-        let _ = write!(html, "<td class=\"{class}\">{}</td>", escape(&text));
-    }
-    html.push_str("</tr>\n");
+    let lines: String = table.lines.iter().map(line).collect();
+    format!(
+        "<p>{}</p><div class=\"wide\"><table><tr>{head}</tr>\n{lines}</table></div>\n",
+        escape(&table.caption)
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -110,25 +98,58 @@ mod tests {
     use super::*;
     use crate::row;
 
+    /// Reads a page to its end as XML; returns the names of its elements.
+    fn elements(html: &str) -> Vec<String> {
+        use quick_xml::events::Event;
+        let mut reader = quick_xml::Reader::from_str(html.trim_start_matches("<!DOCTYPE html>"));
+        let mut names = Vec::new();
+        let mut depth = 0;
+        loop {
+            match reader.read_event().expect("well-formed XML") {
+                Event::Start(tag) => {
+                    names.push(String::from_utf8_lossy(tag.name().as_ref()).into_owned());
+                    depth += 1;
+                }
+                Event::End(_) => depth -= 1,
+                Event::Text(text) => drop(text.unescape().expect("known entities")),
+                Event::Eof => break,
+                _ => {}
+            }
+        }
+        assert_eq!(depth, 0);
+        names
+    }
+
     #[test]
     fn curves_have_figures_of_their_own() {
         let mut report = row::sample();
         report.rows.extend(curve::sample());
         let html = render(&report);
-        let names = plot::elements(html.trim_start_matches("<!DOCTYPE html>"));
-        assert_eq!(names.iter().filter(|name| *name == "svg").count(), 3);
+        assert_eq!(elements(&html).iter().filter(|name| *name == "svg").count(), 3);
         assert!(html.contains("same file system (ext4), 128 MiB moved: throughput in GB/s"));
     }
 
     #[test]
     fn the_page_is_well_formed_and_refers_to_nothing_outside() {
         let html = render(&row::sample());
-        let names = plot::elements(html.trim_start_matches("<!DOCTYPE html>"));
+        let names = elements(&html);
         assert_eq!(names.iter().filter(|name| *name == "svg").count(), 1);
         assert_eq!(names.iter().filter(|name| *name == "tr").count(), 3);
         for outside in ["src=", "href=", "@import", "url("] {
             assert!(!html.contains(outside), "{outside}");
         }
         assert!(html.contains("Test CPU") && html.contains("&lt;mkfs.xfs&gt;"));
+    }
+
+    #[test]
+    fn a_plot_has_a_dot_for_each_ratio() {
+        let mut report = row::sample();
+        let place = "xfs".to_owned();
+        report.rows.push(Row { case: "<b>, xfs".into(), place, ratio: Some(0.5), ..report.rows[0].clone() });
+        let plot = ratios("run/micro", &report.rows.iter().collect::<Vec<_>>());
+        let labels: Vec<&str> = plot.ratios.iter().map(|ratio| ratio.label.as_str()).collect();
+        assert_eq!(labels, ["pread 4 KiB random", "<b>"]);
+        assert_eq!(plot.ratios[0].quartiles, [1.875, 2.0, 2.125]);
+        assert_eq!((plot.ratios[1].series.as_str(), plot.ratios[1].goal), ("xfs", Some(1.8)));
     }
 }

@@ -1,4 +1,4 @@
-//! What produces each number that Bywash publishes.
+//! Benches that produce each number that Bywash publishes.
 //!
 //! `bywash bench run` runs real programs in interleaved pairs, once with the kernel alone and once with the
 //! preloaded library, on several file systems, and makes one row of every case: the median of the ratios,
@@ -27,7 +27,7 @@
 //! - [`programs`]: the small C programs that drive a library, compiled when they are needed
 //! - [`usage`]: device bytes, page faults and CPU time of a run
 //! - [`row`], [`statistics`], [`machine`]: the report
-//! - [`table`], [`markdown`], [`html`], [`plot`], [`curve`], [`number`]: its forms for people
+//! - [`table`], [`markdown`], [`html`], [`curve`], [`number`]: its forms for people
 //! - [`interrupt`], [`error`], `say`: early ends, and messages on standard error
 #![deny(unsafe_code)]
 // They panic where nobody reads; see `say`.
@@ -50,7 +50,6 @@ pub mod mount;
 pub mod number;
 pub mod place;
 pub mod plan;
-pub mod plot;
 pub mod programs;
 pub mod row;
 pub mod run;

@@ -1,4 +1,4 @@
-//! What a run used: bytes on the device, page faults, CPU time.
+//! Usage of a run: bytes on the device, page faults, CPU time.
 //!
 //! Device bytes come from the counters of the block device under the place, so they count everybody's
 //! traffic on that device; the caller syncs before it takes a snapshot, so that writes still in the cache are
@@ -43,7 +43,7 @@ fn parse_block_stat(text: &str) -> Option<(u64, u64)> {
     Some((fields.get(2)? * 512, fields.get(6)? * 512))
 }
 
-/// What one run used.
+/// Usage of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Usage {
     /// Bytes that the device read; null where the place has no device.
@@ -59,6 +59,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Page faults of both kinds.
+    pub fn faults(&self) -> u64 {
+        self.faults_minor + self.faults_major
+    }
+
     /// Each figure's median over `runs`.
     pub fn median(runs: &[Usage]) -> Usage {
         let middle = |figure: fn(&Usage) -> Option<f64>| {
@@ -98,7 +103,7 @@ impl Snapshot {
         Ok(Snapshot { device, faults_minor, faults_major, ticks: user + system })
     }
 
-    /// What was used between `earlier` and this.
+    /// Usage between `earlier` and this.
     pub fn since(&self, earlier: &Snapshot) -> Usage {
         let device = self.device.zip(earlier.device);
         Usage {

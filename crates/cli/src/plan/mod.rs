@@ -4,7 +4,7 @@
 //! - [`tell`]: answers of the model; [`simulate`]: reports of the simulator; [`timeline`]: timeline of a
 //!   simulation
 //! - [`check`]: the papers' statements against the numbers computed here
-//! - [`drawing`]: the papers' curves as SVG and CSV; [`bars`]: their bars; [`canvas`]: what both share
+//! - [`figure`]: the papers' figures as SVG and CSV
 //! - [`web`]: the planner as a page
 //! - [`calibrate`]: measurement of this machine, as a description; [`validate`]: predictions for simple runs,
 //!   against measurements
@@ -12,11 +12,9 @@
 //! - [`trace`]: recorded calls as a trace
 //! - [`watch`]: progress of simulations; [`words`]: numbers as text
 
-mod bars;
 mod calibrate;
-mod canvas;
 mod check;
-mod drawing;
+mod figure;
 mod file;
 mod measure;
 mod simulate;
@@ -39,7 +37,7 @@ use bywash_sim::preset::PRESETS;
 /// measurements.
 pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
     match &arguments.command {
-        PlanCommand::Figure(figure) => drawing::write(figure),
+        PlanCommand::Figure(figure) => figure::write(figure),
         PlanCommand::Model(model) => tell::model(model),
         PlanCommand::Simulate(simulate) => simulate::simulate(simulate),
         PlanCommand::Compare(compare) => simulate::compare(compare),
