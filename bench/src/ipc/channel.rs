@@ -1,19 +1,20 @@
 //! Requests and completions, behind the same calls as messages.
 //!
 //! The first process is the client and the second one the server. The client trusts the server and works in
-//! the buffer where it is; the server copies out before it believes.
+//! the buffer in place; the server copies out before it believes.
 
-use super::wire::{Wire, check_length, container};
+use super::broken;
+use super::transport::{Wait, Wire, check_length};
 use super::words::{fill, sum};
 use crate::error::Error;
-use bywash_channel::{Buffer, Client, Completion, Options, Request, Server, ServerOptions, Submission, Wait};
+use bywash_channel::{Buffer, Client, Completion, Options, Request, Server, ServerOptions, Submission};
 use std::os::fd::OwnedFd;
 
 /// The server answers in the buffer.
 const ANSWER: u8 = 1;
 /// The server completes at once.
 const TAKE: u8 = 2;
-/// Requests that can be under way.
+/// Requests that can be in flight.
 const DEPTH: u32 = 256;
 
 /// Opens one end; `answers`: every request is to be answered.
@@ -25,13 +26,13 @@ pub fn open(
     second: bool,
 ) -> Result<Box<dyn Wire>, Error> {
     if second {
-        let server = Server::over(socket, &ServerOptions::new().wait(wait)).map_err(container)?;
-        return Ok(Box::new(Serving { server, asked: None, copy: vec![0; bytes] }));
+        let server = Server::over(socket, &ServerOptions::new().wait(wait.into())).map_err(broken)?;
+        return Ok(Box::new(Serving { server, received: None, copy: vec![0; bytes] }));
     }
     let arena = (bytes.next_power_of_two() * DEPTH as usize).min(4 << 20).max(bytes * 8);
-    let options = trusted(Options::new().wait(wait).depth(DEPTH).arena_bytes(arena));
-    let client = Client::over(socket, &options).map_err(container)?;
-    Ok(Box::new(Asking { client, answers }))
+    let options = trusted(Options::new().wait(wait.into()).depth(DEPTH).arena_bytes(arena));
+    let client = Client::over(socket, &options).map_err(broken)?;
+    Ok(Box::new(Requesting { client, answers }))
 }
 
 #[expect(unsafe_code, reason = "to trust the peer is the caller's promise")]
@@ -40,12 +41,12 @@ fn trusted(options: Options) -> Options {
     unsafe { options.trusted() }
 }
 
-struct Asking {
+struct Requesting {
     client: Client,
     answers: bool,
 }
 
-impl Asking {
+impl Requesting {
     /// A buffer, when need be one that comes back first.
     fn buffer(&mut self, bytes: usize) -> Result<Buffer, Error> {
         loop {
@@ -53,7 +54,7 @@ impl Asking {
                 Err(bywash_channel::Error::ArenaFull { .. }) if self.client.in_flight() > 0 => {
                     drop(self.reap()?)
                 }
-                buffer => return buffer.map_err(container),
+                buffer => return buffer.map_err(broken),
             }
         }
     }
@@ -62,25 +63,25 @@ impl Asking {
         while self.client.in_flight() == self.client.depth() {
             self.reap()?;
         }
-        self.client.submit(Submission::new(opcode).buffer(buffer)).map(drop).map_err(container)
+        self.client.submit(Submission::new(opcode).buffer(buffer)).map(drop).map_err(broken)
     }
 
     fn reap(&mut self) -> Result<Completion, Error> {
-        self.client.reap().map_err(container)
+        self.client.reap().map_err(broken)
     }
 }
 
-impl Wire for Asking {
+impl Wire for Requesting {
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
         let mut buffer = self.buffer(bytes)?;
-        let sum = fill(buffer.map_mut().map_err(container)?, seed);
+        let sum = fill(buffer.map_mut().map_err(broken)?, seed);
         self.submit(if self.answers { ANSWER } else { TAKE }, buffer)?;
         Ok(sum)
     }
 
     fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
         if !self.answers {
-            // What is under way first, and then something that can be answered.
+            // First what is in flight, and then something that can be answered.
             while self.client.in_flight() > 0 {
                 self.reap()?;
             }
@@ -90,39 +91,39 @@ impl Wire for Asking {
         let done = self.reap()?;
         check_length(done.value as usize, bytes)?;
         let Some(buffer) = done.buffer else {
-            return Err(Error::failed("two processes", "an answer came without its buffer".into()));
+            return Err(broken("an answer came without its buffer"));
         };
-        Ok(sum(&buffer.map().map_err(container)?[..bytes]))
+        Ok(sum(&buffer.map().map_err(broken)?[..bytes]))
     }
 }
 
 struct Serving {
     server: Server,
-    /// What is to be answered next.
-    asked: Option<Request>,
+    /// Request that is answered next.
+    received: Option<Request>,
     copy: Vec<u8>,
 }
 
 impl Wire for Serving {
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
-        let request = match self.asked.take() {
+        let request = match self.received.take() {
             Some(request) => request,
-            None => self.server.next().map_err(container)?,
+            None => self.server.next().map_err(broken)?,
         };
         let sum = fill(&mut self.copy[..bytes], seed);
         self.server.memory(&request).write(0, &self.copy[..bytes]);
-        self.server.complete(request, 0, bytes as u64).map_err(container)?;
+        self.server.complete(request, 0, bytes as u64).map_err(broken)?;
         Ok(sum)
     }
 
     fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
-        let request = self.server.next().map_err(container)?;
+        let request = self.server.next().map_err(broken)?;
         check_length(request.len(), bytes)?;
         self.server.memory(&request).read(0, &mut self.copy[..bytes]);
         if request.opcode() == TAKE {
-            self.server.complete(request, 0, 0).map_err(container)?;
+            self.server.complete(request, 0, 0).map_err(broken)?;
         } else {
-            self.asked = Some(request);
+            self.received = Some(request);
         }
         Ok(sum(&self.copy[..bytes]))
     }

@@ -3,7 +3,8 @@
 //! Each direction has a number of messages sent, which is the word that the receiver sleeps on, and room for [`ROOM`]
 //! messages. Nothing is checked and nobody is told of the other's end: no program could use it as it is.
 
-use super::wire::{Wire, check_length};
+use super::broken;
+use super::transport::{Wire, check_length};
 use super::words::{fill, sum};
 use crate::error::Error;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
@@ -43,7 +44,7 @@ impl Futex {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, at an address that the kernel chooses.
         let base = unsafe { mmap(std::ptr::null_mut(), BYTES, access, MapFlags::SHARED, memory, 0) };
-        let base = base.map_err(|error| Error::failed("two processes", error.to_string()))?;
+        let base = base.map_err(broken)?;
         // SAFETY: it is as large as two directions, begins at a page, stays mapped until the process ends, and consists of
         // atomics, for which all bytes are values.
         let [one, other] = unsafe { &*base.cast::<[Direction; 2]>() };
@@ -58,8 +59,8 @@ impl Wire for Futex {
         let mut message = [0; WORDS * 8];
         let sum = fill(&mut message, seed);
         let number = self.to.sent.load(Relaxed);
-        let place = &self.to.messages[number as usize % ROOM];
-        for (word, value) in place.iter().zip(message.as_chunks::<8>().0) {
+        let slot = &self.to.messages[number as usize % ROOM];
+        for (word, value) in slot.iter().zip(message.as_chunks::<8>().0) {
             word.store(u64::from_ne_bytes(*value), Relaxed);
         }
         self.to.sent.store(number.wrapping_add(1), Release);
@@ -75,8 +76,8 @@ impl Wire for Futex {
             let _ = wait(&self.from.sent, Flags::empty(), self.received, None);
         }
         let mut message = [0; WORDS * 8];
-        let place = &self.from.messages[self.received as usize % ROOM];
-        for (value, word) in message.as_chunks_mut::<8>().0.iter_mut().zip(place) {
+        let slot = &self.from.messages[self.received as usize % ROOM];
+        for (value, word) in message.as_chunks_mut::<8>().0.iter_mut().zip(slot) {
             *value = word.load(Relaxed).to_ne_bytes();
         }
         self.received = self.received.wrapping_add(1);

@@ -1,11 +1,11 @@
-//! What both sides do with a message, whatever the way: the sender writes every word, the receiver sums every word.
+//! Work of both sides with a message, whatever the transport: the sender writes every word, the receiver sums every word.
 //!
-//! So a way that moves no bytes gains nothing by leaving them alone. The loops are compiled for AVX2 as well, which is
-//! taken where the processor has it: else they, and not the ways, would be what is measured.
+//! So a transport that moves no bytes gains nothing by leaving them alone. The loops are compiled for AVX2 as well, which is
+//! taken where the processor has it: else they, and not the transports, would be measured.
 
 use std::mem::MaybeUninit;
 
-/// Writes every word; answers their sum. What is no whole word at the end becomes zero.
+/// Writes every word; returns their sum. A rest at the end that is no whole word becomes zero.
 #[inline]
 pub fn fill(bytes: &mut [u8], seed: u64) -> u64 {
     let (words, rest) = bytes.as_chunks_mut::<8>();
