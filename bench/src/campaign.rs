@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::row::{Report, Row};
 use std::path::PathBuf;
 
-/// What to measure, as the command line says.
+/// Choice of what to measure, as the command line says.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// Names as in [`choose`]; none means everything.

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 /// The longest that a single program may take; every case is sized for seconds.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// What a program asked to end gets before it is killed.
+/// Time that a program has to end before it is killed.
 const GRACE: Duration = Duration::from_secs(20);
 /// Characters of stderr that an error shows.
 const TAIL_CHARACTERS: usize = 300;
 
 /// A program that ended with status 0.
 pub struct Finished {
-    /// What it wrote to stdout, if that was kept.
+    /// Its standard output, if that was kept.
     pub stdout: String,
     /// From just before it was started until it had ended.
     pub wall: Duration,
@@ -41,7 +41,7 @@ pub fn run(command: &mut Command) -> Result<Finished, Error> {
 /// Runs `command`, whose stdout the caller has set, to its end; answers the wall-clock time.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn run_to(command: &mut Command) -> Result<Duration, Error> {
     interrupt::check()?;
     let mut stderr = capture()?;
@@ -129,7 +129,7 @@ impl Background {
     /// Starts `command` with its output going nowhere but to `log`.
     ///
     /// # Errors
-    /// As [`start_child`]; also when `log` cannot be made.
+    /// [`Error::Io`] if `log` cannot be made or the program cannot be started.
     pub fn start(command: &mut Command, log: &Path) -> Result<Background, Error> {
         let file = File::create(log).map_err(|error| Error::io("create", log, error))?;
         let again = file.try_clone().map_err(|error| Error::io("share", log, error))?;
@@ -142,7 +142,7 @@ impl Background {
         self.child.id()
     }
 
-    /// Whether it has ended by itself.
+    /// Returns true if it has ended by itself.
     pub fn ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
@@ -189,14 +189,14 @@ pub(crate) fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A place in memory for what a program writes.
+/// A file in memory for the output of a program.
 pub(crate) fn capture() -> Result<File, Error> {
     let file = memfd_create("bywash-bench-output", MemfdFlags::CLOEXEC)
         .map_err(|errno| Error::io("make memory for", Path::new("a program's output"), errno))?;
     Ok(File::from(file))
 }
 
-/// The same place once more.
+/// A second descriptor of that file.
 pub(crate) fn share(file: &File) -> Result<File, Error> {
     file.try_clone().map_err(|error| Error::io("share", Path::new("a program's output"), error))
 }
@@ -208,12 +208,12 @@ pub(crate) fn text(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What is told of `program`, with the end of what it wrote to `stderr`.
+/// The error of `program`, with the end of its standard error.
 pub(crate) fn failure(program: String, how: String, stderr: &mut File) -> Error {
     Error::Failed { program, how, tail: tail(&text(stderr)) }
 }
 
-/// The end of what a program wrote, in one line behind a colon; nothing of nothing.
+/// The end of a program's output, in one line behind a colon; empty if there is no output.
 pub(crate) fn tail(text: &str) -> String {
     let text = text.trim();
     let before = text.chars().count().saturating_sub(TAIL_CHARACTERS);

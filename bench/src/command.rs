@@ -23,7 +23,7 @@ const ROUNDS_QUICK: u32 = 2;
 /// Measure, and write down, what is published.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// What to measure.
+    /// Bench to run.
     #[command(subcommand)]
     bench: Bench,
 }

@@ -1,9 +1,9 @@
-//! Why something could not be measured.
+//! Reasons for which something could not be measured.
 
 use std::io;
 use std::path::Path;
 
-/// Why a case, or the whole run, ended early.
+/// Reason for which a case, or the whole run, ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A program or header is not installed; the case is left out and its row says so.
@@ -41,7 +41,7 @@ pub enum Error {
     /// A file or system call.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path.
+        /// Action that the kernel refused, with the path.
         what: String,
         /// The kernel's answer.
         source: io::Error,
@@ -52,17 +52,17 @@ pub enum Error {
 }
 
 impl Error {
-    /// Names what was being done when the kernel refused.
+    /// An error of the kernel, with the action that it refused.
     pub fn io(doing: &str, path: &Path, source: impl Into<io::Error>) -> Error {
         Error::Io { what: format!("cannot {doing} {}", path.display()), source: source.into() }
     }
 
-    /// Names who did not do its work, and how.
+    /// A failure of a program or process, with how it failed.
     pub fn failed(program: &str, how: String) -> Error {
         Error::Failed { program: program.into(), how, tail: String::new() }
     }
 
-    /// Whether the case was left out, as against tried and failed.
+    /// Returns true if the case was left out, as against tried and failed.
     pub fn is_absence(&self) -> bool {
         matches!(self, Error::Missing { .. } | Error::Unavailable(_))
     }

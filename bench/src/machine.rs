@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::fs;
 
-/// What a reader of a number must know about the machine.
+/// Facts about the machine that a reader of a number must know.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Model name of the processor.
@@ -16,7 +16,7 @@ pub struct Machine {
     pub kernel: String,
     /// Name of the system, e.g. `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// Whether it is a virtual machine.
+    /// True in a virtual machine.
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
     /// Load average over one minute when the run began: what others were doing.

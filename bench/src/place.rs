@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Begins the name of a run's folder in memory; the process id follows.
 const MEMORY_PREFIX: &str = "bywash-bench-";
 
-/// What kind of place a case asks for.
+/// Kind of place that a case asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file system in memory.

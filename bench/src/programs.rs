@@ -89,14 +89,14 @@ impl Programs {
     }
 }
 
-/// Where `name` is on the path (or in the folders for administrators, which a user's path may lack).
+/// Finds `name` on the path, or in the folders for administrators, which a user's path may lack.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Whether `name` can be run.
+/// Returns true if `name` can be run.
 pub fn installed(name: &str) -> bool {
     find(name).is_some()
 }

@@ -1,4 +1,4 @@
-//! What is written down of a case: one row, and the report that holds all of them.
+//! Rows, one for each comparison, and the report that holds all of them.
 //!
 //! The first fourteen fields of a row are the schema that every bench family shares; those after `note` say
 //! more. `ratio` is ours against the peer with larger = better for us: ours/peer for rates, peer/ours for
@@ -18,13 +18,13 @@ pub struct Row {
     pub bench: String,
     /// The case and the place, unique together with `bench`, `metric` and `peer`.
     pub case: String,
-    /// What was measured, e.g. `throughput`.
+    /// Name of the figure, e.g. `throughput`.
     pub metric: String,
     /// Unit of `ours` and `peer_value`.
     pub unit: String,
     /// Median with bywash; null when it could not be measured.
     pub ours: Option<f64>,
-    /// What it is compared with.
+    /// The side that it is compared with.
     pub peer: String,
     /// The peer's median.
     pub peer_value: Option<f64>,
@@ -36,11 +36,11 @@ pub struct Row {
     pub runs: u32,
     /// The ratio asked for.
     pub goal: Option<f64>,
-    /// Whether the median ratio reached the goal; null without a goal or without a ratio.
+    /// True if the median ratio reached the goal; null without a goal or without a ratio.
     pub met: Option<bool>,
-    /// What a reader must know: calls served at user level, or why there is no number.
+    /// Remark for the reader: calls served at user level, or the reason for which there is no number.
     pub note: String,
-    /// The place alone, e.g. `tmpfs`.
+    /// The file system alone, e.g. `tmpfs`.
     pub place: String,
     /// First quartile of the ratios.
     pub ratio_low: Option<f64>,
@@ -50,11 +50,11 @@ pub struct Row {
     pub calls_user: Option<u64>,
     /// Calls to the kernel that the library saw (median over our runs).
     pub calls_kernel: Option<u64>,
-    /// What our runs used (medians).
+    /// Usage of our runs (medians).
     pub ours_usage: Option<Usage>,
-    /// What the peer's runs used (medians).
+    /// Usage of the peer's runs (medians).
     pub peer_usage: Option<Usage>,
-    /// Whether the case was tried and failed (as against left out or measured).
+    /// True if the case was tried and failed (as against left out or measured).
     pub failed: bool,
     /// Processor time of both our processes for a message, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,12 +62,12 @@ pub struct Row {
     /// Processor time of both the peer's processes for a message, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_cpu_per_message: Option<f64>,
-    /// Where it is on a curve, if it belongs to one.
+    /// Its point of a curve, if it belongs to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
 }
 
-/// How a row stands to its goal.
+/// Standing of a row to its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The middle half of the ratios reached it.
@@ -83,17 +83,17 @@ pub enum Verdict {
 pub struct Point {
     /// The experiment; there is a figure for each of its metrics.
     pub figure: String,
-    /// What varies along x.
+    /// Name of the number along x.
     pub axis: String,
-    /// Of what x is a number.
+    /// Unit of x.
     pub unit: Unit,
-    /// So many of them.
+    /// The number.
     pub x: u64,
-    /// Which curve; the peer of the row is one too.
+    /// Name of the curve; the peer of the row is one too.
     pub line: String,
 }
 
-/// What lies along the axis of a figure.
+/// Unit along the axis of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -105,7 +105,7 @@ pub enum Unit {
 }
 
 impl Row {
-    /// What the rows of a case have in common: the bench, and the case with its place, if it has one.
+    /// Common part of the rows of a case: the bench, and the case with its place, if it has one.
     pub fn head(bench: &str, what: &str, place: &str) -> Row {
         let case = if place.is_empty() { what.into() } else { format!("{what}, {place}") };
         Row { bench: bench.into(), case, place: place.into(), ..Row::default() }
@@ -129,7 +129,7 @@ impl Row {
         }
     }
 
-    /// How the row stands to its goal; `None` without a goal or without a ratio.
+    /// Standing of the row to its goal; `None` without a goal or without a ratio.
     pub fn verdict(&self) -> Option<Verdict> {
         let is_on_both_sides = match (self.goal, self.ratio_low, self.ratio_high) {
             (Some(goal), Some(low), Some(high)) => low < goal && goal <= high,
@@ -159,11 +159,11 @@ impl Row {
 /// Everything that one command measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Where.
+    /// The machine that was measured.
     pub machine: Machine,
     /// Version of bywash.
     pub version: String,
-    /// What.
+    /// The rows in the order in which they were measured.
     pub rows: Vec<Row>,
 }
 

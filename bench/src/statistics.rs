@@ -12,7 +12,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of `values` in any order; `None` when there are none or one is not a number.
+    /// Summary of `values` in any order; `None` when there are none or one is not a number.
     pub fn of(values: &[f64]) -> Option<Summary> {
         if values.is_empty() || values.iter().any(|value| value.is_nan()) {
             return None;

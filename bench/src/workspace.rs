@@ -1,4 +1,4 @@
-//! The folder on disk in which everything of a run lies, and what an earlier run may have left there.
+//! The folder on disk in which everything of a run lies, and the removal of folders that earlier runs left there.
 //!
 //! ```text
 //! BASE/bywash-bench/programs/   compiled C programs and a Python environment, kept from run to run
@@ -8,7 +8,6 @@
 //! A run that was killed cannot remove its folder; the next one does.
 
 use crate::error::Error;
-use crate::mount;
 use crate::say::say;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +45,7 @@ impl Workspace {
         Ok(workspace)
     }
 
-    /// Where programs are kept.
+    /// Folder in which programs are kept.
     pub fn programs(&self) -> &Path {
         &self.programs
     }
@@ -83,7 +82,6 @@ pub fn sweep(parent: &Path, prefix: &str) {
         let name = folder.file_name().and_then(|name| name.to_str());
         let pid = name.and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            mount::unmount_below(&folder);
             // What is still busy stays for the next run.
             let _ = fs::remove_dir_all(&folder);
         }

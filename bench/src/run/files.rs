@@ -38,7 +38,7 @@ struct Micro {
     file_bytes: [u64; 2],
     /// Further words for the driver: `direct`, `cold` (no warm-up).
     flags: &'static [&'static str],
-    /// Whether the file is dropped from the page cache before each run.
+    /// If true, the file is dropped from the page cache before each run.
     drop_cache: bool,
 }
 

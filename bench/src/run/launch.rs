@@ -173,7 +173,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the library counted; `None` on the sides where nothing is.
+    /// Calls that the library counted; `None` on the sides where nothing is counted.
     pub fn calls(&self) -> Option<Calls> {
         const USER: [Counter; 3] = [Counter::UserReads, Counter::UserWrites, Counter::UserSeeks];
         const KERNEL: [Counter; 4] =

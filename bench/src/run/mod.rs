@@ -36,7 +36,7 @@ pub struct Stage<'a> {
     pub folder: PathBuf,
     /// The C programs.
     pub programs: &'a Programs,
-    /// Whether small sizes will do.
+    /// If true, small sizes will do.
     pub quick: bool,
 }
 
@@ -76,7 +76,7 @@ pub enum Data {
     Noise {
         /// Size of the file in bytes, of a full run and of a quick one.
         bytes: [u64; 2],
-        /// Whether the file is dropped from the page cache before each run.
+        /// If true, the file is dropped from the page cache before each run.
         drop_cache: bool,
     },
     /// A file with a name and a content.
@@ -148,7 +148,7 @@ impl Data {
 pub enum Amount {
     /// Always the same, which the program knows.
     Fixed,
-    /// That many operations.
+    /// A fixed number of operations.
     Operations(u64),
     /// As many operations as the kernel alone does in `seconds`; `first` are tried to find out.
     For {
@@ -189,7 +189,7 @@ pub struct Case {
     pub amount: Amount,
     /// Third side and its goal: a program's own way to do without calls, or a bound.
     pub rival: Option<(&'static str, Option<f64>)>,
-    /// Whether `--quick` includes it.
+    /// If true, `--quick` includes it.
     pub in_quick: bool,
     /// Data that every run starts from.
     pub data: Data,

@@ -57,7 +57,7 @@ fn metric(case: &Case, reading: Reading) -> Metric<'static, Sample> {
 /// of the kernel against itself, which says how far the machine can be trusted.
 ///
 /// # Errors
-/// What keeps the case from being measured; a side that fails becomes the note of its rows.
+/// The error that keeps the case from being measured; a side that fails becomes the note of its rows.
 pub fn measure(
     case: &Case,
     stage: &Stage,

@@ -92,7 +92,7 @@ impl FileSystem {
         File::create(&image).and_then(|file| file.set_len(bytes)).expect("an image in a temporary folder");
         std::fs::create_dir(&at).expect("a folder in a temporary folder");
         tool(Command::new(format!("/sbin/mkfs.{kind}")).arg("-q").args(mkfs).arg(&image))?;
-        leave_mount_namespace()?;
+        enter_own_mount_namespace()?;
         tool(Command::new("mount").args(["-t", kind, "-o", mount]).arg(&image).arg(&at))?;
         Ok(FileSystem { at, folder })
     }
@@ -116,8 +116,12 @@ impl Drop for FileSystem {
     }
 }
 
-/// Puts the calling thread into a mount namespace of its own, from which nothing propagates to the host's.
-fn leave_mount_namespace() -> Result<(), String> {
+/// Puts the calling thread into a mount namespace of its own, from which nothing propagates to the host's. Threads and
+/// programs that it starts later share it.
+///
+/// # Errors
+/// A sentence that says that the kernel refused, as it does without root.
+pub fn enter_own_mount_namespace() -> Result<(), String> {
     // SAFETY: a mount namespace, with the root, working directory and umask that are unshared with it,
     // concerns the calling thread alone. The table of descriptors stays shared, so no descriptor of another
     // thread becomes invalid.
