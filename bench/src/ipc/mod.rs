@@ -1,13 +1,13 @@
 //! `bywash bench ipc`: containers and channels against other transports between two processes.
 //!
-//! [`cases`] is the table: a name, a metric, our transport, and the peers with their goals. [`Case::measure`] lets all of them
+//! `cases` is the table: a name, a metric, our transport, and the peers with their goals. `Case::measure` lets all of them
 //! do the same work in turns.
 //!
-//! - [`words`]: the work that both ends do with every message
-//! - [`transport`], [`channel`], [`futex`]: the transports, behind the same calls
-//! - [`bounds`]: what no transport can beat
+//! - `words`: the work that both ends do with every message
+//! - `transport`, `channel`, `futex`: the transports, behind the same calls
+//! - `bounds`: what no transport can beat
 //! - [`iceoryx2`]: the same work by a program that is built apart
-//! - [`pair`]: two processes and the messages between them; [`several`]: a third one in the middle, a second pair beside
+//! - `pair`: two processes and the messages between them; `several`: a third one in the middle, a second pair beside
 
 mod bounds;
 mod channel;
