@@ -6,7 +6,7 @@
 //! - `words`: the work that both ends do with every message
 //! - `transport`, `channel`, `futex`: the transports, behind the same calls
 //! - `bounds`: what no transport can beat
-//! - [`iceoryx2`]: the same work by a program that is built apart
+//! - `iceoryx2`: the same work by a program that is built apart
 //! - `pair`: two processes and the messages between them; `several`: a third one in the middle, a second pair beside
 
 mod bounds;
@@ -366,7 +366,7 @@ enum Job {
     Neighbour { moves: bool, cores: usize, messages: u64 },
 }
 
-/// Does the part of another process, as [`pair::Second::start`] says it.
+/// Does the part of another process, as `pair::Second::start` says it.
 ///
 /// # Errors
 /// [`Error::Usage`] if the words are no such part, and [`Error::Failed`].

@@ -52,10 +52,10 @@ fn cases() -> Vec<Declared<Stage>> {
     [engine::cases(), server::cases(), sweep::cases()].into_iter().flatten().collect()
 }
 
-/// Simulates a server of that structure in this process; see [`server::peer`].
+/// Simulates a server of that structure in this process; see `server::peer`.
 ///
 /// # Errors
-/// Those of [`server::peer`].
+/// Those of `server::peer`.
 pub fn peer(structure: &str, requests: u64) -> Result<(), Error> {
     server::peer(structure, requests)
 }

@@ -213,9 +213,9 @@ impl Running {
     /// use std::time::Duration;
     ///
     /// let running = Flow::new("zero:".parse()?, "null:".parse()?).start()?;
-    /// assert!(running.outcome(Some(Duration::from_millis(1)))?.is_none());
+    /// assert!(running.result(Some(Duration::from_millis(1)))?.is_none());
     /// running.watch().cancel();
-    /// let failed = running.outcome(None)?.unwrap().as_ref().unwrap_err();
+    /// let failed = running.result(None)?.unwrap().as_ref().unwrap_err();
     /// assert!(matches!(failed.error, Error::Cancelled) && !failed.report.whole);
     /// # Ok::<(), Error>(())
     /// ```

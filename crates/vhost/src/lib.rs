@@ -6,13 +6,13 @@
 //! frontend and without a copy. A [`Storage`] stores the disk's data.
 //!
 //! ```no_run
-//! use bywash_vhost::{Event, Export, Medium, Options};
+//! use bywash_vhost::{Event, Export, Storage, Options};
 //! use std::os::unix::net::UnixListener;
 //!
-//! fn serve(medium: impl Medium + 'static) -> Result<(), Box<dyn std::error::Error>> {
+//! fn serve(storage: impl Storage + 'static) -> Result<(), Box<dyn std::error::Error>> {
 //!     let listener = UnixListener::bind("/run/bywash/disk.sock")?;
 //!     let report = |event: Event| eprintln!("disk: {event:?}");
-//!     let export = Export::start(listener, medium, Options::new().queues(2), report)?;
+//!     let export = Export::start(listener, storage, Options::new().queues(2), report)?;
 //!     // qemu-system-x86_64 -machine q35,memory-backend=m -object memory-backend-memfd,id=m,size=1G,share=on
 //!     //   -chardev socket,id=c,path=/run/bywash/disk.sock -device vhost-user-blk-pci,chardev=c,num-queues=2 ...
 //!     std::thread::park();

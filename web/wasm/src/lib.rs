@@ -3,8 +3,8 @@
 //!
 //! ```
 //! let go_on = &mut |_share| true;
-//! assert!(bywash_page::answer(r#"{"ask": "presets"}"#, go_on).starts_with(r#"{"done":"#));
-//! assert!(bywash_page::answer("what?", go_on).starts_with(r#"{"refused":"#));
+//! assert!(bywash_page::reply(r#"{"ask": "presets"}"#, go_on).starts_with(r#"{"done":"#));
+//! assert!(bywash_page::reply("what?", go_on).starts_with(r#"{"refused":"#));
 //! ```
 //!
 //! - [`question`]: the questions of the page, and their answers; [`reading`]: parsing of descriptions
