@@ -173,7 +173,7 @@ fn peer(words: &[&str]) -> Result<(), Error> {
         ["ipc", words @ ..] => ipc::peer(words),
         ["flow", what, from, to, block] => flow::peer(what, from, to, number(block)? as usize),
         ["plan", structure, requests] => plan::peer(structure, number(requests)?),
-        ["serve", what, job] => serve::peer(what, job),
+        ["serve", job] => serve::peer(job),
         _ => Err(Error::Usage(format!("'{}' is no process of a bench", words.join(" ")))),
     }
 }

@@ -142,6 +142,11 @@ impl Row {
         })
     }
 
+    /// The row of a limit that is shown and not asked for.
+    pub fn without_goal(self) -> Row {
+        Row { goal: None, met: None, ..self }
+    }
+
     /// The row of what could not be measured, because `who` could not.
     pub fn without_numbers(self, who: &str, error: &Error) -> Row {
         let failed = !error.is_absence();

@@ -28,7 +28,7 @@ pub enum Station {
     Last,
 }
 
-/// How a program in the middle ends.
+/// End of a program in the middle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// With the connection.
@@ -37,7 +37,7 @@ pub enum Stop {
     WhenTold,
 }
 
-/// How a program that waits for a sender is known to be ready.
+/// Sign that a program waits for a sender.
 #[derive(Clone, Copy, Debug)]
 pub enum Ready {
     /// It listens at its port.
@@ -52,7 +52,7 @@ pub struct Transfer {
     pub receiver: (Command, u16),
     pub middle: Option<(Command, u16, Stop)>,
     pub sender: Command,
-    /// Whether the output of the sender and the receiver is kept.
+    /// True if the output of the sender and the receiver is kept.
     pub is_telling: bool,
 }
 

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Greatest time until a program listens, and until it ends when it is told to.
@@ -70,6 +70,11 @@ impl Process {
         let mut process = Process::start(command)?;
         process.stdout = Some(stdout);
         Ok(process)
+    }
+
+    /// Takes the ends of the pipes that the caller has set as standard input and output.
+    pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        self.child.stdin.take().zip(self.child.stdout.take())
     }
 
     pub fn id(&self) -> u32 {
@@ -191,7 +196,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Whether a socket of the host that `process` runs in waits at `port`.
+    /// Returns whether a socket of the host that `process` runs in waits at `port`.
     fn is_open(self, process: u32, port: u16) -> bool {
         // The states of sockets that wait, in the tables of proc_pid_net(5).
         let (tables, state) = match self {
@@ -245,6 +250,11 @@ mod tests {
         assert_eq!(ended.stdout, "told\n");
         let message = ended.success().unwrap_err().to_string();
         assert!(message.contains("status: 3") && message.ends_with("broken"), "{message}");
+        let error = Process::start(&mut command("/no/such-program")).err().unwrap();
+        assert!(
+            matches!(error, Error::Io { .. }) && error.to_string().contains("no/such-program"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -38,7 +38,7 @@ const FRAMES_READY: Duration = Duration::from_millis(200);
 /// Port in our header of frames.
 const FRAME_PORT: u16 = 31;
 
-/// What travels, with the movers that can pass it on.
+/// Kind of packets, with the movers that can pass them on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Carrier {
     name: &'static str,

@@ -131,7 +131,7 @@ impl Ends {
         Ok(Some(Ends { source, sink, bytes: 0, devices: None, images: Vec::new() }))
     }
 
-    /// Whether source and sink are devices.
+    /// Returns whether source and sink are devices.
     pub fn is_raw(&self) -> bool {
         self.devices.is_some()
     }

@@ -110,7 +110,7 @@ fn rows_of(head: &Row, at: At, runs: &[Runs<Outcome>]) -> Vec<Row> {
     let (ours, by_hand) = (&runs[0], &runs[1]);
     let point = Row { point: Some(at.point()), ..head.clone() };
     let all = arrived().row_of_limit(head, ours, ALL, 100.0, 1.0);
-    let all = if at.transfer == HELD { all } else { Row { goal: None, met: None, ..all } };
+    let all = if at.transfer == HELD { all } else { all.without_goal() };
     vec![
         throughput(at.transfer).row(&point, ours, by_hand, None),
         arrived().row(&point, ours, by_hand, None),

@@ -20,7 +20,7 @@ use crate::row::Report;
 use crate::workspace::Workspace;
 use python::Python;
 
-/// What cases are measured with.
+/// Resources of all cases.
 struct Stage {
     /// Environment of the peers, or the reason why there is none.
     python: Result<Python, Error>,

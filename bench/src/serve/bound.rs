@@ -1,49 +1,59 @@
-//! Bounds: what no way that carries out the same requests can be faster than, measured in the same rounds as
-//! our ways.
+//! Bounds: engines that no access path with the same requests can be faster than, measured in the same rounds as our paths.
 //!
 //! ```text
 //!   copy         client ── copies the block ──► the volume's memory, mapped
 //!   hand-over    client ── a cache line ──► another core ── copies the block ──► the volume's memory
 //!                client ◄── a cache line ── another core
-//!   staged       the same, with a copy by the client from its own memory to memory that the other core may see
+//!   staged       the same, and the client copies the block from its own memory to shared memory before
 //! ```
 //!
-//! A bound has the workload, the loop around it, the volume and its pages, the buffers' sizes and the cores
-//! of the way that is held against it. It checks nothing, counts nothing, and serves one client: no program
-//! could use it as it is. What a copy, a cache line and a miss cost differs between machines, so a goal
-//! against a bound asks the same of each of them.
+//! A bound has the workload, the loop, the volume and its pages, the sizes of the buffers and the cores of the path that it
+//! bounds. It checks nothing, counts nothing, and serves one client: no program could use it as it is. The costs of a copy, a
+//! cache line and a miss differ between machines, so that a goal against a bound is equally hard on each of them.
+//!
+//! The server of a hand-over is a thread on a core of its own that spins on cache lines:
+//!
+//! ```text
+//!   client's thread    requests[turn % depth] = offset, tag, turn ──► spins there ──► copies     server's thread
+//!                      spins there ◄── answers[turn % depth] = turn
+//! ```
+//!
+//! SYNC: turn. A request's words are stored before its turn and loaded after it; what was copied is stored before the answer and
+//! loaded after it. Requests are answered in the order of their submission, and at most as many as there are lines are in
+//! flight, so a line is free when its turn comes again.
 
-use super::calls::{Called, Calls, PAGE};
-use super::engine::Engine;
-use super::handover::HandOver;
-use super::peer::{CLIENT_CORE, SERVER_CORE, cores};
-use super::workload::{Direction, Workload};
+use super::contest::{CLIENT_CORE, SERVER_CORE, cores};
+use super::file::{Buffers, Called, Calls, PAGE};
+use super::workload::{Direction, Engine, Request, Tag, Workload};
 use crate::error::Error;
 use bywash_client::{Access, Client, MappedMemory, Options, PathChoice, Volume};
 use bywash_sync::{light_shared_fence, prepare_shared_fences, read_fence};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
+use std::hint::{black_box, spin_loop};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::thread::JoinHandle;
 
-/// A bound, by what its requests consist of.
+/// Turn that ends the server's thread.
+const END: u64 = u64::MAX;
+/// Flag beside the 16 bits of a tag: a read.
+const IS_READ: u64 = 1 << 16;
+
+/// Work that a bound consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
-    /// A copy between the client's buffer and the mapped volume.
-    Copy {
-        /// Writes go past the caches, which for large ones may be faster.
-        past_caches: bool,
-        /// All clients copy on the core that our server has, as our server does for them.
-        on_one_core: bool,
-    },
-    /// A cache line to another core, its copy between a shared buffer and the mapped volume, and a cache line
-    /// back.
-    HandOver {
-        /// The client copies between memory of its own and the shared buffer besides.
-        is_staged: bool,
-    },
+    /// A copy between the client's buffer and the mapped volume; past the caches, which may be faster for large writes; on
+    /// the core of our server, which copies for all clients.
+    Copy { past_caches: bool, on_one_core: bool },
+    /// A cache line to another core, its copy between a shared buffer and the mapped volume, and a cache line back; staged
+    /// if the client copies between its own memory and the shared buffer besides.
+    HandOver { is_staged: bool },
 }
 
 impl Bound {
-    /// Its name in rows.
+    /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Bound::Copy { past_caches: false, on_one_core: false } => "bound: a bare copy",
@@ -57,8 +67,8 @@ impl Bound {
         }
     }
 
-    /// Returns the note of a row that is held against this bound: which work binds.
-    pub fn binds(self) -> &'static str {
+    /// Note of a row against this bound: the work that binds.
+    pub fn note(self) -> &'static str {
         match self {
             Bound::Copy { on_one_core: false, .. } => "the client copies the bytes",
             Bound::Copy { on_one_core: true, .. } => "one core copies the bytes of all clients",
@@ -71,10 +81,10 @@ impl Bound {
         }
     }
 
-    /// Cores that the clients run on; none: anywhere.
+    /// Cores of the clients; none: any.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if there is one core, and nobody to hand anything over to.
+    /// [`Error::Unavailable`] for a hand-over on a machine with one core.
     pub fn cores(self, clients: usize) -> Result<Vec<usize>, Error> {
         match self {
             Bound::HandOver { .. } if cores() == 1 => {
@@ -88,26 +98,23 @@ impl Bound {
         }
     }
 
-    /// Opens a volume of the server at `socket`, for requests of `workload`.
+    /// Opens a volume of the server at `socket` for requests of `workload`.
     ///
     /// # Errors
-    /// [`Error::Failed`] if the volume cannot be mapped, or is too small.
+    /// [`Error::Failed`] if the volume cannot be mapped or is too small.
     pub fn open(self, socket: &Path, volume: &str, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
-        let bare =
-            Bare::open(socket, volume, workload, matches!(self, Bound::Copy { past_caches: true, .. }))?;
+        let past_caches = matches!(self, Bound::Copy { past_caches: true, .. });
+        let bare = Bare::open(socket, volume, workload, past_caches)?;
         Ok(match self {
-            Bound::Copy { .. } => Box::new(Calls::over(bare, workload)),
-            Bound::HandOver { is_staged } => {
-                Box::new(HandOver::start(bare, is_staged, SERVER_CORE, workload)?)
-            }
+            Bound::Copy { .. } => Box::new(Calls::new(bare, workload)),
+            Bound::HandOver { is_staged } => Box::new(HandOver::start(bare, is_staged, workload)?),
         })
     }
 }
 
-/// The memory of a volume without anything around it.
-pub(super) struct Bare {
+/// Mapped memory of a volume, and nothing around it.
+struct Bare {
     memory: MappedMemory,
-    bytes: usize,
     past_caches: bool,
     has_fences: bool,
     // The grant lasts as long as they do.
@@ -127,32 +134,28 @@ impl Bare {
             return Err(Error::failed("a bound", why));
         }
         let has_fences = prepare_shared_fences();
-        Ok(Bare { memory, bytes, past_caches, has_fences, _volume: volume, _client: client })
+        Ok(Bare { memory, past_caches, has_fences, _volume: volume, _client: client })
     }
 
     /// Copies a block to or from `buffer`, with the fences that a client of mapped memory needs.
     ///
     /// # Safety
-    /// `buffer` has room for `length` bytes, which nobody else touches meanwhile, and is in no volume.
+    /// `buffer` has room for `length` bytes that nobody else accesses meanwhile, outside of the volume.
     ///
     /// # Panics
     /// If the block ends beyond the volume.
     #[inline]
     #[expect(unsafe_code, reason = "the bytes go to and from memory that is mapped")]
-    pub(super) unsafe fn copy(&self, direction: Direction, offset: u64, buffer: *mut u8, length: usize) {
-        let offset = offset as usize;
-        assert!(
-            offset <= self.bytes && length <= self.bytes - offset,
-            "the workload was held against the volume"
-        );
-        let place = self.memory.as_ptr().wrapping_add(offset);
-        // SAFETY: the range is within the volume, mapped as long as `memory` is there; the buffer is the
-        // caller's promise.
+    unsafe fn copy(&self, direction: Direction, offset: u64, buffer: *mut u8, length: usize) {
+        let (offset, bytes) = (offset as usize, self.memory.len());
+        assert!(offset <= bytes && length <= bytes - offset, "the volume has the size of the workload");
+        let block = self.memory.as_ptr().wrapping_add(offset);
+        // SAFETY: the block is within the mapping, which `memory` keeps; the caller promises the buffer.
         unsafe {
             match direction {
-                Direction::Read => place.cast_const().copy_to_nonoverlapping(buffer, length),
-                Direction::Write if self.past_caches => copy_past_caches(buffer, place, length),
-                Direction::Write => buffer.cast_const().copy_to_nonoverlapping(place, length),
+                Direction::Read => block.cast_const().copy_to_nonoverlapping(buffer, length),
+                Direction::Write if self.past_caches => copy_past_caches(buffer, block, length),
+                Direction::Write => buffer.cast_const().copy_to_nonoverlapping(block, length),
             }
         }
         match direction {
@@ -166,7 +169,7 @@ impl Called for Bare {
     #[inline]
     #[expect(unsafe_code, reason = "see `Bare::copy`")]
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Error> {
-        // SAFETY: a slice of the program's own; none leads into the volume.
+        // SAFETY: a slice of the program's own memory, outside of the volume.
         unsafe { self.copy(Direction::Read, offset, bytes.as_mut_ptr(), bytes.len()) };
         Ok(bytes.len())
     }
@@ -174,32 +177,31 @@ impl Called for Bare {
     #[inline]
     #[expect(unsafe_code, reason = "see `Bare::copy`")]
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
-        // SAFETY: a slice of the program's own, which is only read; none leads into the volume.
+        // SAFETY: a slice of the program's own memory, outside of the volume, which a write only reads.
         unsafe { self.copy(Direction::Write, offset, bytes.as_ptr().cast_mut(), bytes.len()) };
         Ok(bytes.len())
     }
 }
 
-/// Copies bytes with stores that leave the caches alone, as far as they are whole lines at the place they go
-/// to.
+/// Copies with stores that bypass the caches, as far as the destination has whole lines.
 ///
 /// # Safety
-/// Both have `length` bytes, and neither is within the other.
+/// Both have `length` bytes and do not overlap.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "such stores are instructions of their own")]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     const WORD: usize = size_of::<__m128i>();
     let whole = if to.addr().is_multiple_of(PAGE) { length / (4 * WORD) * 4 } else { 0 };
-    // SAFETY: `whole` words are within both, and those of `to` are aligned since it begins at a page; the
-    // rest follows them.
+    // SAFETY: `whole` words are within both ranges, and those of `to` are aligned since it begins at a page; the rest
+    // follows them.
     unsafe {
-        let (words, places) = (from.cast::<__m128i>(), to.cast::<__m128i>());
+        let (source, destination) = (from.cast::<__m128i>(), to.cast::<__m128i>());
         for first in (0..whole).step_by(4) {
-            let four = [0, 1, 2, 3].map(|word| _mm_loadu_si128(words.add(first + word)));
+            let four = [0, 1, 2, 3].map(|word| _mm_loadu_si128(source.add(first + word)));
             four.into_iter()
                 .enumerate()
-                .for_each(|(word, value)| _mm_stream_si128(places.add(first + word), value));
+                .for_each(|(word, value)| _mm_stream_si128(destination.add(first + word), value));
         }
         let done = whole * WORD;
         from.add(done).copy_to_nonoverlapping(to.add(done), length - done);
@@ -208,8 +210,181 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-#[expect(unsafe_code, reason = "as where there are such stores")]
+#[expect(unsafe_code, reason = "the signature is that of the function for x86-64")]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises both ranges.
     unsafe { from.copy_to_nonoverlapping(to, length) };
+}
+
+/// A request: one cache line, aligned to two, which some processors fetch together.
+#[repr(align(128))]
+#[derive(Default)]
+struct RequestLine {
+    turn: AtomicU64,
+    offset: AtomicU64,
+    /// Tag, with [`IS_READ`] if bytes go to the client.
+    tag: AtomicU64,
+}
+
+/// An answer: one cache line.
+#[repr(align(128))]
+#[derive(Default)]
+struct AnswerLine {
+    turn: AtomicU64,
+}
+
+/// Memory of both threads.
+struct Shared {
+    requests: Vec<RequestLine>,
+    answers: Vec<AnswerLine>,
+    buffers: Buffers,
+    block: usize,
+}
+
+/// Client's end of a hand-over.
+struct HandOver {
+    shared: Arc<Shared>,
+    /// The client's own memory of each tag, if requests are staged.
+    own: Vec<Vec<u8>>,
+    /// Tags in the order of their turns.
+    tags: Vec<Tag>,
+    submitted: u64,
+    reaped: u64,
+    server: Option<JoinHandle<()>>,
+}
+
+impl Shared {
+    /// Carries requests out, turn by turn, until the turn [`END`].
+    #[expect(unsafe_code, reason = "the bytes go to and from memory that is mapped")]
+    fn serve(&self, bare: &Bare) {
+        let depth = self.requests.len() as u64;
+        for turn in 1.. {
+            let number = (turn % depth) as usize;
+            let line = &self.requests[number];
+            loop {
+                match line.turn.load(Acquire) {
+                    END => return,
+                    now if now == turn => break,
+                    _ => spin_loop(),
+                }
+            }
+            let (offset, tag) = (line.offset.load(Relaxed), line.tag.load(Relaxed));
+            // The next line may arrive while the bytes of this one are copied.
+            black_box(self.requests[((turn + 1) % depth) as usize].turn.load(Relaxed));
+            let direction = if tag & IS_READ == 0 { Direction::Write } else { Direction::Read };
+            let buffer = self.buffers.address(tag as Tag);
+            // SAFETY: the buffer of a request in flight, a block long, which the client does not access until the answer.
+            unsafe { bare.copy(direction, offset, buffer, self.block) };
+            self.answers[number].turn.store(turn, Release);
+        }
+    }
+}
+
+impl HandOver {
+    fn start(bare: Bare, is_staged: bool, workload: &Workload) -> Result<HandOver, Error> {
+        let depth = workload.depth;
+        let shared = Arc::new(Shared {
+            requests: (0..depth).map(|_| RequestLine::default()).collect(),
+            answers: (0..depth).map(|_| AnswerLine::default()).collect(),
+            buffers: Buffers::alone(workload)?,
+            block: workload.block,
+        });
+        let theirs = Arc::clone(&shared);
+        let server = std::thread::Builder::new().spawn(move || {
+            let mut set = CpuSet::new();
+            set.set(SERVER_CORE);
+            // Without this core the bound is slower, and easier to reach; `Bound::cores` excludes a single one.
+            let _ = sched_setaffinity(None, &set);
+            theirs.serve(&bare);
+        });
+        let server = server.map_err(|error| Error::failed("a bound's thread", error.to_string()))?;
+        let own = if is_staged { vec![vec![0; workload.block]; depth] } else { Vec::new() };
+        Ok(HandOver { shared, own, tags: vec![0; depth], submitted: 0, reaped: 0, server: Some(server) })
+    }
+
+    /// Copies between the client's own memory and the shared buffer, if requests are staged.
+    #[inline]
+    #[expect(unsafe_code, reason = "the buffer is memory that another thread accesses at other times")]
+    fn stage(&mut self, tag: Tag, direction: Direction) {
+        let Some(own) = self.own.get_mut(usize::from(tag)) else { return };
+        let buffer = self.shared.buffers.address(tag);
+        // SAFETY: both are a block long; the tag is not in flight, so the server's thread does not access the buffer.
+        unsafe {
+            match direction {
+                Direction::Write => buffer.copy_from_nonoverlapping(own.as_ptr(), own.len()),
+                Direction::Read => own.as_mut_ptr().copy_from_nonoverlapping(buffer, own.len()),
+            }
+        }
+    }
+
+    /// Takes the answer of the oldest request in flight, if it has arrived.
+    #[inline]
+    fn take(&mut self) -> Option<Tag> {
+        let turn = self.reaped + 1;
+        let number = (turn % self.tags.len() as u64) as usize;
+        if self.reaped == self.submitted || self.shared.answers[number].turn.load(Acquire) != turn {
+            return None;
+        }
+        self.reaped = turn;
+        let tag = self.tags[number];
+        if self.shared.requests[number].tag.load(Relaxed) & IS_READ != 0 {
+            self.stage(tag, Direction::Read);
+        }
+        Some(tag)
+    }
+}
+
+impl Engine for HandOver {
+    fn submit(&mut self, request: Request) -> Result<(), Error> {
+        if request.direction == Direction::Write {
+            self.stage(request.tag, Direction::Write);
+        }
+        let turn = self.submitted + 1;
+        let number = (turn % self.tags.len() as u64) as usize;
+        let line = &self.shared.requests[number];
+        let is_read = if request.direction == Direction::Read { IS_READ } else { 0 };
+        line.offset.store(request.offset, Relaxed);
+        line.tag.store(u64::from(request.tag) | is_read, Relaxed);
+        line.turn.store(turn, Release);
+        self.tags[number] = request.tag;
+        self.submitted = turn;
+        Ok(())
+    }
+
+    fn reap(&mut self, least: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
+        let wanted = done.len() + least.max(1);
+        loop {
+            match self.take() {
+                Some(tag) => done.push(tag),
+                None if done.len() >= wanted => return Ok(()),
+                None => spin_loop(),
+            }
+        }
+    }
+
+    fn fill(&mut self, tag: Tag, bytes: &[u8]) {
+        match self.own.get_mut(usize::from(tag)) {
+            Some(own) => own.copy_from_slice(bytes),
+            None => self.shared.buffers.fill(tag, bytes),
+        }
+    }
+
+    fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
+        match self.own.get(usize::from(tag)) {
+            Some(own) => bytes.copy_from_slice(own),
+            None => self.shared.buffers.copy_out(tag, bytes),
+        }
+    }
+}
+
+impl Drop for HandOver {
+    fn drop(&mut self) {
+        // The thread looks at the line of the next turn when it has carried out all before it.
+        let next = (self.submitted + 1) % self.tags.len() as u64;
+        self.shared.requests[next as usize].turn.store(END, Release);
+        if let Some(server) = self.server.take() {
+            // A panic of the thread has shown before, as an answer that did not arrive.
+            let _ = server.join();
+        }
+    }
 }

@@ -1,62 +1,50 @@
-//! What a check against a client's grants costs, in ns, by how many extents the grant has.
+//! Cost of checking a request against a client's grant, in nanoseconds, by the number of extents of the grant.
 //!
-//! Extents have 1 to 16 blocks of 4 KiB; where it says *skewed*, one of 1 TiB is in the middle of them, and
-//! requests go anywhere but there. The table is measured beside two searches of the same extents that it
-//! could have been made of, a binary search and one in the order of Eytzinger, which check nothing else.
+//! Extents have 1 to 16 blocks of 4 KiB; a *skewed* grant has one of 1 TiB in the middle, and requests go anywhere else. The
+//! table is measured beside two searches of the same extents that it could consist of, a binary search and one in the order of
+//! Eytzinger, which check nothing.
 //!
-//! The *bound* of a check is what it loads at least: an entry of a table as large as the index of the grant,
-//! anywhere, and then, since only the entry says where, a line of a table as large as its lines; nothing is
-//! compared or checked. How long that takes depends on the caches and the memory of the machine, so the goals
-//! are against it.
+//! The *bound* of a check consists of the loads that it cannot avoid: an entry of a table as large as the grant's index, and
+//! then, since only the entry names it, a line of a table as large as its lines. How long they take depends on the caches and
+//! the memory of the machine, so the goals are against them.
 //!
-//! *in turn*: the offset is known only when the check before it is done, so its waiting for memory counts in
-//! full. *ahead*: offsets are known ahead, as those of the requests in a ring are, and the processor may look
-//! at several at a time. What it takes to make up the offsets is in all figures, and in the notes by itself.
+//! *in turn*: an offset is known only after the check before it, so its waiting for memory counts in full. *ahead*: offsets are
+//! known ahead, as those of the requests in a ring are, and the processor may overlap several checks. The cost of making the
+//! offsets is in all figures, and in the notes by itself.
 
 use super::contest::House;
-use super::part::Part;
+use super::workload::Random;
+use crate::campaign::Declared;
+use crate::engine::{Metric, Rounds, Runs, Side};
 use crate::error::Error;
-use crate::interrupt;
 use crate::row::{Point, Row, Unit};
-use crate::statistics::Summary;
 use bywash_volume::{Access, ByteRange, Bytes, DeviceNumber, Grant, GrantNumber, Table};
 use std::hint::black_box;
 use std::time::Instant;
 
 const BLOCK: u64 = 4096;
-/// Bytes of the large extent of a skewed grant.
+/// Size of the large extent of a skewed grant, in bytes.
 const LARGE: u64 = 1 << 40;
 const SIZES: [usize; 7] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000];
 /// Goal of a check in turn against the loads that it waits for: at most a quarter more.
 const WAITING: f64 = 1.0 / 1.25;
-/// Goal of checks ahead against loads ahead: at most twice as long. The processor has several under way at a
-/// time, and what a check compares takes room of the loads of those behind it.
+/// Goal of checks ahead against loads ahead: at most twice as long, since the processor overlaps several of them, and the
+/// comparisons of a check take the room of the loads after it.
 const AT_A_TIME: f64 = 0.5;
-/// How much more a check may take with a thousand extents than with one.
-const FLAT: f64 = 1.25;
+/// Goal of a check with a thousand extents against one with one: at most a quarter more.
+const FLAT: f64 = 1.0 / 1.25;
 const SEARCHES: u64 = 300_000;
 const SEARCHES_QUICK: u64 = 50_000;
+/// Positions of the sides in [`times`].
+const IN_TURN: usize = 0;
+const AHEAD: usize = 1;
+const BINARY_IN_TURN: usize = 2;
+const BINARY_AHEAD: usize = 3;
+const OFFSETS: usize = 6;
+const BOUND_IN_TURN: usize = 7;
+const BOUND_AHEAD: usize = 8;
 
-/// Numbers that follow from a seed (splitmix64).
-struct Random(u64);
-
-impl Random {
-    #[inline]
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// Less than `limit`.
-    #[inline]
-    fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.number()) * u128::from(limit)) >> 64) as u64
-    }
-}
-
-/// The extents of a grant; none follows the one before it on the device.
+/// Makes the extents of a grant; none is adjacent to the one before it on the device.
 fn spans(count: usize, skewed: bool) -> Vec<ByteRange> {
     let mut random = Random(count as u64);
     let mut start = 0;
@@ -70,39 +58,40 @@ fn spans(count: usize, skewed: bool) -> Vec<ByteRange> {
         .collect()
 }
 
-/// Where requests go.
+/// Order of the requests.
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Sequential,
     Random,
-    /// Anywhere but in the large extent.
+    /// Random, but never in the large extent.
     Skewed,
 }
 
-/// What finds the place of a byte on the device.
+/// Translation of an offset in the volume to one on the device.
 trait Search {
     fn device_offset(&self, offset: u64) -> u64;
 }
 
+/// The product's table.
 struct Ours {
     table: Table,
     number: GrantNumber,
 }
 
 impl Ours {
-    /// Among other grants, as a client has them.
+    /// The grant among other grants, as a client has them.
     fn new(spans: &[ByteRange]) -> Ours {
         let mut table = Table::new(64);
         let mut number = None;
         for other in 0..64 {
             let spans = if other == 40 { spans } else { &spans[..1] };
             let grant = Grant::new(DeviceNumber(other), Access::ReadWrite, spans.iter().copied());
-            let added = table.add(grant.expect("extents that can be")).expect("room for 64");
+            let added = table.add(grant.expect("the extents are valid")).expect("the table holds 64");
             if other == 40 {
                 number = Some(added);
             }
         }
-        Ours { table, number: number.expect("it is one of the 64") }
+        Ours { table, number: number.expect("40 is one of the 64") }
     }
 }
 
@@ -110,12 +99,12 @@ impl Search for Ours {
     #[inline]
     fn device_offset(&self, offset: u64) -> u64 {
         let pieces = self.table.check(self.number, Bytes(offset), Bytes(BLOCK), Access::Read);
-        // All of them are looked at, as a server does.
+        // A server looks at all pieces.
         pieces.expect("it is granted").fold(0, |last, piece| last ^ piece.start.0)
     }
 }
 
-/// A binary search of where the extents begin.
+/// Binary search of the extents' beginnings.
 struct Binary {
     starts: Vec<u64>,
     device: Vec<u64>,
@@ -124,7 +113,7 @@ struct Binary {
 impl Binary {
     fn new(spans: &[ByteRange]) -> Binary {
         let begin = |next: &mut u64, span: &ByteRange| Some(std::mem::replace(next, *next + span.length.0));
-        let starts = spans.iter().scan(0, |next, span| begin(next, span)).collect();
+        let starts = spans.iter().scan(0, begin).collect();
         Binary { starts, device: spans.iter().map(|span| span.start.0).collect() }
     }
 }
@@ -137,10 +126,10 @@ impl Search for Binary {
     }
 }
 
-/// The same numbers in the order in which a binary search looks at them.
+/// The same beginnings in the order in which a binary search looks at them.
 struct Eytzinger {
     starts: Vec<u64>,
-    /// Of each place, and at 0 of none: where that extent is among the others.
+    /// Number of the extent at each position; at 0, the number of extents.
     sorted: Vec<u32>,
     binary: Binary,
 }
@@ -148,23 +137,19 @@ struct Eytzinger {
 impl Eytzinger {
     fn new(spans: &[ByteRange]) -> Eytzinger {
         let binary = Binary::new(spans);
-        let mut made = Eytzinger {
-            starts: vec![0; spans.len() + 1],
-            sorted: vec![spans.len() as u32; spans.len() + 1],
-            binary,
-        };
-        let mut next = 0;
-        made.fill(1, &mut next);
+        let (starts, sorted) = (vec![0; spans.len() + 1], vec![spans.len() as u32; spans.len() + 1]);
+        let mut made = Eytzinger { starts, sorted, binary };
+        made.fill(1, &mut 0);
         made
     }
 
-    fn fill(&mut self, place: usize, next: &mut usize) {
-        if place < self.starts.len() {
-            self.fill(2 * place, next);
-            self.starts[place] = self.binary.starts[*next];
-            self.sorted[place] = *next as u32;
+    fn fill(&mut self, position: usize, next: &mut usize) {
+        if position < self.starts.len() {
+            self.fill(2 * position, next);
+            self.starts[position] = self.binary.starts[*next];
+            self.sorted[position] = *next as u32;
             *next += 1;
-            self.fill(2 * place + 1, next);
+            self.fill(2 * position + 1, next);
         }
     }
 }
@@ -172,12 +157,12 @@ impl Eytzinger {
 impl Search for Eytzinger {
     #[inline]
     fn device_offset(&self, offset: u64) -> u64 {
-        let mut place = 1;
-        while place < self.starts.len() {
-            place = 2 * place + usize::from(self.starts[place] <= offset);
+        let mut position = 1;
+        while position < self.starts.len() {
+            position = 2 * position + usize::from(self.starts[position] <= offset);
         }
-        // The last turn to the left was at the first extent that begins behind the offset.
-        let behind = place >> (place.trailing_ones() + 1);
+        // The last turn to the left was at the first extent that begins after the offset.
+        let behind = position >> (position.trailing_ones() + 1);
         let at = self.sorted[behind] as usize - 1;
         self.binary.device[at] + (offset - self.binary.starts[at])
     }
@@ -187,9 +172,9 @@ impl Search for Eytzinger {
 #[repr(align(64))]
 struct Line([u64; 8]);
 
-/// The loads that a check makes at least, from tables as large as those of the grant.
+/// The loads that a check cannot avoid, from tables as large as those of the grant.
 struct Loads {
-    /// Number of a line for each entry; every line stands here as often as any other, in random order.
+    /// Number of a line for each entry: every line equally often, in random order.
     index: Vec<u32>,
     lines: Vec<Line>,
     /// An entry stands for 1 << shift bytes.
@@ -197,13 +182,13 @@ struct Loads {
 }
 
 impl Loads {
-    /// As large as the tables of `ours`, for offsets below `length`.
+    /// Makes tables as large as those of `ours`, for offsets below `length`.
     fn new(ours: &Ours, length: u64) -> Loads {
-        let grant = ours.table.find(ours.number).expect("it is there");
+        let grant = ours.table.find(ours.number).expect("the table has the grant");
         let (entries, lines) = grant.table_size();
         let mut random = Random(entries as u64);
-        let entry_of = |shift: u32| (length - 1) >> shift;
-        let shift = (0..64).find(|shift| entry_of(*shift) < entries as u64).expect("one entry holds all");
+        let fits = |shift: &u32| (length - 1) >> shift < entries as u64;
+        let shift = (0..64).find(fits).expect("one entry holds everything");
         let mut index: Vec<u32> = (0..entries).map(|entry| (entry % lines) as u32).collect();
         for entry in (1..entries).rev() {
             index.swap(entry, random.below(entry as u64 + 1) as usize);
@@ -221,7 +206,7 @@ impl Search for Loads {
     }
 }
 
-/// Nothing is looked for: what the offsets cost.
+/// No search: the cost of the offsets.
 struct Nothing;
 
 impl Search for Nothing {
@@ -231,23 +216,23 @@ impl Search for Nothing {
     }
 }
 
-/// What is asked for.
+/// Requests of a run.
 #[derive(Clone, Copy)]
 struct Requests {
     order: Order,
     count: u64,
-    /// Blocks of the grant.
+    /// Number of blocks of the grant.
     blocks: u64,
-    /// Those before the large extent, if there is one.
+    /// Number of blocks before the large extent.
     before: u64,
 }
 
-/// ns of one search, in turn or ahead.
+/// Returns the nanoseconds of one search, in turn or ahead.
 fn time<const IN_TURN: bool>(search: &impl Search, requests: Requests) -> f64 {
     let Requests { order, count, blocks, before } = requests;
     let mut random = Random(count ^ blocks);
     let large = LARGE / BLOCK;
-    // All zeroes, which the compiler does not know: what was found becomes part of the next offset.
+    // Zero, which the compiler does not know: the result of a search becomes part of the next offset.
     let mask = black_box(0);
     let (mut found, mut sum, mut next) = (0, 0u64, 0);
     let start = Instant::now();
@@ -272,112 +257,63 @@ fn time<const IN_TURN: bool>(search: &impl Search, requests: Requests) -> f64 {
     ns
 }
 
-/// All rows.
-pub fn parts() -> Vec<Part> {
-    vec![Part::new("serve/check", "a check by extents", measure)]
+pub(super) fn cases() -> Vec<Declared<House>> {
+    vec![Declared::new(Row::head("serve/check", "a check by extents", ""), measure)]
 }
 
-/// What is measured of one grant: the same searches, in this order.
-const FIGURES: [&str; 9] = [
-    "table, in turn",
-    "table, ahead",
-    "binary search, in turn",
-    "binary search, ahead",
-    "Eytzinger, in turn",
-    "Eytzinger, ahead",
-    "offsets alone",
-    "bound: two loads, in turn",
-    "bound: two loads, ahead",
-];
-const IN_TURN: usize = 0;
-const AHEAD: usize = 1;
-const OFFSETS: usize = 6;
-const BOUND_IN_TURN: usize = 7;
-const BOUND_AHEAD: usize = 8;
-/// What the others are compared with in the figure.
-const BASE: usize = 2;
-
-fn measure(house: &House<'_>) -> Result<Vec<Row>, Error> {
-    let searches = if house.quick { SEARCHES_QUICK } else { SEARCHES };
-    let mut figures: Vec<[Vec<f64>; 9]> = Vec::new();
-    for extents in SIZES {
-        interrupt::check()?;
-        figures.push(times(extents, Order::Random, house.pairs, searches)?);
-    }
+fn measure(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
+    let (searches, rounds) = (if house.quick { SEARCHES_QUICK } else { SEARCHES }, Rounds::new(house.count));
+    let runs = |extents, order| times(extents, order, rounds, searches);
+    let check = Metric::cost("check", "ns", |ns: &f64| *ns);
+    let offsets = |runs: &[Runs<f64>]| {
+        format!("offsets alone: {:.1} ns", runs[OFFSETS].median(|ns| *ns).unwrap_or(f64::NAN))
+    };
+    let case = |what: &str, ours: &Runs<f64>, note: &str| Row {
+        case: format!("{what}: {}", ours.name),
+        note: note.into(),
+        ..head.clone()
+    };
     let mut rows = Vec::new();
-    for (extents, of_size) in SIZES.into_iter().zip(&figures) {
-        let others = FIGURES.iter().zip(of_size).enumerate().filter(|(number, _)| *number != BASE);
-        rows.extend(others.map(|(_, (line, values))| point(extents, line, values, &of_size[BASE])));
+    let mut by_size: Vec<Vec<Runs<f64>>> = Vec::new();
+    for extents in SIZES {
+        let runs = runs(extents, Order::Random)?;
+        for (_, ours) in runs.iter().enumerate().filter(|(number, _)| *number != BINARY_IN_TURN) {
+            let point = Point {
+                figure: "permission check, 4 KiB anywhere in the grant".into(),
+                axis: "extents of the grant".into(),
+                unit: Unit::Count,
+                x: extents as u64,
+                line: ours.name.clone(),
+            };
+            let head = Row { point: Some(point), ..case(&format!("{extents} extents, random"), ours, "") };
+            rows.push(check.row(&head, ours, &runs[BINARY_IN_TURN], None));
+        }
+        by_size.push(runs);
     }
-    let last = &figures[SIZES.len() - 1];
-    for (figure, bound, goal) in [(IN_TURN, BOUND_IN_TURN, WAITING), (AHEAD, BOUND_AHEAD, AT_A_TIME)] {
-        let case = format!("1,000,000 extents, random: {}", FIGURES[figure]);
-        let row = against(case, &last[figure], FIGURES[bound], &last[bound], Some(goal));
-        let note =
-            format!("an entry of the index and then a line, anywhere; {}", offsets_alone(&last[OFFSETS]));
-        rows.push(Row { note, ..row });
+    let million = &by_size[SIZES.len() - 1];
+    for (side, bound, goal) in [(IN_TURN, BOUND_IN_TURN, WAITING), (AHEAD, BOUND_AHEAD, AT_A_TIME)] {
+        let note = format!("an entry of the index and then a line, anywhere; {}", offsets(million));
+        let head = case("1,000,000 extents, random", &million[side], &note);
+        rows.push(check.row(&head, &million[side], &million[bound], Some(goal)));
     }
-    let thousand = SIZES.iter().position(|size| *size == 1000).unwrap_or_default();
-    for figure in [IN_TURN, AHEAD] {
-        let case = format!("1,000 extents, random: {}", FIGURES[figure]);
-        let row = against(
-            case,
-            &figures[thousand][figure],
-            "the same with one extent",
-            &figures[0][figure],
-            Some(1.0 / FLAT),
-        );
-        rows.push(Row { note: "flat: a quarter more at most".into(), ..row });
+    let thousand = &by_size[SIZES.iter().position(|size| *size == 1000).unwrap_or_default()];
+    for side in [IN_TURN, AHEAD] {
+        let head = case("1,000 extents, random", &thousand[side], "flat: a quarter more at most");
+        let row = check.row(&head, &thousand[side], &by_size[0][side], Some(FLAT));
+        rows.push(Row { peer: "the same with one extent".into(), ..row });
     }
     for (order, name) in [(Order::Sequential, "sequential"), (Order::Skewed, "skewed")] {
-        interrupt::check()?;
-        let values = times(1_000_000, order, house.pairs, searches)?;
-        for (figure, peer) in [(IN_TURN, 2), (AHEAD, 3)] {
-            let case = format!("1,000,000 extents, {name}: {}", FIGURES[figure]);
-            let row = against(case, &values[figure], FIGURES[peer], &values[peer], None);
-            rows.push(Row { note: offsets_alone(&values[OFFSETS]), ..row });
+        let runs = runs(1_000_000, order)?;
+        for (side, peer) in [(IN_TURN, BINARY_IN_TURN), (AHEAD, BINARY_AHEAD)] {
+            let head = case(&format!("1,000,000 extents, {name}"), &runs[side], &offsets(&runs));
+            rows.push(check.row(&head, &runs[side], &runs[peer], None));
         }
     }
     Ok(rows)
 }
 
-fn offsets_alone(values: &[f64]) -> String {
-    format!("offsets alone: {:.1} ns", median(values))
-}
-
-fn median(values: &[f64]) -> f64 {
-    Summary::of(values).map_or(f64::NAN, |summary| summary.median)
-}
-
-fn empty(case: String) -> Row {
-    Row { case, metric: "check".into(), unit: "ns".into(), peer: "-".into(), ..Row::default() }
-}
-
-fn against(case: String, ours: &[f64], peer: &str, theirs: &[f64], goal: Option<f64>) -> Row {
-    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(ours, theirs)| theirs / ours).collect();
-    Row {
-        ours: Some(median(ours)),
-        peer: peer.into(),
-        peer_value: Some(median(theirs)),
-        runs: ratios.len() as u32,
-        ..empty(case).with_ratio(Summary::of(&ratios), goal)
-    }
-}
-
-fn point(extents: usize, line: &str, values: &[f64], base: &[f64]) -> Row {
-    let point = Point {
-        figure: "permission check, 4 KiB anywhere in the grant".into(),
-        axis: "extents of the grant".into(),
-        unit: Unit::Count,
-        x: extents as u64,
-        line: line.into(),
-    };
-    let case = format!("{extents} extents, random: {line}");
-    Row { point: Some(point), ..against(case, values, FIGURES[BASE], base, None) }
-}
-
-/// What each of [`FIGURES`] took, in so many rounds.
-fn times(extents: usize, order: Order, rounds: u32, searches: u64) -> Result<[Vec<f64>; 9], Error> {
+/// Runs all searches of a grant, which have to find the same.
+fn times(extents: usize, order: Order, rounds: Rounds, searches: u64) -> Result<Vec<Runs<f64>>, Error> {
     let spans = spans(extents, order == Order::Skewed);
     let length: u64 = spans.iter().map(|span| span.length.0).sum();
     let (ours, binary, eytzinger) = (Ours::new(&spans), Binary::new(&spans), Eytzinger::new(&spans));
@@ -385,25 +321,19 @@ fn times(extents: usize, order: Order, rounds: u32, searches: u64) -> Result<[Ve
     agree(&ours, &binary, &eytzinger, length)?;
     let before = spans[..extents / 2].iter().map(|span| span.length.0 / BLOCK).sum();
     let requests = Requests { order, count: searches, blocks: length / BLOCK, before };
-    let mut figures = [const { Vec::new() }; 9];
-    for _ in 0..rounds {
-        let round = [
-            time::<true>(&ours, requests),
-            time::<false>(&ours, requests),
-            time::<true>(&binary, requests),
-            time::<false>(&binary, requests),
-            time::<true>(&eytzinger, requests),
-            time::<false>(&eytzinger, requests),
-            time::<true>(&Nothing, requests),
-            time::<true>(&loads, requests),
-            time::<false>(&loads, requests),
-        ];
-        figures.iter_mut().zip(round).for_each(|(all, one)| all.push(one));
-    }
-    Ok(figures)
+    rounds.run(vec![
+        Side::new("table, in turn", || Ok(time::<true>(&ours, requests))),
+        Side::new("table, ahead", || Ok(time::<false>(&ours, requests))),
+        Side::new("binary search, in turn", || Ok(time::<true>(&binary, requests))),
+        Side::new("binary search, ahead", || Ok(time::<false>(&binary, requests))),
+        Side::new("Eytzinger, in turn", || Ok(time::<true>(&eytzinger, requests))),
+        Side::new("Eytzinger, ahead", || Ok(time::<false>(&eytzinger, requests))),
+        Side::new("offsets alone", || Ok(time::<true>(&Nothing, requests))),
+        Side::new("bound: two loads, in turn", || Ok(time::<true>(&loads, requests))),
+        Side::new("bound: two loads, ahead", || Ok(time::<false>(&loads, requests))),
+    ])
 }
 
-/// Whether all of them find the same.
 fn agree(ours: &Ours, binary: &Binary, eytzinger: &Eytzinger, length: u64) -> Result<(), Error> {
     for offset in (0..length).step_by((length as usize / 1000).max(1)).chain([length - BLOCK]) {
         let offset = offset.min(length - BLOCK);
@@ -424,8 +354,11 @@ mod tests {
     #[test]
     fn all_searches_find_the_same_and_take_some_time() {
         for (extents, order) in [(1, Order::Random), (1000, Order::Skewed), (777, Order::Sequential)] {
-            let times = times(extents, order, 2, 1000).unwrap();
-            assert!(times.iter().all(|values| values.len() == 2 && values.iter().all(|ns| *ns > 0.0)));
+            let runs = times(extents, order, Rounds::new(2), 1000).unwrap();
+            let took =
+                |runs: &Runs<f64>| runs.samples.as_ref().unwrap().iter().filter(|ns| **ns > 0.0).count();
+            assert!(runs.iter().all(|runs| took(runs) == 2));
+            assert_eq!(runs[BOUND_AHEAD].name, "bound: two loads, ahead");
         }
     }
 
@@ -441,11 +374,5 @@ mod tests {
                 (0..length).step_by(BLOCK as usize).map(|offset| loads.device_offset(offset)).collect();
             assert_eq!(found.len(), lines);
         }
-    }
-
-    #[test]
-    fn a_row_has_the_limit_on_its_side() {
-        let row = against("x".into(), &[60.0, 20.0, 15.0], "a limit", &[30.0; 3], Some(1.0));
-        assert_eq!((row.ratio, row.met, row.ours), (Some(1.5), Some(true), Some(20.0)));
     }
 }

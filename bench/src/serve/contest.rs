@@ -1,34 +1,57 @@
-//! The same workload by our ways and by the peers, in turns.
+//! Sides of the bench, and what they run with: file systems, servers, cores.
 
 use super::bound::Bound;
 use super::client::{self, Figures, Target};
-use super::export::Exported;
-use super::ours::{Ours, Waiting, Way};
-use super::peer::{CLIENT_CORE, Peer, SERVER_CORE, Stage, cores};
-use super::server::{Device, Server, volume};
-use super::sides::{self, Metric, Runs, Side};
+use super::daemon::{Daemon, Reach};
+use super::file::{PAGE, open};
+use super::medium::{Media, Medium};
+use super::ours::{Ours, Path as OurPath, Waiting};
+use super::server::{Device, ExportJob, Server, volume};
+use super::talk::{Job, Talk};
 use super::workload::{Direction, Order, Until, Workload};
+use crate::engine::{Metric, Rounds, Runs, Side};
 use crate::error::Error;
-use crate::number;
-use crate::row::Row;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Streams that the first of the papers has.
+/// Number of streams in the experiment of the Moneta paper.
 pub const STREAMS: usize = 23;
-/// Clients at most of the other cases.
+/// Greatest number of clients in other cases.
 pub const CLIENTS_MAX: usize = 8;
-/// What a command takes on the slow device.
+/// Duration of a command on the slow device, in nanoseconds.
 pub const SLOW_NS: u64 = 4000;
-/// Bytes a second of the device that clients share fairly.
+/// Bandwidth of the device that clients share, in bytes a second.
 const SHARED_BANDWIDTH: u64 = 400 << 20;
+/// Rounds of a case without a goal.
+const ROUNDS_WITHOUT_GOAL: u32 = 3;
+/// Duration of a run, of a point of a curve, and of both in a quick run.
+const TIME: Duration = Duration::from_millis(250);
+const TIME_OF_POINT: Duration = Duration::from_millis(120);
+const TIME_QUICK: Duration = Duration::from_millis(20);
+/// Size of each client's file or volume, in bytes.
+const MEDIUM_BYTES: u64 = 32 << 20;
+const MEDIUM_BYTES_QUICK: u64 = 4 << 20;
+/// Core of a client that is alone.
+pub const CLIENT_CORE: usize = 0;
+/// Core of a server that has one client, and of ours always.
+pub const SERVER_CORE: usize = 1;
 
-/// Our memory by vhost-user-blk, in rows.
-const EXPORT: &str = "vhost-user-blk";
-/// Rounds of what has no goal.
-const PAIRS_WITHOUT_GOAL: u32 = 3;
+/// Number of cores of this machine.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
 
-/// Where our bytes lie.
+/// Core of our server.
+pub fn server_core() -> Option<usize> {
+    (cores() > 1).then_some(SERVER_CORE)
+}
+
+fn client_core() -> Vec<usize> {
+    if cores() > 1 { vec![CLIENT_CORE] } else { Vec::new() }
+}
+
+/// Device of our server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     /// Memory.
@@ -51,7 +74,7 @@ impl Home {
         }
     }
 
-    /// Clients that have a volume there.
+    /// Number of volumes.
     fn clients(self) -> usize {
         match self {
             Home::Fast => STREAMS,
@@ -61,29 +84,174 @@ impl Home {
     }
 }
 
-/// Everything that contests are held with.
-pub struct House<'a> {
-    /// What the peers have.
-    pub stage: Stage<'a>,
-    /// Whether it works, not how fast.
+/// Side of the bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// A volume of our server.
+    Ours(Home, OurPath),
+    /// Our memory by vhost-user-blk, with the client that qemu-storage-daemon has.
+    Export,
+    /// pread(2) and pwrite(2).
+    Calls(Medium),
+    Uring(Medium),
+    /// qemu-storage-daemon.
+    Daemon(Medium),
+    Bound(Bound),
+}
+
+impl Contender {
+    /// Name in rows.
+    pub fn name(self) -> String {
+        let direct = |medium: Medium| if medium.is_direct() { ", O_DIRECT" } else { "" };
+        match self {
+            Contender::Ours(_, path) => path.name().into(),
+            Contender::Export => "vhost-user-blk".into(),
+            Contender::Calls(medium) => format!("{}: pread and pwrite{}", medium.name(), direct(medium)),
+            Contender::Uring(medium) => format!("{}: io_uring{}", medium.name(), direct(medium)),
+            Contender::Daemon(medium) => format!("{}: qemu-storage-daemon", medium.name()),
+            Contender::Bound(bound) => bound.name().into(),
+        }
+    }
+
+    /// Returns whether it is a side of ours.
+    pub fn is_ours(self) -> bool {
+        matches!(self, Contender::Ours(..) | Contender::Export)
+    }
+
+    /// Returns whether it is a peer: neither ours nor a bound.
+    pub fn is_peer(self) -> bool {
+        !self.is_ours() && !matches!(self, Contender::Bound(_))
+    }
+
+    /// Carries `workload` out by so many clients, each with a file or volume of its own.
+    ///
+    /// # Errors
+    /// [`Error::is_absence`] if this machine cannot run it, or the error of a client.
+    pub fn run(self, house: &House, workload: &Workload, clients: usize) -> Result<Figures, Error> {
+        let is_alone = clients == 1;
+        // A client that is alone has a core of its own.
+        let alone = if is_alone { client_core() } else { Vec::new() };
+        let files = |medium| house.media.files(medium, clients, workload.medium_bytes);
+        let run = |targets: &[Target], server, cores: &[usize]| client::run(targets, workload, server, cores);
+        match self {
+            Contender::Calls(medium) => {
+                let is_direct = medium.is_direct();
+                let target = |path| Target::Calls { path, is_direct };
+                run(&files(medium)?.into_iter().map(target).collect::<Vec<_>>(), None, &alone)
+            }
+            Contender::Uring(medium) => {
+                let is_direct = medium.is_direct();
+                let target = |path| Target::Uring { path, is_direct };
+                run(&files(medium)?.into_iter().map(target).collect::<Vec<_>>(), None, &alone)
+            }
+            Contender::Daemon(medium) => {
+                let files = files(medium)?;
+                let reach = reach(medium, &files, workload.block, is_alone);
+                let daemon = Daemon::start(&files, &house.folder, &reach)?;
+                let target = |socket: &PathBuf| Target::VhostUser { socket: socket.clone() };
+                let targets: Vec<Target> = daemon.sockets().iter().map(target).collect();
+                run(&targets, Some(daemon.id()), &alone)
+            }
+            Contender::Export => {
+                let socket = house.folder.join("export.socket");
+                let mut export = Talk::start(
+                    "an export",
+                    &Job::Export(ExportJob {
+                        server: house.usual.socket().to_owned(),
+                        volume: volume(Home::Fast.device(), 0),
+                        socket: socket.clone(),
+                        cores: server_core().into_iter().collect(),
+                    }),
+                )?;
+                export.ready()?;
+                run(&[Target::VhostUser { socket }], Some(export.id()), &client_core())
+            }
+            Contender::Bound(bound) => {
+                // The server made the volumes, and has no further part in a bound.
+                let cores = bound.cores(clients)?;
+                let target = |number| Target::Bound {
+                    socket: house.usual.socket().to_owned(),
+                    volume: volume(Home::Fast.device(), number),
+                    bound,
+                };
+                run(&(0..clients).map(target).collect::<Vec<_>>(), None, &cores)
+            }
+            Contender::Ours(home, path) => {
+                // A core that spins gains nothing where no requests arrive.
+                let server = if path.is_mapped() { &house.usual } else { &house.spinning };
+                match (&house.no_disk, home) {
+                    (Some(why), Home::Disk) => Err(Error::Unavailable(why.clone())),
+                    _ => run_ours(server, home.device(), path, workload, clients),
+                }
+            }
+        }
+    }
+}
+
+/// Fastest access of the daemon: Linux AIO past the page cache, which makes no threads. Otherwise io_uring: for less than
+/// a page on a tmpfs, where the daemon would read the rest of the page before, and on a tmpfs before Linux 6.6, which
+/// refuses O_DIRECT.
+fn reach(medium: Medium, files: &[PathBuf], block: usize, is_alone: bool) -> Reach {
+    let is_whole = block.is_multiple_of(PAGE) || medium != Medium::Tmpfs;
+    let is_direct = is_whole && files.iter().all(|file| open(file, true).is_ok());
+    let core = if is_alone { server_core() } else { None };
+    Reach { is_direct, aio: if is_direct { "native" } else { "io_uring" }, core }
+}
+
+/// Carries `workload` out at a device of our server, whose core no client of the channel shares.
+///
+/// # Errors
+/// The error of a client.
+pub fn run_ours(
+    server: &Server,
+    device: &str,
+    path: OurPath,
+    workload: &Workload,
+    clients: usize,
+) -> Result<Figures, Error> {
+    let wait = match clients {
+        1 if cores() > 1 => Waiting::Spin,
+        // A client that spins would only keep the others from the few cores.
+        many if many > CLIENTS_MAX => Waiting::Sleep,
+        _ => Waiting::Adaptive,
+    };
+    let target = |number| {
+        let (socket, volume) = (server.socket().to_owned(), volume(device, number));
+        Target::Ours(Ours { socket, volume, path, wait })
+    };
+    let targets: Vec<Target> = (0..clients).map(target).collect();
+    let on: Vec<usize> = match (clients, cores()) {
+        (1, _) => client_core(),
+        (_, 1) => Vec::new(),
+        _ if path.is_mapped() => Vec::new(),
+        (_, cores) => (0..cores).filter(|core| *core != SERVER_CORE).collect(),
+    };
+    client::run(&targets, workload, Some(server.id()), &on)
+}
+
+/// File systems and servers that all sides run with.
+pub struct House {
+    pub media: Media,
+    pub folder: PathBuf,
     pub quick: bool,
-    /// Rounds.
-    pub pairs: u32,
-    /// Its core looks for requests for ever, while there are clients.
-    spinning: Server,
-    /// As servers are.
-    usual: Server,
-    /// Why there is no file on the disk.
+    /// Number of rounds of a case with a goal.
+    pub count: u32,
+    /// Server whose core polls for requests as long as there are clients.
+    pub spinning: Server,
+    /// Server that sleeps while there are no requests.
+    pub usual: Server,
+    /// Reason why there is no file on the disk.
     no_disk: Option<String>,
 }
 
-impl<'a> House<'a> {
-    /// Starts our servers.
+impl House {
+    /// Makes the file systems in `folder`, and starts our servers.
     ///
     /// # Errors
-    /// What keeps them from serving.
-    pub fn open(stage: Stage<'a>, quick: bool, pairs: u32) -> Result<House<'a>, Error> {
+    /// [`Error::Failed`] with the reason of a server.
+    pub fn open(folder: &Path, quick: bool, count: u32) -> Result<House, Error> {
         let bytes = medium_bytes(quick);
+        let media = Media::make(folder, STREAMS as u64 * bytes)?;
         let device = |home: Home, kind: String| Device {
             spec: format!("{}={kind}", home.device()),
             volumes: home.clients(),
@@ -93,27 +261,26 @@ impl<'a> House<'a> {
             device(home, format!("mem:{}{options}", home.clients() as u64 * bytes))
         };
         let mut devices = vec![memory(Home::Fast, "")];
-        let usual = Server::start(stage.program, stage.folder, "usual", &devices, false, core())?;
+        let usual = Server::start(folder, "usual", &devices, false, server_core())?;
         devices.push(memory(Home::Slow, &format!(",latency={SLOW_NS}")));
         devices.push(memory(Home::Shared, &format!(",bandwidth={SHARED_BANDWIDTH}/s")));
-        let no_disk = match stage.media.folder(super::medium::Medium::Disk) {
+        let no_disk = match media.folder(Medium::Disk) {
             Err(error) if error.is_absence() => Some(error.to_string()),
             Err(error) => return Err(error),
-            Ok(folder) => {
-                let file = folder.join("device");
-                // The server makes it as large as it is to be, with all its blocks, and those of its label.
+            Ok(disk) => {
+                // The server makes the file with all its blocks and those of its label.
+                let (file, size) = (disk.join("device"), bytes + bywash_volume::RESERVED_BYTES);
                 let _ = fs::remove_file(&file);
-                let size = bytes + bywash_volume::RESERVED_BYTES;
                 devices.push(device(Home::Disk, format!("file:{},size={size}", escaped(&file)?)));
                 None
             }
         };
-        // Where there is one core only, nobody else would have it.
-        let spinning = Server::start(stage.program, stage.folder, "spinning", &devices, cores() > 1, core())?;
-        Ok(House { stage, quick, pairs, spinning, usual, no_disk })
+        // A single core cannot be given to the server alone.
+        let spinning = Server::start(folder, "spinning", &devices, cores() > 1, server_core())?;
+        Ok(House { media, folder: folder.to_owned(), quick, count, spinning, usual, no_disk })
     }
 
-    /// A workload on the media that there are.
+    /// A workload with random offsets.
     pub fn workload(&self, direction: Direction, block: usize, depth: usize) -> Workload {
         Workload {
             direction,
@@ -121,317 +288,153 @@ impl<'a> House<'a> {
             block,
             medium_bytes: medium_bytes(self.quick),
             depth,
-            at_a_time: 1,
+            batch: 1,
             until: Until::Time(if self.quick { TIME_QUICK } else { TIME }),
         }
     }
 
-    /// A shorter one, for a point of a curve.
-    pub fn short(&self, direction: Direction, block: usize, depth: usize) -> Workload {
+    /// A shorter workload of writes, for a point of a curve.
+    pub fn point(&self, block: usize, depth: usize) -> Workload {
         let until = Until::Time(if self.quick { TIME_QUICK } else { TIME_OF_POINT });
-        Workload { until, ..self.workload(direction, block, depth) }
+        Workload { until, ..self.workload(Direction::Write, block, depth) }
     }
 
-    /// Rounds of what has no goal.
-    pub fn few(&self) -> u32 {
-        self.pairs.min(PAIRS_WITHOUT_GOAL)
+    /// Rounds of a case.
+    pub fn rounds(&self, has_goal: bool) -> Rounds {
+        Rounds::new(if has_goal { self.count } else { self.count.min(ROUNDS_WITHOUT_GOAL) }).limited()
     }
 
-    /// The server whose core looks for requests for ever, while there are clients.
-    pub fn spinning(&self) -> &Server {
-        &self.spinning
-    }
-
-    /// The server that sleeps when nobody asks for anything.
-    pub fn usual(&self) -> &Server {
-        &self.usual
-    }
-
-    /// Carries `workload` out by an export, from one client of the kind that other servers of that protocol have.
-    fn run_export(&self, workload: &Workload) -> Result<Figures, Error> {
-        let (program, folder) = (self.stage.program, self.stage.folder);
-        let volume = volume(Home::Fast.device(), 0);
-        let exported = Exported::start(program, self.usual.socket(), &volume, folder, core())?;
-        let target = Target::VhostUser { socket: exported.socket().to_owned() };
-        let on: &[usize] = if cores() > 1 { &[CLIENT_CORE] } else { &[] };
-        client::run(program, &[target], workload, Some(exported.id()), on)
-    }
-
-    /// Carries `workload` out by a bound, whose clients have a volume of our memory each. The server has no part in it.
-    fn run_bound(&self, bound: Bound, workload: &Workload, clients: usize) -> Result<Figures, Error> {
-        let cores = bound.cores(clients)?;
-        let target = |number| Target::Bound {
-            socket: self.usual.socket().to_owned(),
-            volume: volume(Home::Fast.device(), number),
-            bound,
+    /// Runs the contenders in turns.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn hold(
+        &self,
+        contenders: &[Contender],
+        workload: &Workload,
+        clients: usize,
+        rounds: Rounds,
+    ) -> Result<Vec<Runs<Figures>>, Error> {
+        let side = |contender: &Contender| {
+            let contender = *contender;
+            Side::new(contender.name(), move || contender.run(self, workload, clients))
         };
-        let targets: Vec<Target> = (0..clients).map(target).collect();
-        client::run(self.stage.program, &targets, workload, None, &cores)
+        rounds.run(contenders.iter().map(side).collect())
     }
 }
 
-/// How long a run goes on.
-const TIME: Duration = Duration::from_millis(250);
-const TIME_OF_POINT: Duration = Duration::from_millis(120);
-const TIME_QUICK: Duration = Duration::from_millis(20);
-/// Bytes of each client's medium.
-const MEDIUM_BYTES: u64 = 32 << 20;
-const MEDIUM_BYTES_QUICK: u64 = 4 << 20;
-
-/// Bytes of each client's medium.
+/// Size of each client's file or volume, in bytes.
 pub fn medium_bytes(quick: bool) -> u64 {
     if quick { MEDIUM_BYTES_QUICK } else { MEDIUM_BYTES }
 }
 
-/// Where our server's core runs.
-pub fn core() -> Option<usize> {
-    (cores() > 1).then_some(SERVER_CORE)
-}
-
-/// A path as a device's is written.
-fn escaped(path: &std::path::Path) -> Result<String, Error> {
+/// Writes a path as the specification of a device has it.
+fn escaped(path: &Path) -> Result<String, Error> {
     let text = path
         .to_str()
         .ok_or_else(|| Error::Unavailable(format!("a device's path has to be UTF-8: {}", path.display())))?;
     Ok(text.replace('\\', "\\\\").replace(',', "\\,"))
 }
 
-/// Who takes part.
+/// Figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// Our server, or its memory.
-    Ours(Home, Way),
-    /// Our memory by vhost-user-blk.
-    Export,
-    /// Somebody else's.
-    Peer(Peer),
-    /// Our memory, by what no way to it can be faster than.
-    Bound(Bound),
+pub enum Figure {
+    /// Median latency at depth 1.
+    Latency,
+    /// Latency that 99 % of the requests do not exceed, at depth 1.
+    Latency99,
+    /// Requests a second.
+    Requests,
+    /// Bytes a second.
+    Bandwidth,
+    /// CPU time of the clients for a request.
+    ClientCpu,
+    /// CPU time of the clients and the server for a request.
+    BothCpu,
+    /// CPU time of the clients, the server and the kernel's threads for a request.
+    AllCpu,
+    /// Requests for a CPU second of the clients and the server.
+    Efficiency,
 }
 
-impl Contender {
-    /// Its name in rows.
-    pub fn name(self) -> String {
+impl Figure {
+    /// The figure as rows have it.
+    pub fn metric(self) -> Metric<'static, Figures> {
+        let value = move |figures: &Figures| self.value(figures);
+        // A cost below the resolution of the kernel's clock counts as that.
+        let cost =
+            |name, unit| Metric::cost(name, unit, value).ratio(|ours, peer| peer.max(1e-3) / ours.max(1e-3));
         match self {
-            Contender::Ours(_, way) => way.name().into(),
-            Contender::Export => EXPORT.into(),
-            Contender::Peer(peer) => peer.name(),
-            Contender::Bound(bound) => bound.name().into(),
+            Figure::Latency => cost("latency", "ns"),
+            Figure::Latency99 => cost("latency, 99 %", "ns"),
+            Figure::Requests => Metric::rate("requests", "op/s", value),
+            Figure::Bandwidth => Metric::rate("throughput", "B/s", value),
+            Figure::ClientCpu => cost("cpu of clients", "ns/op"),
+            Figure::BothCpu => cost("cpu of clients and server", "ns/op"),
+            Figure::AllCpu => cost("cpu of clients, server and kernel threads", "ns/op"),
+            Figure::Efficiency => Metric::rate("requests per CPU second", "op/CPU s", value),
         }
     }
 
-    /// Carries `workload` out, by so many clients.
-    ///
-    /// # Errors
-    /// [`Error::is_absence`] when it cannot be had here; what failed.
-    pub fn run(self, house: &House<'_>, workload: &Workload, clients: usize) -> Result<Figures, Error> {
+    /// The figure of one run; not a number if the run has none.
+    fn value(self, figures: &Figures) -> f64 {
+        let requests = figures.requests as f64;
+        let both = figures.client_seconds + figures.used.server_seconds.unwrap_or(0.0);
         match self {
-            Contender::Peer(peer) => peer.run(&house.stage, workload, clients),
-            Contender::Export => house.run_export(workload),
-            Contender::Bound(bound) => house.run_bound(bound, workload, clients),
-            Contender::Ours(home, way) => {
-                // Nobody looks for requests where there are none.
-                let server = if way.is_mapped() { &house.usual } else { &house.spinning };
-                match (&house.no_disk, home) {
-                    (Some(why), Home::Disk) => Err(Error::Unavailable(why.clone())),
-                    _ => run_ours(house.stage.program, server, home.device(), way, workload, clients),
-                }
-            }
+            Figure::Latency => figures.latency.quantile(0.5).unwrap_or(f64::NAN),
+            Figure::Latency99 => figures.latency.quantile(0.99).unwrap_or(f64::NAN),
+            Figure::Requests => requests / figures.seconds,
+            Figure::Bandwidth => figures.bytes as f64 / figures.seconds,
+            Figure::ClientCpu => figures.client_seconds * 1e9 / requests,
+            Figure::BothCpu => both * 1e9 / requests,
+            Figure::AllCpu => (both + figures.used.kernel_seconds) * 1e9 / requests,
+            Figure::Efficiency => requests / both.max(1e-6),
         }
     }
-}
 
-/// Carries `workload` out at a device of ours. Its core has a processor of its own, on which no client of the channel runs.
-///
-/// # Errors
-/// What failed.
-pub fn run_ours(
-    program: &super::talk::Program,
-    server: &Server,
-    device: &str,
-    way: Way,
-    workload: &Workload,
-    clients: usize,
-) -> Result<Figures, Error> {
-    let wait = match clients {
-        1 if cores() > 1 => Waiting::Spin,
-        // Whoever looks for completions only keeps the others from the few cores.
-        many if many > CLIENTS_MAX => Waiting::Sleep,
-        _ => Waiting::Adaptive,
-    };
-    let target = |number| {
-        let (socket, volume) = (server.socket().to_owned(), volume(device, number));
-        Target::Ours(Ours { socket, volume, way, wait })
-    };
-    let targets: Vec<Target> = (0..clients).map(target).collect();
-    let on: Vec<usize> = match (clients, cores()) {
-        (_, 1) => Vec::new(),
-        (1, _) => vec![CLIENT_CORE],
-        _ if way.is_mapped() => Vec::new(),
-        (_, cores) => (0..cores).filter(|core| *core != SERVER_CORE).collect(),
-    };
-    client::run(program, &targets, workload, Some(server.id()), &on)
-}
-
-/// What came of a contest.
-pub struct Contest {
-    contenders: Vec<Contender>,
-    runs: Vec<Runs>,
-}
-
-/// Holds a contest: `workload` by so many clients, by each of `contenders` in turns.
-///
-/// # Errors
-/// [`Error::Interrupted`].
-pub fn hold(
-    house: &House<'_>,
-    workload: &Workload,
-    clients: usize,
-    contenders: &[Contender],
-    pairs: u32,
-) -> Result<Contest, Error> {
-    let sides = contenders.iter().map(|contender| Side {
-        name: contender.name(),
-        run: Box::new(move || contender.run(house, workload, clients)),
-    });
-    Ok(Contest { contenders: contenders.to_vec(), runs: sides::run(sides.collect(), pairs)? })
-}
-
-impl Contest {
-    /// The runs of one of them.
-    ///
-    /// # Panics
-    /// If it took no part.
-    pub fn of(&self, contender: Contender) -> &Runs {
-        let place = self.contenders.iter().position(|other| *other == contender);
-        &self.runs[place.expect("it took part")]
+    /// Median of the figure.
+    pub fn median(self, runs: &Runs<Figures>) -> Option<f64> {
+        runs.median(|figures| self.value(figures))
     }
-
-    /// Everybody's.
-    pub fn runs(&self) -> &[Runs] {
-        &self.runs
-    }
-
-    /// Our ways, by their names.
-    pub fn ours(&self) -> impl Iterator<Item = &Runs> {
-        let all = self.contenders.iter().zip(&self.runs);
-        let is_ours = |contender: &Contender| matches!(contender, Contender::Ours(..) | Contender::Export);
-        all.filter(move |(contender, _)| is_ours(contender)).map(|(_, runs)| runs)
-    }
-
-    /// The peers.
-    pub fn peers(&self) -> impl Iterator<Item = &Runs> {
-        let all = self.contenders.iter().zip(&self.runs);
-        all.filter(|(contender, _)| matches!(contender, Contender::Peer(_))).map(|(_, runs)| runs)
-    }
-
-    /// The peer that is best by a metric of which more is better; the first one that has failed, if one has.
-    pub fn best_peer(&self, metric: Metric) -> Option<&Runs> {
-        let failed = self.peers().find(|runs| runs.figures.as_ref().is_err_and(|error| !error.is_absence()));
-        let value = |runs: &&Runs| runs.median(metric).unwrap_or(f64::NEG_INFINITY);
-        failed.or_else(|| self.peers().max_by(|one, other| value(one).total_cmp(&value(other))))
-    }
-}
-
-/// A row of one of our ways against `peer`.
-pub fn row(case: &str, metric: Metric, ours: &Runs, peer: &Runs, goal: Option<f64>) -> Row {
-    let empty = Row { case: format!("{case}: {}", ours.name), ..Row::default() };
-    let row = sides::row(empty, metric, ours, peer, goal);
-    if row.ratio.is_none() {
-        return row;
-    }
-    // The tests hold the library to that.
-    let is_own_choice = [Way::MappedCalls, Way::MappedQueue].iter().any(|way| way.name() == ours.name);
-    let choice = if is_own_choice { "the library's own choice; " } else { "" };
-    let note = format!("{choice}CPU a request: {}; it: {}", cpu_of(ours), cpu_of(peer));
-    Row { note, ..row }
-}
-
-/// A row of one of our ways against the best of `bounds` by `metric`, with what binds. Our ways differ in how far above their
-/// bound they may be: the goal says it.
-///
-/// # Panics
-/// If a bound took no part in `contest`, or there is none.
-pub fn row_against(
-    case: &str,
-    metric: Metric,
-    ours: &Runs,
-    contest: &Contest,
-    bounds: &[Bound],
-    goal: f64,
-) -> Row {
-    let best = bounds.iter().map(|bound| (bound, contest.of(Contender::Bound(*bound))));
-    let best = best.min_by(|(_, one), (_, other)| metric.order(one, other));
-    let (bound, runs) = best.expect("a bound is named");
-    let row = row(case, metric, ours, runs, Some(goal));
-    match row.ratio {
-        Some(_) => Row { note: format!("{}; {}", bound.binds(), row.note), ..row },
-        None => row,
-    }
-}
-
-/// Whose CPU time a request took.
-fn cpu_of(runs: &Runs) -> String {
-    let ns = |value: Option<f64>| value.map_or("-".into(), |ns| number::quantity(ns, "ns"));
-    let (client, both) = (runs.median(Metric::ClientCpu), runs.median(Metric::BothCpu));
-    let all = runs.median(Metric::AllCpu);
-    let difference = |more: Option<f64>, less: Option<f64>| Some((more? - less?).max(0.0));
-    let mut text = format!("client {}", ns(client));
-    for (who, more, less) in [("server", both, client), ("kernel threads", all, both)] {
-        let ns_of = difference(more, less);
-        if ns_of.is_some_and(|value| value >= 1.0) {
-            text.push_str(&format!(", {who} {}", ns(ns_of)));
-        }
-    }
-    text
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::histogram::Histogram;
+    use super::super::processor::Used;
     use super::*;
+    use crate::row::Row;
 
-    const SLOW: Bound = Bound::Copy { past_caches: false, on_one_core: true };
-    const FAST: Bound = Bound::Copy { past_caches: true, on_one_core: true };
-
-    /// A contest of a way of ours and two bounds, by how many requests each did in a second.
-    fn contest(ours: u64, slow: u64, fast: Result<u64, Error>) -> Contest {
-        let runs = |contender: Contender, requests: Result<u64, Error>| Runs {
-            name: contender.name(),
-            figures: requests.map(|requests| {
-                vec![Figures { requests, bytes: requests, seconds: 1.0, ..Figures::default() }]
-            }),
-        };
-        let contenders =
-            vec![Contender::Ours(Home::Fast, Way::Channel), Contender::Bound(SLOW), Contender::Bound(FAST)];
-        let figures = [Ok(ours), Ok(slow), fast];
-        let runs = contenders.iter().zip(figures).map(|(contender, figures)| runs(*contender, figures));
-        Contest { runs: runs.collect(), contenders }
+    pub fn figures(requests: u64) -> Figures {
+        let mut latency = Histogram::default();
+        (0..100).for_each(|_| latency.add(1_000_000_000 / requests));
+        Figures {
+            requests,
+            bytes: requests * 512,
+            rates: vec![requests as f64],
+            seconds: 1.0,
+            latency,
+            client_seconds: 0.5,
+            used: Used { server_seconds: Some(0.25), kernel_seconds: 0.25 },
+        }
     }
 
-    fn row_of(contest: &Contest) -> Row {
-        let ours = contest.of(Contender::Ours(Home::Fast, Way::Channel));
-        row_against("streams", Metric::Bandwidth, ours, contest, &[SLOW, FAST], 0.8)
+    pub fn runs(name: &str, requests: Result<u64, Error>) -> Runs<Figures> {
+        Runs { name: name.into(), samples: requests.map(|requests| vec![figures(requests); 3]) }
     }
 
     #[test]
-    fn the_best_bound_binds() {
-        let row = row_of(&contest(700, 800, Ok(1000)));
-        assert_eq!((row.peer.as_str(), row.ratio, row.met), (FAST.name(), Some(0.7), Some(false)));
-        assert!(row.note.starts_with("one core copies the bytes of all clients; "), "{}", row.note);
-        let row = row_of(&contest(700, 800, Ok(600)));
-        assert_eq!((row.peer.as_str(), row.ratio, row.met), (SLOW.name(), Some(0.875), Some(true)));
-    }
-
-    #[test]
-    fn a_bound_that_fails_is_told_and_never_replaced_by_the_other() {
-        let row = row_of(&contest(700, 800, Err(Error::failed("a bound", "no memory".into()))));
-        assert_eq!((row.ratio, row.met, row.failed), (None, Some(false), true));
-        assert!(row.note.contains("no memory"), "{}", row.note);
-    }
-
-    #[test]
-    fn bounds_are_neither_ours_nor_rivals() {
-        let contest = contest(1, 2, Ok(3));
-        assert_eq!((contest.ours().count(), contest.peers().count()), (1, 0));
+    fn figures_of_a_run() {
+        let all = figures(1_000_000);
+        let value = |figure: Figure| figure.value(&all);
+        assert_eq!([Figure::ClientCpu, Figure::BothCpu, Figure::AllCpu].map(value), [500.0, 750.0, 1000.0]);
+        assert_eq!(value(Figure::Bandwidth), 512e6);
+        assert!(Figure::Latency.value(&Figures::default()).is_nan());
+        let (ours, peer) = (runs("o", Ok(8_000_000)), runs("p", Ok(2_000_000)));
+        let row = |figure: Figure, goal| figure.metric().row(&Row::default(), &ours, &peer, Some(goal));
+        let requests = row(Figure::Requests, 3.0);
+        assert_eq!((requests.ratio, requests.met, requests.runs), (Some(4.0), Some(true), 3));
+        let latency = row(Figure::Latency, 5.0);
+        assert_eq!((latency.ours, latency.peer_value, latency.met), (Some(125.0), Some(500.5), Some(false)));
     }
 }

@@ -1,14 +1,14 @@
-//! How long requests took: counts by time, 128 steps to each power of two, so that a quantile is right within 1 %.
+//! Latencies: counts by time, with 128 steps to each power of two, so that a quantile is exact within 1 %.
 
 use serde::{Deserialize, Serialize};
 
-/// Bits of a time that are kept.
+/// Number of leading bits of a time that are kept.
 const BITS: u32 = 7;
 const STEPS: usize = 1 << BITS;
-/// For times of up to 2^40 ns, which is 18 minutes; what takes longer counts as that.
+/// Number of buckets: for times of up to 2^40 ns, which is 18 minutes; longer ones count as that.
 const BUCKETS: usize = (40 - BITS as usize + 1) * STEPS;
 
-/// Times in ns, counted.
+/// Counts of times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Vec<(usize, u64)>", into = "Vec<(usize, u64)>")]
 pub struct Histogram {
@@ -28,19 +28,19 @@ impl Histogram {
         self.counts[bucket(ns)] += 1;
     }
 
-    /// Counts what `other` has.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Histogram) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
         }
     }
 
-    /// How many there are.
+    /// Number of times.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The time that so large a fraction of all did not exceed, to the middle of its step; none of none.
+    /// Returns the time that a fraction of all times did not exceed, as the middle of its step; none if there are no times.
     pub fn quantile(&self, fraction: f64) -> Option<f64> {
         let wanted = (self.count() as f64 * fraction).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -53,14 +53,14 @@ impl Histogram {
     }
 }
 
-/// Below 2·128 a bucket is one ns; beyond, 128 buckets to each power of two.
+/// Returns the bucket of a time: below 2·128 each is one ns; beyond, there are 128 to each power of two.
 #[inline]
 fn bucket(ns: u64) -> usize {
     let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(BITS + 1);
     ((shift as usize) * STEPS + (ns >> shift) as usize).min(BUCKETS - 1)
 }
 
-/// The least time of a bucket.
+/// Returns the least time of a bucket.
 fn begin(bucket: usize) -> u64 {
     let shift = (bucket / STEPS).saturating_sub(1);
     ((bucket - shift * STEPS) as u64) << shift

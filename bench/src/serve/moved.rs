@@ -1,30 +1,29 @@
-//! Whether what was moved is what was asked for: looked at before and behind the clock, for every engine alike.
+//! Check that requests have moved their bytes, before and after the clock runs, for every engine alike.
 //!
 //! ```text
 //!   writes    each buffer has bytes of its own; some blocks that the run will write hold others ──► those of a buffer
 //!   reads     each buffer has zeros, and no block of a medium has                               ──► those of a block
 //! ```
 //!
-//! Sectors are whole, and which request came last is not asked: the kernel, too, keeps no order between requests that are
-//! under way at the same time.
+//! Sectors have to be whole. The order of requests is not checked: the kernel, too, keeps none between requests that are in
+//! flight at the same time.
 
-use super::engine::{Engine, Request, Tag};
-use super::workload::{Direction, Offsets, Workload};
+use super::workload::{Direction, Engine, Offsets, Request, Tag, Workload};
 use crate::error::Error;
 
-/// What fills media before anybody has written there: no buffer has it.
+/// Content of an untouched medium, which no buffer has.
 pub const FILLING: u8 = 0xa5;
-/// Blocks that are looked at.
+/// Number of blocks that are compared.
 const BLOCKS: u64 = 64;
 const SECTOR: usize = 512;
 
-/// What is looked at behind a run.
+/// Check of a run.
 pub struct Sample {
     workload: Workload,
 }
 
 impl Sample {
-    /// Fills the buffers of an engine that has nothing under way, and those blocks that the next run will write first.
+    /// Fills the buffers of an engine without requests in flight, and the blocks that the next run will write first.
     ///
     /// # Errors
     /// The engine's.
@@ -42,10 +41,10 @@ impl Sample {
         Ok(Sample { workload: workload.clone() })
     }
 
-    /// Looks whether a run of so many requests has moved what it should have.
+    /// Checks that a run of so many requests has moved its bytes.
     ///
     /// # Errors
-    /// That it has not; the engine's.
+    /// [`Error::Failed`] if it has not, or the engine's.
     pub fn confirm(&self, engine: &mut dyn Engine, requests: u64) -> Result<(), Error> {
         let workload = &self.workload;
         let depth = workload.depth as u64;
@@ -55,7 +54,7 @@ impl Sample {
                 let mut offsets = Offsets::new(workload);
                 for _ in 0..requests.min(BLOCKS) {
                     let offset = offsets.advance();
-                    // Whoever does nothing leaves that there.
+                    // An engine that does nothing leaves these.
                     engine.fill(0, &vec![0; workload.block]);
                     one(engine, Direction::Read, offset)?;
                     engine.copy_out(0, &mut bytes);
@@ -63,7 +62,7 @@ impl Sample {
                     check(&bytes, of_buffer, || format!("at {offset} is not what was written"))?;
                 }
             }
-            // All of them are used before one is used again.
+            // All buffers are used before one is used again.
             Direction::Read if requests >= depth => {
                 for tag in 0..depth as Tag {
                     engine.copy_out(tag, &mut bytes);
@@ -76,10 +75,10 @@ impl Sample {
     }
 }
 
-/// What the buffer of a tag holds before a run.
+/// Content of a tag's buffer before a run.
 fn content(workload: &Workload, tag: Tag) -> u8 {
     match workload.direction {
-        // Depths are below what fills media.
+        // Depths are below the byte of an untouched medium.
         Direction::Write => tag as u8 + 1,
         Direction::Read => 0,
     }
@@ -101,17 +100,16 @@ fn check(bytes: &[u8], is_known: impl Fn(u8) -> bool, what: impl Fn() -> String)
 
 #[cfg(test)]
 mod tests {
-    use super::super::engine::{drive, tests::workload};
-    use super::super::workload::Until;
+    use super::super::workload::{Until, drive, tests::workload};
     use super::*;
 
-    /// Memory, some of whose requests are only said to be done.
+    /// Memory that only claims to carry some requests out.
     struct Lazy {
         medium: Vec<u8>,
         buffers: Vec<Vec<u8>>,
         done: Vec<Tag>,
         requests: u64,
-        /// From this request on nothing is done.
+        /// Number of the first request that is not carried out.
         lazy_from: u64,
     }
 
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_nothing_is_found_out() {
+    fn an_engine_that_does_nothing_is_found_out() {
         for direction in [Direction::Read, Direction::Write] {
             for (lazy_from, is_right) in [(u64::MAX, true), (BLOCKS + 3, false)] {
                 let workload = Workload { direction, ..workload(8, Until::Requests(500)) };

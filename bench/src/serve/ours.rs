@@ -1,9 +1,8 @@
-//! Our ways to a volume: mapped or by the channel, by calls that wait or by a queue, from the program's own
-//! memory or from the channel's.
+//! Engines over a volume of our server: mapped or through the channel, by calls that wait or by a queue, from the program's
+//! own memory or from the channel's.
 
-use super::calls::{Called, Calls, stride};
-use super::engine::{Engine, Request, Tag};
-use super::workload::{Direction, Workload};
+use super::file::{Called, Calls, stride};
+use super::workload::{Direction, Engine, Request, Tag, Workload};
 use crate::error::Error;
 use bywash_client::{
     Access, Buffer, Client, Completion, Options, PathChoice, Queue, RequestMemory, Volume, VolumeId, Wait,
@@ -11,105 +10,100 @@ use bywash_client::{
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// A volume, and how it is reached.
+/// Volume and access path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ours {
-    /// Where the server listens.
+    /// Socket that the server listens on.
     pub socket: PathBuf,
-    /// The volume's name.
+    /// Name of the volume.
     pub volume: String,
-    /// How it is reached.
-    pub way: Way,
-    /// How completions are waited for.
+    pub path: Path,
     pub wait: Waiting,
 }
 
-/// How a volume is reached.
+/// Access path to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
-    /// Mapped, by calls.
+pub enum Path {
     MappedCalls,
-    /// Mapped, by a queue.
     MappedQueue,
-    /// By the channel, by calls: copied through the arena.
+    /// Through the channel by calls, which copy through the arena.
     ChannelCalls,
-    /// By the channel, by a queue, from and to buffers of the arena.
+    /// Through the channel by a queue, with buffers of the arena.
     Channel,
-    /// By the channel, by a queue, from and to the program's own memory: copied through the arena.
+    /// Through the channel by a queue, with the program's own memory, which is copied through the arena.
     ChannelCopied,
 }
 
-/// How completions are waited for.
+/// Strategy of a client that waits for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Waiting {
-    /// By looking, for a core of one's own.
+    /// By spinning, on a core of its own.
     Spin,
-    /// By looking for a while, and then by sleeping.
     Adaptive,
-    /// By sleeping.
     Sleep,
 }
 
-impl Way {
-    /// Its name in rows.
+impl Path {
+    /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
-            Way::MappedCalls => "mapped, calls",
-            Way::MappedQueue => "mapped, queue",
-            Way::ChannelCalls => "channel, calls",
-            Way::Channel => "channel, queue",
-            Way::ChannelCopied => "channel, queue, user memory",
+            Path::MappedCalls => "mapped, calls",
+            Path::MappedQueue => "mapped, queue",
+            Path::ChannelCalls => "channel, calls",
+            Path::Channel => "channel, queue",
+            Path::ChannelCopied => "channel, queue, user memory",
         }
     }
 
-    /// Whether the memory is mapped: the server is not on the way.
+    /// Returns whether the client accesses the volume's memory itself.
     pub fn is_mapped(self) -> bool {
-        matches!(self, Way::MappedCalls | Way::MappedQueue)
+        matches!(self, Path::MappedCalls | Path::MappedQueue)
     }
 }
 
 impl Ours {
-    /// Opens it, for requests of `workload`.
+    /// Opens the volume for requests of `workload`.
     ///
     /// # Errors
-    /// What keeps it from being reached so.
+    /// [`Error::Failed`] if the server refuses, or the volume is too small.
     pub fn open(&self, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
-        let depth = workload.depth.next_power_of_two() as u32;
-        let choice = if self.way.is_mapped() { PathChoice::Mapped } else { PathChoice::Channel };
         let wait = match self.wait {
             Waiting::Spin => Wait::Spin,
             Waiting::Adaptive => Wait::Adaptive,
             Waiting::Sleep => Wait::Sleep,
         };
-        // Room for each request, and for what an allocator needs besides.
-        let arena_bytes = (2 * stride(workload.block) * workload.depth).max(1 << 20);
-        let options = Options::new().choice(choice).wait(wait).depth(depth).arena_bytes(arena_bytes);
-        match self.way {
-            Way::MappedCalls | Way::ChannelCalls => {
-                let client = Client::connect(&self.socket, options).map_err(failed)?;
-                let volume = client.open(&self.volume, Access::ReadWrite).map_err(failed)?;
-                check_size(volume.len(), workload)?;
-                Ok(Box::new(Calls::over(volume, workload)))
-            }
-            way => {
-                let mut queue = Queue::connect(&self.socket, options).map_err(failed)?;
-                let volume = queue.open(&self.volume, Access::ReadWrite).map_err(failed)?;
-                check_size(queue.len(volume).map_err(failed)?, workload)?;
-                Ok(Box::new(Queued::new(queue, volume, way, workload)?))
-            }
+        let options = Options::new()
+            .choice(if self.path.is_mapped() { PathChoice::Mapped } else { PathChoice::Channel })
+            .wait(wait)
+            .depth(workload.depth.next_power_of_two() as u32)
+            // Room for each request, and for the allocator.
+            .arena_bytes((2 * stride(workload.block) * workload.depth).max(1 << 20));
+        let check = |bytes: u64| match bytes >= workload.medium_bytes {
+            true => Ok(()),
+            false => Err(failed(format!("the volume has {bytes} bytes of {}", workload.medium_bytes))),
+        };
+        if matches!(self.path, Path::MappedCalls | Path::ChannelCalls) {
+            let client = Client::connect(&self.socket, options).map_err(failed)?;
+            let volume = client.open(&self.volume, Access::ReadWrite).map_err(failed)?;
+            check(volume.len())?;
+            return Ok(Box::new(Calls::new(volume, workload)));
         }
+        let mut queue = Queue::connect(&self.socket, options).map_err(failed)?;
+        let volume = queue.open(&self.volume, Access::ReadWrite).map_err(failed)?;
+        check(queue.len(volume).map_err(failed)?)?;
+        let buffer = |_| match self.path {
+            Path::Channel => {
+                queue.alloc(workload.block).map(|buffer: Buffer| Some(RequestMemory::from(buffer)))
+            }
+            _ => Ok(Some(RequestMemory::from(vec![0u8; workload.block]))),
+        };
+        let buffers = (0..workload.depth).map(buffer).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        Ok(Box::new(Queued { queue, volume, buffers }))
     }
 }
 
 fn failed(error: impl std::fmt::Display) -> Error {
-    Error::failed("our server", format!("did not do a request: {error}"))
-}
-
-fn check_size(bytes: u64, workload: &Workload) -> Result<(), Error> {
-    match bytes >= workload.medium_bytes {
-        true => Ok(()),
-        false => Err(failed(format!("the volume has {bytes} bytes of {}", workload.medium_bytes))),
-    }
+    Error::failed("our server", format!("did not carry a request out: {error}"))
 }
 
 impl Called for Volume {
@@ -122,59 +116,44 @@ impl Called for Volume {
     }
 }
 
-/// By a queue.
+/// Engine of a queue.
 struct Queued {
     queue: Queue,
     volume: VolumeId,
-    /// Of each tag; none while a request has it.
-    rooms: Vec<Option<RequestMemory>>,
+    /// Buffers of the tags; a request in flight has its own.
+    buffers: Vec<Option<RequestMemory>>,
 }
 
 impl Queued {
-    fn new(queue: Queue, volume: VolumeId, way: Way, workload: &Workload) -> Result<Queued, Error> {
-        let room = |_| match way {
-            Way::Channel => {
-                queue.alloc(workload.block).map(|buffer: Buffer| Some(RequestMemory::from(buffer)))
-            }
-            _ => Ok(Some(RequestMemory::from(vec![0u8; workload.block]))),
-        };
-        let rooms = (0..workload.depth).map(room).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        Ok(Queued { queue, volume, rooms })
-    }
-
     #[inline]
     fn finish(&mut self, completion: Completion, done: &mut Vec<Tag>) -> Result<(), Error> {
         completion.outcome.map_err(failed)?;
         let tag = completion.user_data as Tag;
-        if let Some(room) = completion.memory {
-            self.rooms[usize::from(tag)] = Some(room);
+        if let Some(buffer) = completion.memory {
+            self.buffers[usize::from(tag)] = Some(buffer);
         }
         done.push(tag);
         Ok(())
-    }
-
-    fn room(&self, tag: Tag) -> &RequestMemory {
-        self.rooms[usize::from(tag)].as_ref().expect("nothing is under way of this tag")
     }
 }
 
 impl Engine for Queued {
     fn submit(&mut self, request: Request) -> Result<(), Error> {
         let Request { tag, direction, offset } = request;
-        let place = &mut self.rooms[usize::from(tag)];
-        let given = match (direction, place.take()) {
-            (_, None) => return Err(failed(format!("tag {tag} is under way twice"))),
-            (Direction::Read, Some(room)) => self.queue.read(self.volume, offset, room, tag.into()),
+        let slot = &mut self.buffers[usize::from(tag)];
+        let submitted = match (direction, slot.take()) {
+            (_, None) => return Err(failed(format!("tag {tag} is in flight twice"))),
+            (Direction::Read, Some(buffer)) => self.queue.read(self.volume, offset, buffer, tag.into()),
             (Direction::Write, Some(RequestMemory::Arena(buffer))) => {
                 self.queue.write(self.volume, offset, buffer, false, tag.into())
             }
             (Direction::Write, Some(RequestMemory::Own(bytes))) => {
-                let given = self.queue.write_from(self.volume, offset, &bytes, false, tag.into());
-                *place = Some(RequestMemory::Own(bytes));
-                given
+                let submitted = self.queue.write_from(self.volume, offset, &bytes, false, tag.into());
+                *slot = Some(RequestMemory::Own(bytes));
+                submitted
             }
         };
-        given.map_err(failed)
+        submitted.map_err(failed)
     }
 
     fn reap(&mut self, least: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
@@ -195,19 +174,19 @@ impl Engine for Queued {
     }
 
     fn fill(&mut self, tag: Tag, bytes: &[u8]) {
-        let written = match self.rooms[usize::from(tag)].as_mut() {
+        let written = match self.buffers[usize::from(tag)].as_mut() {
             Some(RequestMemory::Arena(buffer)) => buffer.write(0, bytes),
-            Some(RequestMemory::Own(room)) => {
-                room.copy_from_slice(bytes);
+            Some(RequestMemory::Own(buffer)) => {
+                buffer.copy_from_slice(bytes);
                 bytes.len()
             }
             None => 0,
         };
-        assert_eq!(written, bytes.len(), "a buffer of tag {tag}");
+        assert_eq!(written, bytes.len(), "the buffer of tag {tag} holds a block");
     }
 
     fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
-        let read = self.room(tag).read(0, bytes);
-        assert_eq!(read, bytes.len(), "a buffer of tag {tag}");
+        let read = self.buffers[usize::from(tag)].as_ref().map_or(0, |buffer| buffer.read(0, bytes));
+        assert_eq!(read, bytes.len(), "the buffer of tag {tag} holds a block");
     }
 }

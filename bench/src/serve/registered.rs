@@ -1,43 +1,41 @@
-//! Measures what registering arenas with io_uring saves the server: CPU time of a command of its device, with memory
-//! that is registered and with memory whose pages the kernel looks up each time.
+//! CPU time that the server saves by registering arenas with io_uring: of a command of its device, with registered memory and
+//! with memory whose pages the kernel looks up each time.
 //!
-//! One device, of a file past the page cache on a loop device over memory; one thread with 32 commands under way. Both kinds
-//! of commands take turns on the same memory. The time is that of the thread, which is what the server's core would spend;
-//! work of the loop device is the same for both and not in it.
+//! One device, of a file past the page cache on a loop device over memory; one thread with 32 commands in flight. Both kinds of
+//! commands take turns on the same memory. The time is that of the thread, which is what the server's core would spend; the
+//! work of the loop device is the same for both, and not in it.
 
 use super::contest::{House, medium_bytes};
+use super::file::populated;
 use super::medium::Medium;
-use super::part::Part;
-use super::uring::memory;
+use crate::campaign::Declared;
+use crate::clock::thread_seconds;
+use crate::engine::{Metric, Rounds, Side};
 use crate::error::Error;
-use crate::interrupt;
 use crate::row::Row;
-use crate::statistics::Summary;
 use bywash_device::{Command, Device, File, FileKind, FileOptions, PinnedRegion, Region, RegionId, Segment};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::{ClockId, clock_gettime};
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use vm_memory::MmapRegion;
 
-/// Bytes of memory, as many as the library's arenas have.
+/// Size of the memory: that of the library's arenas, in bytes.
 const ARENA: usize = 16 << 20;
-/// Commands under way.
 const DEPTH: usize = 32;
-/// Bytes that a run moves, and runs of each kind.
+/// Bytes that a run moves, and runs for each round of other cases.
 const RUN: usize = 64 << 20;
 const RUN_QUICK: usize = 4 << 20;
-const RUNS_A_PAIR: usize = 8;
-/// Least ratio that makes registering worth its while.
+const TURNS: u32 = 8;
+/// Least ratio for which registering is worth its cost.
 const GOAL: f64 = 1.03;
 
-/// All rows.
-pub fn parts() -> Vec<Part> {
-    vec![Part::new("serve/registered", "CPU time of a command", measure)]
+pub(super) fn cases() -> Vec<Declared<House>> {
+    vec![Declared::new(Row::head("serve/registered", "CPU time of a command", ""), measure)]
 }
 
-/// A device, and memory for its commands.
+/// Device, and memory for its commands.
 struct Bench {
     device: File,
     memory: Arc<MmapRegion>,
@@ -49,14 +47,25 @@ struct Bench {
     _pinned: Arc<PinnedRegion>,
 }
 
-fn measure(house: &House<'_>) -> Result<Vec<Row>, Error> {
-    let files = house.stage.media.files(Medium::LoopExt4, 1, medium_bytes(house.quick))?;
-    let file = files.first().ok_or_else(|| Error::Unavailable("there is no file".into()))?;
-    let mut bench = Bench::open(file)?;
+fn measure(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
+    let files = house.media.files(Medium::LoopExt4, 1, medium_bytes(house.quick))?;
+    let bench = Bench::open(&files[0])?;
+    let note = format!("registering {} MiB: {:.0} us of the core", ARENA >> 20, bench.took_us);
+    let bench = RefCell::new(bench);
+    let (moved, turns) = if house.quick { (RUN_QUICK, 1) } else { (RUN, TURNS) };
+    let time = Metric::cost("CPU time of a command", "ns", |ns: &f64| *ns);
     let mut rows = Vec::new();
     for (direction, is_read) in [("reads", true), ("writes", false)] {
         for bytes in [4 << 10, 64 << 10] {
-            rows.push(bench.row(house, direction, is_read, bytes)?);
+            let run = |registered| bench.borrow_mut().run(is_read, bytes, moved / bytes, registered);
+            let sides = vec![
+                Side::new("registered memory", || run(true)).warm_up(|| run(true).map(drop)),
+                Side::new("memory that is not registered", || run(false)),
+            ];
+            let runs = Rounds::new(house.count * turns).run(sides)?;
+            let case = format!("{} KiB {direction}, {DEPTH} at a time", bytes >> 10);
+            let head = Row { case, note: note.clone(), ..head.clone() };
+            rows.push(time.row(&head, &runs[0], &runs[1], Some(GOAL)));
         }
     }
     Ok(rows)
@@ -66,7 +75,7 @@ impl Bench {
     fn open(file: &Path) -> Result<Bench, Error> {
         let unavailable = |error: bywash_device::Error| Error::Unavailable(error.to_string());
         let mut device = File::open(&FileOptions::new(FileKind::File, file)).map_err(unavailable)?;
-        let memory = Arc::new(memory(ARENA)?);
+        let memory = Arc::new(populated(ARENA)?);
         let pinned = Arc::new(pin(&memory).map_err(unavailable)?);
         let begin = Instant::now();
         let region = device.register(&pinned).map_err(unavailable)?;
@@ -75,37 +84,9 @@ impl Bench {
         Ok(Bench { device, memory, region, took_us, next: 0, _pinned: pinned })
     }
 
-    fn row(&mut self, house: &House<'_>, direction: &str, is_read: bool, bytes: usize) -> Result<Row, Error> {
-        let moved = if house.quick { RUN_QUICK } else { RUN };
-        let mut run = |registered| self.run(is_read, bytes, moved / bytes, registered);
-        run(true)?;
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for round in 0..house.pairs as usize * if house.quick { 1 } else { RUNS_A_PAIR } {
-            interrupt::check()?;
-            let first = round % 2 == 0;
-            let times = [run(first)?, run(!first)?];
-            ours.push(times[usize::from(!first)]);
-            theirs.push(times[usize::from(first)]);
-        }
-        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| theirs / ours).collect();
-        let median = |values: &[f64]| Summary::of(values).map(|summary| summary.median);
-        let row = Row {
-            case: format!("{} KiB {direction}, {DEPTH} at a time", bytes >> 10),
-            metric: "CPU time of a command".into(),
-            unit: "ns".into(),
-            ours: median(&ours),
-            peer: "memory that is not registered".into(),
-            peer_value: median(&theirs),
-            runs: ratios.len() as u32,
-            note: format!("registering {} MiB: {:.0} us of the core", ARENA >> 20, self.took_us),
-            ..Row::default()
-        };
-        Ok(row.with_ratio(Summary::of(&ratios), Some(GOAL)))
-    }
-
-    /// CPU time of a command, in ns.
+    /// Returns the CPU time of a command, in nanoseconds.
     fn run(&mut self, is_read: bool, bytes: usize, count: usize, registered: bool) -> Result<f64, Error> {
-        let begin = cpu_ns();
+        let begin = thread_seconds();
         let (mut sent, mut done) = (0, 0);
         while done < count {
             while sent < count && sent - done < DEPTH {
@@ -113,29 +94,29 @@ impl Bench {
                 sent += 1;
             }
             let mut failure = None;
-            let given_out = self.device.reap(&mut |one| failure = failure.or(one.result.err()));
+            let reaped = self.device.reap(&mut |one| failure = failure.or(one.result.err()));
             if let Some(failure) = failure {
                 return Err(Error::failed("a command", failure.to_string()));
             }
-            done += given_out;
-            if given_out == 0 {
+            done += reaped;
+            if reaped == 0 {
                 self.sleep()?;
             }
         }
-        Ok((cpu_ns() - begin) / count as f64)
+        Ok((thread_seconds() - begin) * 1e9 / count as f64)
     }
 
-    #[expect(unsafe_code, reason = "a device is told where memory is")]
+    #[expect(unsafe_code, reason = "a device is given an address")]
     fn submit(&mut self, is_read: bool, bytes: usize, registered: bool) -> Result<(), Error> {
-        // A stride that comes by all pieces of the file, and does not follow them one by one.
+        // A stride that reaches all blocks of the file, and not one after the other.
         self.next = self.next.wrapping_add(7919);
-        let places = self.device.geometry().bytes as usize / bytes;
-        let (at, from) = (self.next % places * bytes, self.next % (ARENA / bytes) * bytes);
-        // SAFETY: within the mapping, which goes along as the owner, and to which no reference is made.
-        let span = [unsafe { Segment::new(self.memory.as_ptr().wrapping_add(from), bytes) }];
+        let blocks = self.device.geometry().bytes as usize / bytes;
+        let (at, from) = (self.next % blocks * bytes, self.next % (ARENA / bytes) * bytes);
+        // SAFETY: the segment is within the mapping, which the command owns too, and no reference to it exists.
+        let segment = [unsafe { Segment::new(self.memory.as_ptr().wrapping_add(from), bytes) }];
         let command = match is_read {
-            true => Command::read(0, at as u64, &span),
-            false => Command::write(0, at as u64, &span),
+            true => Command::read(0, at as u64, &segment),
+            false => Command::write(0, at as u64, &segment),
         };
         let command = command.owner(self.memory.clone()).region(registered.then_some(self.region));
         let submitted = self.device.submit(command);
@@ -146,22 +127,16 @@ impl Bench {
         if self.device.arm() {
             return Ok(());
         }
-        let descriptor = self.device.descriptor();
-        let Some(descriptor) = descriptor else { return Ok(()) };
+        let Some(descriptor) = self.device.descriptor() else { return Ok(()) };
         let waited = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], None);
         waited.map(drop).map_err(|error| Error::failed("poll", error.to_string()))
     }
 }
 
-#[expect(unsafe_code, reason = "the kernel is told where memory is")]
+#[expect(unsafe_code, reason = "the kernel is given an address")]
 fn pin(memory: &Arc<MmapRegion>) -> Result<PinnedRegion, bywash_device::Error> {
-    // SAFETY: the mapping is as long as it says and lives as long as its owner, and no reference to it is made.
+    // SAFETY: the mapping has this length and lives as long as its owner, and no reference to it exists.
     unsafe { Region::new(memory.as_ptr(), memory.size(), memory.clone()) }.pin()
-}
-
-fn cpu_ns() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 #[cfg(test)]
@@ -174,7 +149,7 @@ mod tests {
         std::fs::write(file.path(), vec![0; 4 << 20]).unwrap();
         let mut bench = match Bench::open(file.path()) {
             Ok(bench) => bench,
-            // A file system may know no O_DIRECT, and a machine no io_uring.
+            // A file system may not know O_DIRECT, and a machine no io_uring.
             Err(error) => return assert!(error.is_absence(), "{error}"),
         };
         for (is_read, registered) in [(true, true), (true, false), (false, true), (false, false)] {

@@ -1,84 +1,143 @@
-//! Our server, in a process of its own, with volumes for clients.
+//! Our server, and processes that use it all the time: an export of a volume by vhost-user-blk, and clients that do nothing.
 //!
-//! ```text
-//!   NAME=mem:SIZE...     volumes NAME-0, NAME-1, ..., one for each client, filled from one end to the other
-//! ```
+//! `bywash serve --vhost-user` exports a volume in the server's process, by a thread of its own. Here the export is a process,
+//! so that its CPU time is known. It reaches the volume as the library chooses: memory is mapped, and the server's core has
+//! no part in it.
 
+use super::client::run_on;
 use super::moved::FILLING;
-use super::talk::{self, Program, Talk};
+use super::talk::{self, Talk};
 use crate::error::Error;
-use bywash_client::{Access, Client, NewVolume, Options, PathChoice, VolumePath as Way};
+use crate::say::say;
+use bywash_client::{Access, Client, NewVolume, Options, PathChoice, Queue, VolumePath};
 use bywash_server::{LimitsFile, Timeouts};
+use bywash_vhost::{Event, Export, OnVolume};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
+use std::fmt::Display;
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// What makes a process of the bench a server.
-pub const SERVER: &str = "server";
-/// How much is filled at a time.
+/// Size of a write that fills a volume, in bytes.
 const FILL_BYTES: usize = 1 << 20;
-/// For many clients of one user.
+/// Limits for many clients of one user.
 const LIMITS: &str = "[default]\nclients = 4096\n";
+/// Arena of an export, in bytes.
+const EXPORT_ARENA: usize = 32 << 20;
 
-/// A device that a server is to have.
+/// Device of a server, with volumes named `NAME-0`, `NAME-1`, ..., one for each client.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// As `bywash serve --device` has it.
+    /// Specification for `bywash serve --device`, `NAME=...`.
     pub spec: String,
-    /// Volumes on it.
     pub volumes: usize,
-    /// Bytes of each.
     pub volume_bytes: u64,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Job {
+/// Job of a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
     socket: PathBuf,
     devices: Vec<String>,
     limits: PathBuf,
+    /// True for a core that polls for requests as long as there are clients.
     is_spinning: bool,
     core: Option<usize>,
 }
 
-/// The server's part; `job` is what the bench has put on its command line.
-///
-/// # Errors
-/// As [`talk::be`].
-pub fn server(job: &str) -> Result<(), Error> {
-    talk::be(job, |_: &Job| &[], serve)
+/// Job of an export: the server's socket, the volume, and the socket of the export.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExportJob {
+    pub server: PathBuf,
+    pub volume: String,
+    pub socket: PathBuf,
+    pub cores: Vec<usize>,
 }
 
-fn serve(job: &Job) -> Result<(), Error> {
-    let failed = |error: &dyn std::fmt::Display| Error::failed("our server", error.to_string());
+/// Job of clients that do nothing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IdleJob {
+    pub socket: PathBuf,
+    pub clients: usize,
+}
+
+fn failed(error: impl Display) -> Error {
+    Error::failed("our server", error.to_string())
+}
+
+/// Runs a server in this process until the bench ends it.
+///
+/// # Errors
+/// [`Error::Failed`] with the reason of the server.
+pub fn serve(job: &Job) -> Result<(), Error> {
     let mut options = bywash_server::Options::new(&job.socket);
     for device in &job.devices {
-        options.devices.push(device.parse().map_err(|error| failed(&error))?);
+        options.devices.push(device.parse().map_err(failed)?);
     }
-    options.limits = LimitsFile::read(&job.limits).map_err(|error| failed(&error))?;
+    options.limits = LimitsFile::read(&job.limits).map_err(failed)?;
     options.cpu = job.core;
     if job.is_spinning {
         options.patience = Timeouts { poll: None, ..Timeouts::default() };
     }
-    let server = bywash_server::Server::start(options).map_err(|error| failed(&error))?;
-    // Until the bench has had enough of it.
+    let server = bywash_server::Server::start(options).map_err(failed)?;
     while talk::ready()? {}
     server.stop();
     Ok(())
 }
 
-/// A server; ended when dropped.
+/// Exports a volume in this process until the bench ends it.
+///
+/// # Errors
+/// [`Error::Failed`] with the reason of the server or the export.
+pub fn export(job: &ExportJob) -> Result<(), Error> {
+    run_on(&job.cores)?;
+    let queue = Queue::connect(&job.server, Options::new().arena_bytes(EXPORT_ARENA)).map_err(failed)?;
+    let medium = OnVolume::open(queue, &job.volume, Access::ReadWrite).map_err(failed)?;
+    // The client notices by itself that the export has ended.
+    let report = |event| {
+        if let Event::CutOff(error) = event {
+            say(format_args!("the export: {error}"));
+        }
+    };
+    // An earlier export may have left its socket.
+    let _ = fs::remove_file(&job.socket);
+    let listener =
+        UnixListener::bind(&job.socket).map_err(|error| Error::io("listen at", &job.socket, error))?;
+    let export = Export::start(listener, medium, bywash_vhost::Options::new(), report).map_err(failed)?;
+    while talk::ready()? {}
+    drop(export);
+    Ok(())
+}
+
+/// Connects clients in this process, which do nothing until the bench ends them.
+///
+/// # Errors
+/// [`Error::Unavailable`] if there are not enough descriptors, [`Error::Failed`] with the reason of the server.
+pub fn be_idle(job: &IdleJob) -> Result<(), Error> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)
+        .map_err(|errno| Error::Unavailable(format!("as many descriptors cannot be had: {errno}")))?;
+    let queue = |_| Queue::connect(&job.socket, Options::new().depth(8).arena_bytes(64 << 10));
+    let clients = (0..job.clients).map(queue).collect::<Result<Vec<Queue>, _>>().map_err(failed)?;
+    while talk::ready()? {}
+    drop(clients);
+    Ok(())
+}
+
+/// Server in a process of its own; ended when dropped.
 pub struct Server {
     talk: Talk,
     socket: PathBuf,
 }
 
 impl Server {
-    /// Starts one with `devices`, its files in `folder` under `name`, on `core` if one is given.
+    /// Starts a server with `devices` on `core`, makes their volumes and fills them. Its files are `name`d in `folder`.
     ///
     /// # Errors
-    /// What keeps it from serving, or its volumes from being made.
+    /// [`Error::Failed`] with the reason of the server.
     pub fn start(
-        program: &Program,
         folder: &Path,
         name: &str,
         devices: &[Device],
@@ -88,89 +147,66 @@ impl Server {
         let socket = folder.join(format!("{name}.socket"));
         let limits = folder.join(format!("{name}.toml"));
         fs::write(&limits, LIMITS).map_err(|error| Error::io("write", &limits, error))?;
-        let job = Job {
-            socket: socket.clone(),
-            devices: devices.iter().map(|device| device.spec.clone()).collect(),
-            limits,
-            is_spinning,
-            core,
-        };
-        let mut talk = Talk::start("our server", program, SERVER, &job)?;
+        let devices_of_job = devices.iter().map(|device| device.spec.clone()).collect();
+        let job = Job { socket: socket.clone(), devices: devices_of_job, limits, is_spinning, core };
+        let mut talk = Talk::start("our server", &talk::Job::Server(job))?;
         talk.ready()?;
         let server = Server { talk, socket };
-        let client = server.client()?;
-        for device in devices {
-            server.furnish(&client, device)?;
-        }
+        let client = Client::connect(&server.socket, Options::new()).map_err(failed)?;
+        devices.iter().try_for_each(|device| furnish(&client, device))?;
         Ok(server)
     }
 
-    fn client(&self) -> Result<Client, Error> {
-        Client::connect(&self.socket, Options::new()).map_err(failed)
-    }
-
-    /// Makes the volumes of a device, and fills them.
-    fn furnish(&self, client: &Client, device: &Device) -> Result<(), Error> {
-        let name = device.name();
-        let filling = vec![FILLING; FILL_BYTES];
-        for number in 0..device.volumes {
-            let volume = volume(name, number);
-            let new = NewVolume {
-                name: volume.clone(),
-                device: name.into(),
-                bytes: device.volume_bytes,
-                owner: rustix::process::getuid().as_raw(),
-                group: rustix::process::getgid().as_raw(),
-                mode: 0o600,
-            };
-            client.create(new).map_err(failed)?;
-            let opened = client.open(&volume, Access::ReadWrite).map_err(failed)?;
-            for at in (0..device.volume_bytes).step_by(FILL_BYTES) {
-                crate::interrupt::check()?;
-                opened.write_at(&filling, at).map_err(failed)?;
-            }
-            opened.flush().map_err(failed)?;
-        }
-        Ok(())
-    }
-
-    /// Which way the library takes by itself to the volumes of a device.
+    /// Name of the access path that the library chooses for the volumes of a device.
     ///
     /// # Errors
-    /// That there is none.
-    pub fn own_way(&self, device: &str) -> Result<String, Error> {
-        let client =
-            Client::connect(&self.socket, Options::new().choice(PathChoice::Automatic)).map_err(failed)?;
+    /// [`Error::Failed`] if the first volume cannot be opened.
+    pub fn own_path(&self, device: &str) -> Result<String, Error> {
+        let options = Options::new().choice(PathChoice::Automatic);
+        let client = Client::connect(&self.socket, options).map_err(failed)?;
         let opened = client.open(&volume(device, 0), Access::ReadWrite).map_err(failed)?;
         Ok(match opened.path() {
-            Way::Mapped => "mapped".into(),
-            Way::Channel { why } => format!("the channel, since {why}"),
+            VolumePath::Mapped => "mapped".into(),
+            VolumePath::Channel { why } => format!("the channel, since {why}"),
         })
     }
 
-    /// Where it listens.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Its process.
+    /// Number of the process.
     pub fn id(&self) -> u32 {
         self.talk.id()
     }
 }
 
-impl Device {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        self.spec.split('=').next().unwrap_or_default()
+/// Makes the volumes of a device and fills them.
+fn furnish(client: &Client, device: &Device) -> Result<(), Error> {
+    let name = device.spec.split('=').next().unwrap_or_default();
+    let filling = vec![FILLING; FILL_BYTES];
+    for number in 0..device.volumes {
+        let volume = volume(name, number);
+        let new = NewVolume {
+            name: volume.clone(),
+            device: name.into(),
+            bytes: device.volume_bytes,
+            owner: rustix::process::getuid().as_raw(),
+            group: rustix::process::getgid().as_raw(),
+            mode: 0o600,
+        };
+        client.create(new).map_err(failed)?;
+        let opened = client.open(&volume, Access::ReadWrite).map_err(failed)?;
+        for offset in (0..device.volume_bytes).step_by(FILL_BYTES) {
+            crate::interrupt::check()?;
+            opened.write_at(&filling, offset).map_err(failed)?;
+        }
+        opened.flush().map_err(failed)?;
     }
+    Ok(())
 }
 
-/// The name of the volume of a client.
+/// Name of the volume of a client.
 pub fn volume(device: &str, number: usize) -> String {
     format!("{device}-{number}")
-}
-
-fn failed(error: impl std::fmt::Display) -> Error {
-    Error::failed("our server", format!("did not do what it was asked to: {error}"))
 }

@@ -1,178 +1,152 @@
-//! Processes of the bench's own: each is told its job on its command line, and says in lines of JSON how it goes.
+//! Processes of the bench: clients, servers, exports. Each gets a job on its command line and reports in lines of JSON.
 //!
-//! A line in its standard input lets it go on, the end of that input lets it end. It ends with the thread that has started
-//! it, however that ends (PR_SET_PDEATHSIG).
+//! ```text
+//!   bench                      process
+//!   starts it with a job  ───► prepares
+//!                         ◄─── "Ready"
+//!   a line                ───► does its job (a client), or is asked whether to end (all others)
+//!                         ◄─── {"Done": what it did}
+//! ```
+//!
+//! The end of its standard input lets a process end. It ends with the thread that has started it, however that ends
+//! (PR_SET_PDEATHSIG).
 
+use super::client::{self, Report};
+use super::server;
+use crate::child;
 use crate::error::Error;
 use crate::flow::process::Process;
 use crate::interrupt;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_setaffinity};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, BufRead, Read, Write};
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a process may take for what should take no time.
+/// Greatest time that a process may take for what should take none.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest line: a histogram with every bucket in it is shorter.
-const LINE_BYTES_MAX: usize = 1 << 20;
-/// How often it is looked whether the user wants an end.
+/// Interval between two looks whether the user wants an end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How the bench's own processes are started: a program and the words before what they are and their job.
-#[derive(Clone, Debug)]
-pub struct Program {
-    /// The program.
-    pub path: PathBuf,
-    /// What makes it one of them.
-    pub words: Vec<String>,
+/// Job of a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Job {
+    Client(client::Job),
+    Server(server::Job),
+    Export(server::ExportJob),
+    Idle(server::IdleJob),
 }
 
-impl Program {
-    /// The program that is running.
-    ///
-    /// # Errors
-    /// When it cannot be found.
-    pub fn this() -> Result<Program, Error> {
-        let path =
-            std::env::current_exe().map_err(|error| Error::failed("this program", error.to_string()))?;
-        Ok(Program { path, words: ["bench", "peer", "serve"].map(String::from).into() })
-    }
-}
-
-/// What a process says.
+/// Message of a process.
 #[derive(Serialize, Deserialize)]
-pub enum Said<T> {
-    /// It waits to be let go on.
+enum Message {
+    /// It is prepared, and waits for a line.
     Ready,
-    /// It has done its job.
-    Done(T),
-    /// It has not.
+    /// It has done its job; a client has a report.
+    Done(Option<Report>),
     Failed {
-        /// What is told of it.
         why: String,
         /// As [`Error::is_absence`].
         is_absence: bool,
     },
 }
 
-/// A process, as the bench knows it; ended when dropped.
+/// Process as the bench sees it; ended when dropped.
 pub struct Talk {
-    /// What it is called in errors.
+    /// Name in errors.
     name: &'static str,
     process: Process,
-    id: u32,
-    to: File,
-    from: File,
-    heard: Vec<u8>,
+    to: ChildStdin,
+    lines: Receiver<String>,
 }
 
 impl Talk {
-    /// Starts one that is `what`, with its job.
+    /// Starts a process with its job.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn start(
-        name: &'static str,
-        program: &Program,
-        what: &str,
-        job: &impl Serialize,
-    ) -> Result<Talk, Error> {
-        let kernel = |error: rustix::io::Errno| Error::failed("a pipe", io::Error::from(error).to_string());
-        let there = pipe_with(PipeFlags::CLOEXEC).map_err(kernel)?;
-        let back = pipe_with(PipeFlags::CLOEXEC).map_err(kernel)?;
+    /// [`Error::Io`] if there is no process or no pipe.
+    pub fn start(name: &'static str, job: &Job) -> Result<Talk, Error> {
         let job = serde_json::to_string(job).map_err(|error| Error::failed("a job", error.to_string()))?;
-        let mut command = Command::new(&program.path);
-        command.args(&program.words).arg(what).arg(job).stdin(there.0).stdout(back.1);
-        let process = Process::start(&mut command)?;
-        let id = process.id();
-        Ok(Talk { name, process, id, to: there.1.into(), from: back.0.into(), heard: Vec::new() })
+        let mut command = child::peer("serve", [job])?;
+        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let Some((to, from)) = process.take_pipes() else {
+            return Err(Error::failed(name, "has no pipes".into()));
+        };
+        let (sender, lines) = channel();
+        // Ends with the process, or with the receiver.
+        thread::spawn(move || {
+            BufReader::new(from).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        Ok(Talk { name, process, to, lines })
     }
 
-    /// Its process.
+    /// Number of the process.
     pub fn id(&self) -> u32 {
-        self.id
+        self.process.id()
     }
 
-    /// Lets it go on.
+    /// Lets the process go on.
     ///
     /// # Errors
-    /// That it has gone.
+    /// [`Error::Failed`] if it has ended.
     pub fn go(&mut self) -> Result<(), Error> {
-        self.to.write_all(b"go\n").map_err(|error| Error::failed(self.name, format!("has gone: {error}")))
+        self.to.write_all(b"go\n").map_err(|error| self.failed(format!("has ended: {error}")))
     }
 
-    /// Lets it end, and waits for that.
+    /// Lets the process end, and waits for that.
     ///
     /// # Errors
-    /// That it does not, or has failed.
+    /// [`Error::Failed`] if it does not end, or with another status than 0.
     pub fn finish(self) -> Result<(), Error> {
         drop(self.to);
         self.process.finish().map(drop)
     }
 
-    /// Waits until it is ready.
+    /// Waits until the process is prepared.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Its error, or [`Error::Failed`] after [`PATIENCE`].
     pub fn ready(&mut self) -> Result<(), Error> {
-        match self.hear::<()>(PATIENCE)? {
-            Said::Ready => Ok(()),
-            Said::Done(()) => Err(self.failed("was done before it had begun".into())),
-            Said::Failed { why, is_absence } => Err(self.told(why, is_absence)),
+        match self.hear(PATIENCE)? {
+            Message::Ready => Ok(()),
+            _ => Err(self.failed("was done before it had begun".into())),
         }
     }
 
-    /// Waits so long until it has done its job.
+    /// Waits until a client has done its job.
     ///
     /// # Errors
-    /// Why it has not.
-    pub fn done<T: DeserializeOwned>(&mut self, limit: Duration) -> Result<T, Error> {
+    /// Its error, or [`Error::Failed`] after `limit`.
+    pub fn report(&mut self, limit: Duration) -> Result<Report, Error> {
         match self.hear(limit)? {
-            Said::Done(done) => Ok(done),
-            Said::Ready => Err(self.failed("is ready twice".into())),
-            Said::Failed { why, is_absence } => Err(self.told(why, is_absence)),
+            Message::Done(Some(report)) => Ok(report),
+            _ => Err(self.failed("has no report".into())),
         }
     }
 
-    fn hear<T: DeserializeOwned>(&mut self, limit: Duration) -> Result<Said<T>, Error> {
+    fn hear(&mut self, limit: Duration) -> Result<Message, Error> {
         let deadline = Instant::now() + limit;
         let line = loop {
-            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
-                break self.heard.drain(..=end).collect::<Vec<u8>>();
-            }
             interrupt::check()?;
-            let left = deadline.saturating_duration_since(Instant::now()).min(LOOK);
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left.as_nanos() as i64 };
-            let count = match poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) if Instant::now() > deadline => {
-                    return Err(self.failed(format!("says nothing for {} s", limit.as_secs())));
+            match self.lines.recv_timeout(LOOK) {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(self.failed(format!("reports nothing for {} s", limit.as_secs())));
                 }
-                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) => {
-                    let mut some = [0; 1 << 16];
-                    let count = self.from.read(&mut some).map_err(|error| self.failed(error.to_string()))?;
-                    self.heard.extend_from_slice(&some[..count]);
-                    count
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.failed("ended without a report".into()));
                 }
-                Err(errno) => return Err(self.failed(io::Error::from(errno).to_string())),
-            };
-            if count == 0 || self.heard.len() > LINE_BYTES_MAX {
-                return Err(self.failed("ended without a word, or does not stop talking".into()));
             }
         };
-        serde_json::from_slice(&line)
-            .map_err(|error| self.failed(format!("says what nobody understands: {error}")))
-    }
-
-    fn told(&self, why: String, is_absence: bool) -> Error {
-        if is_absence { Error::Unavailable(why) } else { self.failed(why) }
+        match serde_json::from_str(&line) {
+            Ok(Message::Failed { why, is_absence: true }) => Err(Error::Unavailable(why)),
+            Ok(Message::Failed { why, .. }) => Err(self.failed(why)),
+            Ok(message) => Ok(message),
+            Err(error) => Err(self.failed(format!("reports what is no message: {error}"))),
+        }
     }
 
     fn failed(&self, how: String) -> Error {
@@ -180,56 +154,45 @@ impl Talk {
     }
 }
 
-/// What such a process is: `job` is what the bench has put on its command line, and `work` does it on `cores`, or anywhere if there
-/// are none.
+/// Does a job in this process. A failure of the job is reported to the bench.
 ///
 /// # Errors
-/// That it is no job, or that the bench has gone. What fails otherwise is told to the bench.
-pub fn be<J: DeserializeOwned, T: Serialize>(
-    job: &str,
-    cores: impl FnOnce(&J) -> &[usize],
-    work: impl FnOnce(&J) -> Result<T, Error>,
-) -> Result<(), Error> {
-    let job: J =
+/// [`Error::Usage`] if it is no job, [`Error::Failed`] if the bench has ended.
+pub fn peer(job: &str) -> Result<(), Error> {
+    let job: Job =
         serde_json::from_str(job).map_err(|error| Error::Usage(format!("{job} is no job: {error}")))?;
-    // If the bench has gone before this, the line that lets it go on does not come.
+    // If the bench has ended before this, the line that lets this process go on does not come.
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|errno| Error::failed("prctl", io::Error::from(errno).to_string()))?;
-    let outcome = stay_on(cores(&job)).and_then(|()| work(&job));
+    let outcome = match &job {
+        Job::Client(job) => client::work(job).map(Some),
+        Job::Server(job) => server::serve(job).map(|()| None),
+        Job::Export(job) => server::export(job).map(|()| None),
+        Job::Idle(job) => server::be_idle(job).map(|()| None),
+    };
     tell(&match outcome {
-        Ok(done) => Said::Done(done),
-        Err(error) => Said::Failed { why: error.to_string(), is_absence: error.is_absence() },
+        Ok(report) => Message::Done(report),
+        Err(error) => Message::Failed { why: error.to_string(), is_absence: error.is_absence() },
     })
 }
 
-fn stay_on(cores: &[usize]) -> Result<(), Error> {
-    if cores.is_empty() {
-        return Ok(());
-    }
-    let mut set = CpuSet::new();
-    cores.iter().for_each(|core| set.set(*core));
-    sched_setaffinity(None, &set)
-        .map_err(|errno| Error::Unavailable(format!("nothing runs on the cores {cores:?}: {errno}")))
-}
-
-/// Says that this process is ready, and waits until the bench lets it go on; false: it is to end.
+/// Reports that this process is prepared, and waits for a line of the bench; returns whether to go on.
 ///
 /// # Errors
-/// That the bench has gone.
+/// [`Error::Failed`] if the bench has ended.
 pub fn ready() -> Result<bool, Error> {
-    tell(&Said::<()>::Ready)?;
+    tell(&Message::Ready)?;
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map(|read| read > 0).map_err(|error| gone(&error))
 }
 
-fn tell<T: Serialize>(said: &Said<T>) -> Result<(), Error> {
-    let mut text =
-        serde_json::to_string(said).map_err(|error| Error::failed("a message", error.to_string()))?;
-    text.push('\n');
+fn tell(message: &Message) -> Result<(), Error> {
+    let text =
+        serde_json::to_string(message).map_err(|error| Error::failed("a message", error.to_string()))?;
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| gone(&error))
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| gone(&error))
 }
 
 fn gone(error: &io::Error) -> Error {
-    Error::failed("the bench", format!("has gone: {error}"))
+    Error::failed("the bench", format!("has ended: {error}"))
 }
