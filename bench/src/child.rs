@@ -1,7 +1,13 @@
-//! Running a program to its end: its output kept, its time limited, Ctrl-C noticed at once.
+//! Other programs: started, waited for with a limit, ended, and their output and CPU time kept. Ctrl-C is noticed at once.
+//!
+//! The kernel adds a child's CPU time to its parent's when the parent waits for it (getrusage(2), RUSAGE_CHILDREN), with
+//! that of the children that the child has waited for. So the time of a child is the rise of that sum while it is waited
+//! for, and nothing else may wait meanwhile.
 
 use crate::error::Error;
 use crate::interrupt;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -9,67 +15,67 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest that a single program may take; every case is sized for seconds.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// Time that a program has to end before it is killed.
+/// Time that a program has to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(20);
+/// Time that a program has to end before it is killed, when nobody needs it any more.
+const KILL: Duration = Duration::from_secs(3);
 /// Characters of stderr that an error shows.
 const TAIL_CHARACTERS: usize = 300;
 
-/// A program that ended with status 0.
-pub struct Finished {
-    /// Its standard output, if that was kept.
-    pub stdout: String,
+/// A program that is running; ended when dropped.
+pub struct Process {
+    pub(crate) child: Child,
+    begin: Instant,
+    words: String,
+    stderr: File,
+    /// Output, if it is kept.
+    stdout: Option<File>,
+}
+
+/// A program that has ended.
+pub struct Ended {
+    /// CPU time of the program and of its children, in seconds.
+    pub cpu_seconds: f64,
     /// From just before it was started until it had ended.
     pub wall: Duration,
+    /// Output, if it was kept.
+    pub stdout: String,
+    failure: Option<Error>,
 }
 
-/// Runs `command` to its end and keeps what it writes.
+impl Ended {
+    /// Returns the CPU seconds of a program that ended with status 0.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] for another status, with the end of what the program wrote to stderr.
+    pub fn success(self) -> Result<f64, Error> {
+        self.failure.map_or(Ok(self.cpu_seconds), Err)
+    }
+}
+
+/// Runs `command` to its end and keeps its output.
 ///
 /// # Errors
-/// When it cannot be started, takes longer than [`LIMIT`] or ends with anything but status 0.
-pub fn run(command: &mut Command) -> Result<Finished, Error> {
-    let mut stdout = capture()?;
-    command.stdout(share(&stdout)?);
-    let wall = run_to(command)?;
-    Ok(Finished { stdout: text(&mut stdout), wall })
+/// [`Error::Failed`] when it takes longer than [`LIMIT`] or ends with anything but status 0, [`Error::Io`] when it cannot be
+/// started, and [`Error::Interrupted`].
+pub fn run(command: &mut Command) -> Result<Ended, Error> {
+    let mut ended = Process::start_telling(command.stdin(Stdio::null()))?.wait()?;
+    ended.failure.take().map_or(Ok(ended), Err)
 }
 
-/// Runs `command`, whose stdout the caller has set, to its end; answers the wall-clock time.
+/// Runs `command`, whose stdout the caller has set, to its end; returns the wall-clock time.
 ///
 /// # Errors
 /// Those of [`run`].
 pub fn run_to(command: &mut Command) -> Result<Duration, Error> {
-    interrupt::check()?;
-    let mut stderr = capture()?;
-    command.stdin(Stdio::null()).stderr(share(&stderr)?);
-    let start = Instant::now();
-    let mut child = start_child(command)?;
-    let status = match wait(&mut child, LIMIT) {
-        Ok(status) => status,
-        Err(error) => {
-            kill(&mut child);
-            return Err(error);
-        }
-    };
-    let wall = start.elapsed();
-    let Some(status) = status else {
-        kill(&mut child);
-        return Err(failure(
-            words(command),
-            format!("did not end within {} s", LIMIT.as_secs()),
-            &mut stderr,
-        ));
-    };
-    if status.success() {
-        return Ok(wall);
-    }
-    // Ctrl-C reaches the child too; what counts is that the user wants an end.
-    interrupt::check()?;
-    Err(failure(words(command), format!("ended with {status}"), &mut stderr))
+    let ended = Process::start(command.stdin(Stdio::null()))?.wait()?;
+    let wall = ended.wall;
+    ended.success().map(|_| wall)
 }
 
 /// Path of the running program.
@@ -90,19 +96,135 @@ pub fn peer<W: AsRef<OsStr>>(bench: &str, words: impl IntoIterator<Item = W>) ->
     Ok(command)
 }
 
-/// Starts `command`.
-///
-/// # Errors
-/// The kernel's error with the program's name.
-pub fn start_child(command: &mut Command) -> Result<Child, Error> {
-    command.spawn().map_err(|error| Error::io("start", Path::new(command.get_program()), error))
+impl Process {
+    /// Starts `command`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with the program's name, and [`Error::Interrupted`].
+    pub fn start(command: &mut Command) -> Result<Process, Error> {
+        let stderr = capture()?;
+        Process::start_with(command, stderr, None)
+    }
+
+    /// Starts `command` and keeps its output.
+    ///
+    /// # Errors
+    /// Those of [`Process::start`].
+    pub fn start_telling(command: &mut Command) -> Result<Process, Error> {
+        let (stdout, stderr) = (capture()?, capture()?);
+        Process::start_with(command.stdout(share(&stdout)?), stderr, Some(stdout))
+    }
+
+    /// Starts `command`, a server, with its output going to the file `log`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if `log` cannot be made or the program cannot be started.
+    pub fn start_logging(command: &mut Command, log: &Path) -> Result<Process, Error> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(log);
+        let file = file.map_err(|error| Error::io("create", log, error))?;
+        Process::start_with(command.stdin(Stdio::null()).stdout(share(&file)?), file, None)
+    }
+
+    fn start_with(command: &mut Command, stderr: File, stdout: Option<File>) -> Result<Process, Error> {
+        interrupt::check()?;
+        command.stderr(share(&stderr)?);
+        let all = std::iter::once(command.get_program()).chain(command.get_args());
+        let words = all.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let begin = Instant::now();
+        let child = command.spawn();
+        let child = child.map_err(|error| Error::io("start", Path::new(command.get_program()), error))?;
+        Ok(Process { child, begin, words, stderr, stdout })
+    }
+
+    /// Takes the ends of the pipes that the caller has set as standard input and output.
+    pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        self.child.stdin.take().zip(self.child.stdout.take())
+    }
+
+    /// Process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns true if it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
+    }
+
+    /// Waits until the program has ended.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if it takes longer than [`LIMIT`], and [`Error::Interrupted`].
+    pub fn wait(mut self) -> Result<Ended, Error> {
+        self.wait_for(LIMIT)
+    }
+
+    /// Waits until the program has ended with status 0, and returns its CPU seconds.
+    ///
+    /// # Errors
+    /// Those of [`Process::wait`] and [`Ended::success`].
+    pub fn finish(self) -> Result<f64, Error> {
+        self.wait()?.success()
+    }
+
+    /// Ends the program by SIGTERM, and returns its CPU seconds.
+    ///
+    /// # Errors
+    /// Those of [`Process::stop`].
+    pub fn end(mut self) -> Result<f64, Error> {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        Ok(self.wait_for(GRACE)?.cpu_seconds)
+    }
+
+    /// Asks the program to end with `signal` and waits until it has.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if it does not end in time; it is killed when this is dropped.
+    pub fn stop(&mut self, signal: Signal) -> Result<(), Error> {
+        if self.has_ended() {
+            return Ok(());
+        }
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+        self.wait_for(GRACE).map(drop)
+    }
+
+    fn wait_for(&mut self, limit: Duration) -> Result<Ended, Error> {
+        let before = children_seconds()?;
+        let Some(status) = wait(&mut self.child, limit)? else {
+            return Err(self.failure(format!("did not end within {} s", limit.as_secs())));
+        };
+        let (wall, cpu_seconds) = (self.begin.elapsed(), children_seconds()? - before);
+        // Ctrl-C reaches the child too, and is not its failure.
+        interrupt::check()?;
+        let failure = (!status.success()).then(|| self.failure(format!("ended with {status}")));
+        let stdout = self.stdout.as_mut().map(text).unwrap_or_default();
+        Ok(Ended { cpu_seconds, wall, stdout, failure })
+    }
+
+    /// The error of the program, with the end of its standard error.
+    pub fn failure(&mut self, how: String) -> Error {
+        Error::Failed { program: self.words.clone(), how, tail: tail(&text(&mut self.stderr)) }
+    }
+}
+
+impl Drop for Process {
+    /// Sends SIGTERM first, as a program that has children of its own (PostgreSQL) ends those with it.
+    fn drop(&mut self) {
+        if self.has_ended() {
+            return;
+        }
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let deadline = Instant::now() + KILL;
+        while !self.has_ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Waits for `child`; `None` when it still runs after `limit`.
-///
-/// # Errors
-/// [`Error::Interrupted`], or the kernel's.
-pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
+fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
     let here = Path::new("a program");
     let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())
         .map_err(|errno| Error::io("watch", here, errno))?;
@@ -120,97 +242,29 @@ pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Er
     }
 }
 
-/// A program that runs beside the others (a server) and is ended when this is dropped.
-pub struct Background {
-    child: Child,
-}
-
-impl Background {
-    /// Starts `command` with its output going nowhere but to `log`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if `log` cannot be made or the program cannot be started.
-    pub fn start(command: &mut Command, log: &Path) -> Result<Background, Error> {
-        let file = File::create(log).map_err(|error| Error::io("create", log, error))?;
-        let again = file.try_clone().map_err(|error| Error::io("share", log, error))?;
-        command.stdin(Stdio::null()).stdout(file).stderr(again);
-        Ok(Background { child: start_child(command)? })
-    }
-
-    /// Its process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Returns true if it has ended by itself.
-    pub fn ended(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
-    }
-
-    /// Asks it to end with `signal` and waits until it has.
-    ///
-    /// # Errors
-    /// When it does not end in time; it is then killed.
-    pub fn stop(&mut self, signal: Signal) -> Result<(), Error> {
-        if self.ended() {
-            return Ok(());
-        }
-        let _ = kill_process(Pid::from_child(&self.child), signal);
-        match wait(&mut self.child, GRACE)? {
-            Some(_) => Ok(()),
-            None => Err(Error::Failed {
-                program: "the server".into(),
-                how: format!("did not end within {} s of being asked to", GRACE.as_secs()),
-                tail: String::new(),
-            }),
-        }
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if !self.ended() {
-            kill(&mut self.child);
-        }
-    }
-}
-
-/// SIGTERM first, as a program that has children of its own (PostgreSQL) ends those with it.
-pub(crate) fn kill(child: &mut Child) {
-    let _ = kill_process(Pid::from_child(child), Signal::TERM);
-    let deadline = Instant::now() + Duration::from_secs(3);
-    while Instant::now() < deadline {
-        if !matches!(child.try_wait(), Ok(None)) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let _ = child.kill();
-    let _ = child.wait();
+fn children_seconds() -> Result<f64, Error> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)
+        .map_err(|errno| Error::failed("getrusage", std::io::Error::from(errno).to_string()))?;
+    Ok((usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
 }
 
 /// A file in memory for the output of a program.
-pub(crate) fn capture() -> Result<File, Error> {
+fn capture() -> Result<File, Error> {
     let file = memfd_create("bywash-bench-output", MemfdFlags::CLOEXEC)
         .map_err(|errno| Error::io("make memory for", Path::new("a program's output"), errno))?;
     Ok(File::from(file))
 }
 
 /// A second descriptor of that file.
-pub(crate) fn share(file: &File) -> Result<File, Error> {
+fn share(file: &File) -> Result<File, Error> {
     file.try_clone().map_err(|error| Error::io("share", Path::new("a program's output"), error))
 }
 
 /// Everything in `file`, which the child wrote through the same position.
-pub(crate) fn text(file: &mut File) -> String {
+fn text(file: &mut File) -> String {
     let mut bytes = Vec::new();
     let _ = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// The error of `program`, with the end of its standard error.
-pub(crate) fn failure(program: String, how: String, stderr: &mut File) -> Error {
-    Error::Failed { program, how, tail: tail(&text(stderr)) }
 }
 
 /// The end of a program's output, in one line behind a colon; empty if there is no output.
@@ -219,12 +273,6 @@ pub(crate) fn tail(text: &str) -> String {
     let before = text.chars().count().saturating_sub(TAIL_CHARACTERS);
     let tail: String = text.chars().skip(before).map(|c| if c == '\n' { ' ' } else { c }).collect();
     if tail.is_empty() { tail } else { format!(": {tail}") }
-}
-
-/// The command as one would type it, without quoting.
-pub fn words(command: &Command) -> String {
-    let all = std::iter::once(command.get_program()).chain(command.get_args());
-    all.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -247,20 +295,43 @@ mod tests {
     }
 
     #[test]
-    fn waiting_has_a_limit() {
-        let mut child = start_child(Command::new("sleep").arg("30")).unwrap();
-        assert!(wait(&mut child, Duration::from_millis(20)).unwrap().is_none());
-        kill(&mut child);
-        assert!(child.try_wait().unwrap().is_some());
+    fn cpu_time_of_a_child_and_of_its_children() {
+        let busy = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); true";
+        let seconds = Process::start(Command::new("sh").args(["-c", busy])).unwrap().finish().unwrap();
+        assert!(seconds > 0.005, "{seconds}");
     }
 
     #[test]
-    fn a_background_program_ends_when_it_is_dropped() {
+    fn a_failure_has_the_programs_own_words() {
+        let script = "echo told; echo broken >&2; exit 3";
+        let ended = Process::start_telling(Command::new("sh").args(["-c", script])).unwrap().wait().unwrap();
+        assert_eq!(ended.stdout, "told\n");
+        let message = ended.success().unwrap_err().to_string();
+        assert!(message.contains("status: 3") && message.ends_with("broken"), "{message}");
+    }
+
+    #[test]
+    fn waiting_has_a_limit_and_asking_ends_a_program() {
+        let mut sleep = Process::start(Command::new("sleep").arg("30")).unwrap();
+        let error = sleep.wait_for(Duration::from_millis(20)).err().unwrap().to_string();
+        assert!(error.contains("sleep 30 did not end within 0 s"), "{error}");
+        sleep.stop(Signal::INT).unwrap();
+        assert!(sleep.has_ended());
+    }
+
+    #[test]
+    fn a_server_ends_when_it_is_dropped_and_its_output_is_in_the_log() {
         let folder = tempfile::tempdir().unwrap();
-        let background =
-            Background::start(Command::new("sleep").arg("30"), &folder.path().join("log")).unwrap();
-        let pid = background.child.id();
-        drop(background);
+        let log = folder.path().join("log");
+        let server =
+            Process::start_logging(Command::new("sh").args(["-c", "echo up; exec sleep 30"]), &log).unwrap();
+        let pid = server.id();
+        let deadline = Instant::now() + GRACE;
+        while std::fs::read_to_string(&log).unwrap() != "up\n" {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(server);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 }

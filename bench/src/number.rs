@@ -48,15 +48,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
 
 /// Digits in groups of three: `142,700`.
 pub fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    indicatif::HumanCount(value).to_string()
 }
 
 /// Two decimals below ten, one above, none from a hundred on.

@@ -216,28 +216,18 @@ pub fn sample() -> Report {
         calls_kernel: Some(10),
         ours_usage: Some(usage(20)),
         peer_usage: Some(usage(10)),
-        failed: false,
-        ours_cpu_per_message: None,
-        peer_cpu_per_message: None,
-        point: None,
+        ..Row::default()
     };
     let absent = Row {
         case: "pread 4 KiB random, xfs".into(),
         place: "xfs".into(),
-        ours: None,
-        peer_value: None,
-        ratio: None,
-        spread: None,
-        runs: 0,
-        met: None,
         note: "not run: <mkfs.xfs> is not installed & so on".into(),
-        ratio_low: None,
-        ratio_high: None,
-        calls_user: None,
-        calls_kernel: None,
-        ours_usage: None,
-        peer_usage: None,
-        ..measured.clone()
+        bench: measured.bench.clone(),
+        metric: measured.metric.clone(),
+        unit: measured.unit.clone(),
+        peer: measured.peer.clone(),
+        goal: measured.goal,
+        ..Row::default()
     };
     let machine = Machine {
         cpu: "Test CPU".into(),

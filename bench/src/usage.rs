@@ -5,6 +5,8 @@
 //! counted for the run that made them. Faults and CPU time are those of the children waited for.
 
 use crate::error::Error;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,23 +86,25 @@ impl Usage {
 /// The counters at one moment.
 pub struct Snapshot {
     device: Option<(u64, u64)>,
-    faults_minor: u64,
-    faults_major: u64,
-    ticks: u64,
+    children: Usage,
 }
 
 impl Snapshot {
     /// Reads all counters.
     ///
     /// # Errors
-    /// When the kernel's files cannot be read.
+    /// The kernel's, if a counter cannot be read.
     pub fn take(device: Option<&BlockDevice>) -> Result<Snapshot, Error> {
-        let path = Path::new("/proc/self/stat");
-        let text = fs::read_to_string(path).map_err(|error| Error::io("read", path, error))?;
-        let [faults_minor, faults_major, user, system] = parse_children(&text)
-            .ok_or_else(|| Error::io("make sense of", path, std::io::Error::other(text.clone())))?;
         let device = device.map(BlockDevice::bytes).transpose()?;
-        Ok(Snapshot { device, faults_minor, faults_major, ticks: user + system })
+        let children = getrusage(UsageWho::RUSAGE_CHILDREN)
+            .map_err(|errno| Error::failed("getrusage", std::io::Error::from(errno).to_string()))?;
+        let children = Usage {
+            faults_minor: children.minor_page_faults() as u64,
+            faults_major: children.major_page_faults() as u64,
+            cpu_seconds: (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6,
+            ..Usage::default()
+        };
+        Ok(Snapshot { device, children })
     }
 
     /// Usage between `earlier` and this.
@@ -109,19 +113,11 @@ impl Snapshot {
         Usage {
             device_read_bytes: device.map(|(now, then)| now.0.saturating_sub(then.0)),
             device_written_bytes: device.map(|(now, then)| now.1.saturating_sub(then.1)),
-            faults_minor: self.faults_minor.saturating_sub(earlier.faults_minor),
-            faults_major: self.faults_major.saturating_sub(earlier.faults_major),
-            cpu_seconds: self.ticks.saturating_sub(earlier.ticks) as f64
-                / rustix::param::clock_ticks_per_second() as f64,
+            faults_minor: self.children.faults_minor - earlier.children.faults_minor,
+            faults_major: self.children.faults_major - earlier.children.faults_major,
+            cpu_seconds: self.children.cpu_seconds - earlier.children.cpu_seconds,
         }
     }
-}
-
-/// `cminflt`, `cmajflt`, `cutime`, `cstime` of proc_pid_stat(5), which are fields 11, 13, 16 and 17.
-fn parse_children(text: &str) -> Option<[u64; 4]> {
-    let fields = stat_fields(text)?;
-    let field = |number: usize| fields.get(number - 3)?.parse().ok();
-    Some([field(11)?, field(13)?, field(16)?, field(17)?])
 }
 
 /// The fields of proc_pid_stat(5) from the third on; the second is a name in parentheses that may itself hold anything.
@@ -139,8 +135,7 @@ mod tests {
     fn fields_of_the_kernels_files() {
         assert_eq!(parse_block_stat(" 1 2 3 4 5 6 7 8"), Some((3 * 512, 7 * 512)));
         assert_eq!(parse_block_stat("1 2"), None);
-        let stat = "7 (a ) b) S 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18";
-        assert_eq!(parse_children(stat), Some([11, 13, 16, 17]));
+        assert_eq!(stat_fields("7 (a ) b) S 4 5"), Some(vec!["S", "4", "5"]));
     }
 
     #[test]

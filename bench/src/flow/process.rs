@@ -1,128 +1,20 @@
-//! Programs that run beside each other, and the CPU time of each.
-//!
-//! The kernel adds a child's CPU time to its parent's when the parent waits for it (getrusage(2), RUSAGE_CHILDREN), with
-//! that of the children that the child has waited for. So the time of a child is the rise of that sum while it is waited
-//! for, and nothing else may wait meanwhile.
+//! Programs of a flow: their commands, and waiting until one listens.
 
 use crate::child;
+pub use crate::child::{Ended, Process};
 use crate::error::Error;
 use crate::interrupt;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
-use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Greatest time until a program listens, and until it ends when it is told to.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(500);
 
-/// Program that is running; killed when dropped.
-pub struct Process {
-    child: Child,
-    words: String,
-    stderr: File,
-    /// Output, if it is kept.
-    stdout: Option<File>,
-}
-
-/// Program that has ended.
-pub struct Ended {
-    pub cpu_seconds: f64,
-    /// Output, if it was kept.
-    pub stdout: String,
-    failure: Option<Error>,
-}
-
-impl Ended {
-    /// Returns the CPU seconds of a program that ended with status 0.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] for another status, with what the program wrote to stderr.
-    pub fn success(self) -> Result<f64, Error> {
-        self.failure.map_or(Ok(self.cpu_seconds), Err)
-    }
-}
-
 impl Process {
-    /// Starts `command`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the program's name.
-    pub fn start(command: &mut Command) -> Result<Process, Error> {
-        interrupt::check()?;
-        let stderr = child::capture()?;
-        command.stderr(child::share(&stderr)?);
-        let child = child::start_child(command)?;
-        Ok(Process { child, words: child::words(command), stderr, stdout: None })
-    }
-
-    /// Starts `command` as [`Process::start`] does, and keeps its output.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the program's name.
-    pub fn start_telling(command: &mut Command) -> Result<Process, Error> {
-        let stdout = child::capture()?;
-        command.stdout(child::share(&stdout)?);
-        let mut process = Process::start(command)?;
-        process.stdout = Some(stdout);
-        Ok(process)
-    }
-
-    /// Takes the ends of the pipes that the caller has set as standard input and output.
-    pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
-        self.child.stdin.take().zip(self.child.stdout.take())
-    }
-
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits until the program has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if it takes longer than [`child::LIMIT`].
-    pub fn wait(self) -> Result<Ended, Error> {
-        self.wait_for(child::LIMIT)
-    }
-
-    /// Waits until the program has ended with status 0, and returns its CPU seconds.
-    ///
-    /// # Errors
-    /// Those of [`Process::wait`] and [`Ended::success`].
-    pub fn finish(self) -> Result<f64, Error> {
-        self.wait()?.success()
-    }
-
-    /// Ends the program by SIGTERM, and returns its CPU seconds.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if it does not end.
-    pub fn end(self) -> Result<f64, Error> {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        Ok(self.wait_for(PATIENCE)?.cpu_seconds)
-    }
-
-    fn wait_for(mut self, limit: Duration) -> Result<Ended, Error> {
-        let before = children_seconds()?;
-        let Some(status) = child::wait(&mut self.child, limit)? else {
-            return Err(self.failure(format!("did not end within {} s", limit.as_secs())));
-        };
-        let cpu_seconds = children_seconds()? - before;
-        // Ctrl-C reaches the child too, and is not its failure.
-        interrupt::check()?;
-        let failure = (!status.success()).then(|| self.failure(format!("ended with {status}")));
-        let stdout = self.stdout.as_mut().map(child::text).unwrap_or_default();
-        Ok(Ended { cpu_seconds, stdout, failure })
-    }
-
-    fn failure(&mut self, how: String) -> Error {
-        child::failure(self.words.clone(), how, &mut self.stderr)
-    }
-
     /// Waits until the program listens at `port` of the host that it runs in.
     ///
     /// # Errors
@@ -139,14 +31,6 @@ impl Process {
             std::thread::sleep(LOOK);
         }
         Ok(())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            child::kill(&mut self.child);
-        }
     }
 }
 
@@ -180,12 +64,6 @@ pub fn flow<F: AsRef<OsStr>>(
 /// [`Error::Io`] if this program cannot be found.
 pub fn by_hand(name: &str, from: &str, to: &str, block: u64) -> Result<Command, Error> {
     child::peer("flow", [name, from, to, &block.to_string()]).map(quiet)
-}
-
-fn children_seconds() -> Result<f64, Error> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)
-        .map_err(|errno| Error::failed("getrusage", std::io::Error::from(errno).to_string()))?;
-    Ok((usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
 }
 
 /// Protocol of a socket that waits for peers.
@@ -230,32 +108,6 @@ pub fn free_address() -> Result<SocketAddr, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn shell(script: &str) -> Process {
-        let mut shell = command("sh");
-        shell.args(["-c", script]);
-        Process::start_telling(&mut shell).unwrap()
-    }
-
-    #[test]
-    fn cpu_time_of_a_child_and_of_its_children() {
-        let busy = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); true";
-        let seconds = shell(busy).finish().unwrap();
-        assert!(seconds > 0.005, "{seconds}");
-    }
-
-    #[test]
-    fn a_failure_has_the_programs_own_words() {
-        let ended = shell("echo told; echo broken >&2; exit 3").wait().unwrap();
-        assert_eq!(ended.stdout, "told\n");
-        let message = ended.success().unwrap_err().to_string();
-        assert!(message.contains("status: 3") && message.ends_with("broken"), "{message}");
-        let error = Process::start(&mut command("/no/such-program")).err().unwrap();
-        assert!(
-            matches!(error, Error::Io { .. }) && error.to_string().contains("no/such-program"),
-            "{error}"
-        );
-    }
 
     #[test]
     fn listeners_are_found() {

@@ -4,7 +4,7 @@
 //! the buffer in place; the server copies out before it believes.
 
 use super::broken;
-use super::transport::{Wait, Wire, check_length};
+use super::wire::{Wait, Wire, check_length};
 use super::words::{fill, sum};
 use crate::error::Error;
 use bywash_channel::{Buffer, Client, Completion, Options, Request, Server, ServerOptions, Submission};

@@ -4,7 +4,7 @@
 //! messages. Nothing is checked and nobody is told of the other's end: no program could use it as it is.
 
 use super::broken;
-use super::transport::{Wire, check_length};
+use super::wire::{Wire, check_length};
 use super::words::{fill, sum};
 use crate::error::Error;
 use rustix::mm::{MapFlags, ProtFlags, mmap};

@@ -4,7 +4,7 @@
 //! do the same work in turns.
 //!
 //! - `words`: the work that both ends do with every message
-//! - `transport`, `channel`, `futex`: the transports, behind the same calls
+//! - `wire`: the calls that all transports have; `transport`, `channel`, `futex`: the transports
 //! - `bounds`: what no transport can beat
 //! - `iceoryx2`: the same work by a program that is built apart
 //! - `pair`: two processes and the messages between them; `several`: a third one in the middle, a second pair beside
@@ -16,6 +16,7 @@ mod iceoryx2;
 mod pair;
 mod several;
 mod transport;
+mod wire;
 mod words;
 
 use crate::campaign::{self, Audience, Choice};
@@ -26,7 +27,8 @@ use bounds::Reading;
 use pair::{PERIOD, Pattern, Spent, Work};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use transport::{Transport, Wait, buffers};
+use transport::{Transport, buffers};
+use wire::Wait;
 
 /// Name, side and goal of a peer.
 type Peer = (&'static str, Side, Option<f64>);
@@ -366,7 +368,7 @@ enum Job {
     Neighbour { moves: bool, cores: usize, messages: u64 },
 }
 
-/// Does the part of another process, as `pair::Second::start` says it.
+/// Does the part of another process, as `pair::start` says it.
 ///
 /// # Errors
 /// [`Error::Usage`] if the words are no such part, and [`Error::Failed`].

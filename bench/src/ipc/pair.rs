@@ -1,14 +1,16 @@
 //! Two processes, each on a core of its own, and the messages between them.
 
-use super::transport::{Transport, Wire};
+use super::transport::Transport;
+use super::wire::Wire;
 use super::words::sum_of;
 use super::{Job, broken};
+use crate::child::{self, Process};
 use crate::error::Error;
-use crate::{child, interrupt};
+use crate::interrupt;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Order of the messages between the two.
@@ -84,14 +86,14 @@ impl Work {
     pub fn run(&self) -> Result<Spent, Error> {
         interrupt::check()?;
         let [ours, theirs] = self.transport.ends()?;
-        let mut second = Second::start(&Job::Second(*self), theirs.0.into(), theirs.1.into())?;
+        let second = start(&Job::Second(*self), theirs.0.into(), theirs.1.into())?;
         pin(self.cores[0]);
         let mut wire = self.transport.open(ours, self.largest(), false)?;
         let warm_up = Work { period: self.period.min(PERIOD), ..*self };
         warm_up.first(wire.as_mut(), WARM_UP)?;
-        let (before, begin) = (second.cpu()?, Instant::now());
+        let (before, begin) = (cpu_of(&second)?, Instant::now());
         let cpu = self.first(wire.as_mut(), self.messages)?;
-        let spent = Spent { wall: begin.elapsed().as_secs_f64(), cpu: cpu + second.cpu()? - before };
+        let spent = Spent { wall: begin.elapsed().as_secs_f64(), cpu: cpu + cpu_of(&second)? - before };
         drop(wire);
         second.finish()?;
         Ok(spent)
@@ -178,44 +180,19 @@ pub fn own_cpu() -> f64 {
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
 }
 
-/// Another process, which does not outlive its run.
-pub struct Second(pub Child);
-
-impl Second {
-    /// Starts the process that does `job`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the program cannot be started.
-    pub fn start(job: &Job, stdin: Stdio, stdout: Stdio) -> Result<Second, Error> {
-        let job = serde_json::to_string(job).map_err(broken)?;
-        let mut command = child::peer("ipc", [job])?;
-        Ok(Second(child::start_child(command.stdin(stdin).stdout(stdout))?))
-    }
-
-    /// Processor time of its first thread so far, in seconds: there is no other in it.
-    fn cpu(&self) -> Result<f64, Error> {
-        let name = format!("/proc/{}/schedstat", self.0.id());
-        let text = std::fs::read_to_string(&name).map_err(|error| broken(format!("{name}: {error}")))?;
-        let nanoseconds = text.split_whitespace().next().and_then(|first| first.parse::<u64>().ok());
-        nanoseconds
-            .map(|nanoseconds| nanoseconds as f64 / 1e9)
-            .ok_or_else(|| broken(format!("{name}: {text}")))
-    }
-
-    /// Waits for its end.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if it did not succeed.
-    pub fn finish(&mut self) -> Result<(), Error> {
-        let status = self.0.wait().map_err(broken)?;
-        if status.success() { Ok(()) } else { Err(Error::failed("the second process", status.to_string())) }
-    }
+/// Starts the process that does `job`.
+///
+/// # Errors
+/// [`Error::Io`] if the program cannot be started.
+pub fn start(job: &Job, stdin: Stdio, stdout: Stdio) -> Result<Process, Error> {
+    let job = serde_json::to_string(job).map_err(broken)?;
+    Process::start(child::peer("ipc", [job])?.stdin(stdin).stdout(stdout))
 }
 
-impl Drop for Second {
-    fn drop(&mut self) {
-        // It has ended already, mostly.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Processor time of the first thread of a process so far, in seconds: there is no other in it.
+fn cpu_of(process: &Process) -> Result<f64, Error> {
+    let name = format!("/proc/{}/schedstat", process.id());
+    let text = std::fs::read_to_string(&name).map_err(|error| broken(format!("{name}: {error}")))?;
+    let nanoseconds = text.split_whitespace().next().and_then(|first| first.parse::<u64>().ok());
+    nanoseconds.map(|nanoseconds| nanoseconds as f64 / 1e9).ok_or_else(|| broken(format!("{name}: {text}")))
 }

@@ -4,8 +4,9 @@
 //! With four cores or more every process of two pairs has one and polls. With fewer each pair has one core, and its ends
 //! sleep.
 
-use super::pair::{PERIOD, Pattern, Second, Work, pin};
-use super::transport::{Transport, Wait};
+use super::pair::{PERIOD, Pattern, Work, pin, start};
+use super::transport::Transport;
+use super::wire::Wait;
 use super::words::{fill, sum};
 use super::{Job, broken, head, trusted};
 use crate::engine::{Metric, Rounds, Side};
@@ -74,8 +75,8 @@ fn forward(messages: u64, copies: bool) -> Result<Forwarded, Error> {
     let bytes = FORWARDED_BYTES;
     let (to_middle, middle_in) = socket_pair().map_err(broken)?;
     let (middle_out, sink_in) = socket_pair().map_err(broken)?;
-    let mut middle = Second::start(&Job::Middle { messages, copies }, middle_in.into(), middle_out.into())?;
-    let mut sink = Second::start(&Job::Sink { messages }, sink_in.into(), Stdio::null())?;
+    let middle = start(&Job::Middle { messages, copies }, middle_in.into(), middle_out.into())?;
+    let sink = start(&Job::Sink { messages }, sink_in.into(), Stdio::null())?;
     pin(0);
     let path = Path::over(to_middle, &trusted(options(bytes))).map_err(broken)?;
     let begin = Instant::now();
@@ -182,13 +183,13 @@ pub fn two_pairs(quick: bool, rounds: Rounds, cores: usize) -> Result<Vec<Row>, 
     let beside = move |moves| {
         move || {
             let job = Job::Neighbour { moves, cores, messages };
-            let mut neighbour = Second::start(&job, Stdio::piped(), Stdio::piped())?;
+            let mut neighbour = start(&job, Stdio::piped(), Stdio::piped())?;
             // It says when it is at work.
-            let ready = neighbour.0.stdout.as_mut().map(|out| out.read_exact(&mut [0]));
+            let ready = neighbour.child.stdout.as_mut().map(|out| out.read_exact(&mut [0]));
             ready.transpose().map_err(broken)?;
             let seconds = seconds()?;
             // And ends when nobody holds the other end any more.
-            drop(neighbour.0.stdin.take());
+            drop(neighbour.child.stdin.take());
             neighbour.finish()?;
             Ok(seconds)
         }

@@ -3,6 +3,7 @@
 
 use super::channel;
 use super::futex::{self, Futex};
+use super::wire::{Wait, Wire, check_length};
 use super::words::{fill, sum};
 use super::{broken, trusted};
 use crate::error::Error;
@@ -18,17 +19,6 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-
-/// Waiting of a container's or channel's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wait {
-    /// It looks at memory.
-    Spin,
-    /// It sleeps on a futex.
-    Sleep,
-    /// It looks at memory for as long as that has paid recently, then sleeps.
-    Adaptive,
-}
 
 /// Connection between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,21 +55,6 @@ const LOOKS: u32 = 1 << 16;
 /// Descriptors of an end: to read from and to write to.
 pub type End = (OwnedFd, OwnedFd);
 
-/// One end of a transport.
-pub trait Wire {
-    /// Sends a message of `bytes`, each word of which is made from `seed`; returns their sum.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the transport breaks.
-    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error>;
-
-    /// Receives a message of `bytes`; returns the sum of its words.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the transport breaks or the message has another length.
-    fn receive(&mut self, bytes: usize) -> Result<u64, Error>;
-}
-
 /// Size of an end's arena, in bytes, for messages of so many bytes.
 fn arena_bytes(bytes: usize) -> usize {
     (bytes * 8).max(16 << 20)
@@ -89,16 +64,6 @@ fn arena_bytes(bytes: usize) -> usize {
 /// the depth of a path. iceoryx2 gets buffers for as many.
 pub fn buffers(bytes: usize) -> usize {
     (arena_bytes(bytes) / bytes.max(1)).min(DEPTH as usize)
-}
-
-impl From<Wait> for bywash_container::Wait {
-    fn from(wait: Wait) -> bywash_container::Wait {
-        match wait {
-            Wait::Spin => bywash_container::Wait::Spin,
-            Wait::Sleep => bywash_container::Wait::Sleep,
-            Wait::Adaptive => bywash_container::Wait::Adaptive,
-        }
-    }
 }
 
 impl Transport {
@@ -187,14 +152,6 @@ impl Transport {
             | Transport::PipePolled
             | Transport::PipeLoop => Box::new(Stream::open(self, ends, bytes)?),
         })
-    }
-}
-
-/// Checks the length of a message.
-pub fn check_length(got: usize, wanted: usize) -> Result<(), Error> {
-    match got == wanted {
-        true => Ok(()),
-        false => Err(broken(format!("received {got} bytes instead of {wanted}"))),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::launch::Run;
 use super::{Amount, Case, Data, Done, NOT_SLOWER, Stage, case, unreadable};
-use crate::child::{self, Background};
+use crate::child::{self, Process};
 use crate::error::Error;
 use crate::place::Kind;
 use crate::{interrupt, programs};
@@ -78,7 +78,7 @@ impl Server {
     }
 
     /// Starts the server on `folder` and waits until it answers.
-    fn start(&self, stage: &Stage, run: &Run, folder: &Path) -> Result<Background, Error> {
+    fn start(&self, stage: &Stage, run: &Run, folder: &Path) -> Result<Process, Error> {
         let mut command = match self.product {
             Product::MariaDb => {
                 let mut command = run.command(programs::require("setpriv", "util-linux")?);
@@ -98,17 +98,12 @@ impl Server {
             }
         };
         let log = stage.folder.join("server.log");
-        let mut server = Background::start(&mut command, &log)?;
+        let mut server = Process::start_logging(&mut command, &log)?;
         let deadline = Instant::now() + START_LIMIT;
         while !self.answers(folder) {
             interrupt::check()?;
-            if server.ended() || Instant::now() > deadline {
-                let said = fs::read_to_string(&log).unwrap_or_default();
-                return Err(Error::Failed {
-                    program: child::words(&command),
-                    how: format!("did not answer within {} s", START_LIMIT.as_secs()),
-                    tail: format!(": {}", said.lines().rev().take(2).collect::<Vec<_>>().join(" / ")),
-                });
+            if server.has_ended() || Instant::now() > deadline {
+                return Err(server.failure(format!("did not answer within {} s", START_LIMIT.as_secs())));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -125,7 +120,7 @@ impl Server {
         }
     }
 
-    fn stop(&self, server: &mut Background) -> Result<(), Error> {
+    fn stop(&self, server: &mut Process) -> Result<(), Error> {
         server.stop(match self.product {
             Product::MariaDb => Signal::TERM,
             // The fast shutdown, which does not wait for clients.

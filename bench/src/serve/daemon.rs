@@ -1,6 +1,6 @@
 //! qemu-storage-daemon: one process that serves files by vhost-user-blk, each at a socket of its own.
 
-use crate::child::{self, Background};
+use crate::child::{self, Process};
 use crate::error::Error;
 use crate::programs::require;
 use rustix::process::Signal;
@@ -27,7 +27,7 @@ pub struct Reach {
 
 /// The daemon; ended when dropped, and by the kernel when this process has ended.
 pub struct Daemon {
-    process: Background,
+    process: Process,
     sockets: Vec<PathBuf>,
 }
 
@@ -61,11 +61,11 @@ impl Daemon {
             )]);
         }
         let log = folder.join(format!("{PROGRAM}.log"));
-        let mut process = Background::start(&mut command, &log)?;
+        let mut process = Process::start_logging(&mut command, &log)?;
         let deadline = Instant::now() + LIMIT;
         while !sockets.iter().all(|socket| socket.exists()) {
             crate::interrupt::check()?;
-            let has_ended = process.ended();
+            let has_ended = process.has_ended();
             if has_ended || Instant::now() > deadline {
                 let how = if has_ended { "ended" } else { "does not listen" };
                 let tail = child::tail(&fs::read_to_string(&log).unwrap_or_default());

@@ -13,8 +13,6 @@ const QUESTIONS_MAX: usize = 2;
 /// Sentences under `# Errors` that name no condition.
 const EMPTY: [&str; 6] =
     ["What the kernel says", "What the system says", "As there", "What failed", "Why not", "What went wrong"];
-/// Folders whose doc comments have not been rewritten yet.
-const NOT_YET: &[&str] = &["bench"];
 
 /// A doc comment: consecutive lines that begin with `///` or `//!`.
 struct DocComment {
@@ -76,7 +74,7 @@ fn collect(root: &Path, folder: &Path, all: &mut Vec<DocComment>) {
         let name = entry.file_name();
         let path = folder.join(&name);
         let is_built = name == "target" || name == "node_modules" || name.to_string_lossy().starts_with('.');
-        if is_built || NOT_YET.iter().any(|prefix| path.starts_with(prefix)) {
+        if is_built {
             continue;
         }
         if entry.path().is_dir() {
