@@ -5,7 +5,10 @@
 #   make test-quick format, lints and unit tests of the crates that differ from the last commit or BASE=origin/main
 #   make test-long  the tests and benches that take minutes each, with more rounds than `make test` gives them
 #   make build      target/release/bywash, its library beside it, man pages and completions
-#   make install    PREFIX=/usr/local, SYSCONFDIR=/etc, DESTDIR= for packagers; `make uninstall` takes it away again
+#   make install    PREFIX=/usr/local, LIBDIR=PREFIX/lib (the C library), SYSCONFDIR=/etc, DESTDIR= for packagers;
+#                   `make uninstall` removes it again
+#   make package    Debian packages, a tarball and the Python wheel, in target/package
+#   make package-test  installs each of them in a Debian root of its own and runs the examples there
 #   make fuzz       inputs made up by a fuzzer; FUZZ_SECONDS=36000 FUZZ_TARGETS=path for a night of one target
 #   make bench-peers  the rivals of `bywash bench ipc` that are built apart (iceoryx2), where they can be
 #   make page       the planner's page, one file: target/page/index.html
@@ -21,6 +24,7 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 SYSCONFDIR ?= /etc
 DESTDIR ?=
 CARGO ?= cargo
@@ -40,15 +44,23 @@ page := $(target)/page/index.html
 has_page = $(shell test -e $(page) && echo yes)
 page_feature = $(if $(has_page),--features bywash-cli/page)
 comma := ,
+# Environment for building what is published: the folders of whoever builds are not in it, so that the same sources give
+# the same files in any folder.
+registry := $(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src
+published = CARGO_BUILD_RUSTFLAGS="--remap-path-prefix=$(CURDIR)=/usr/src/bywash \
+  --remap-path-prefix=$(registry)=/usr/src/crates \
+  --remap-path-prefix=$(shell rustc --print sysroot)/lib/rustlib/src/rust=/usr/src/rust" \
+  CFLAGS="$(CFLAGS) -ffile-prefix-map=$(registry)=/usr/src/crates"
 
 # ---- building ---------------------------------------------------------------------------------------
 
 .PHONY: build page generated
-# Every process that is started loads the preloaded library: it is optimised as a whole, which makes it smaller.
+# One after the other: crates that were built together would have the features that any of them asks for.
 build: page
 	scripts/packages build
-	$(CARGO) build --release --locked -p bywash-cli -p bywash-capi $(page_feature)
-	$(CARGO) rustc --release --locked -p bywash-shim -- -C lto=fat -C codegen-units=1
+	$(published) $(CARGO) build --release --locked -p bywash-cli $(page_feature)
+	$(published) $(CARGO) build --release --locked -p bywash-capi
+	$(published) $(CARGO) build --release --locked -p bywash-shim
 	$(MAKE) --no-print-directory generated
 
 # What computes in it is compiled for browsers, for which the toolchain needs a target that is fetched where that can be
@@ -72,44 +84,44 @@ generated:
 
 # ---- installing -------------------------------------------------------------------------------------
 
-root := $(DESTDIR)$(PREFIX)
-config := $(DESTDIR)$(SYSCONFDIR)/bywash/serve.conf
-version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-completions := \
-  $(root)/share/bash-completion/completions/bywash \
-  $(root)/share/zsh/site-functions/_bywash \
-  $(root)/share/fish/vendor_completions.d/bywash.fish
+# What is installed, laid out by scripts/tree, with the script that installs it (dist/install).
+tree := $(target)/tree
+install_options = --prefix=$(PREFIX) --destdir=$(DESTDIR)
 
 .PHONY: install uninstall
 install:
 	@[[ -e $(release)/completions/bywash.fish ]] || $(MAKE) --no-print-directory build
-	install -Dm755 $(release)/bywash $(root)/bin/bywash
-	install -Dm755 $(release)/bywash-command $(root)/lib/bywash/bywash-command
-	install -Dm755 $(release)/libbywash_shim.so $(root)/lib/bywash/libbywash_shim.so
-	install -Dm644 $(release)/libbywash.so $(root)/lib/libbywash.so.0
-	ln -sf libbywash.so.0 $(root)/lib/libbywash.so
-	install -Dm644 $(release)/libbywash.a $(root)/lib/libbywash.a
-	install -Dm644 crates/capi/include/bywash.h $(root)/include/bywash.h
-	mkdir -p $(root)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' crates/capi/bywash.pc.in > $(root)/lib/pkgconfig/bywash.pc
-	install -Dm644 -t $(root)/share/man/man1 $(release)/man/man1/bywash*.1
-	mkdir -p $(root)/lib/systemd/system
-	sed 's|@PREFIX@|$(PREFIX)|; s|@SYSCONFDIR@|$(SYSCONFDIR)|' dist/bywash.service > $(root)/lib/systemd/system/bywash.service
-	[[ -e $(config) ]] || install -Dm644 dist/serve.conf $(config)
-	for file in $(completions); do install -Dm644 $(release)/completions/$${file##*/} $$file; done
-	install -Dm644 -t $(root)/share/doc/bywash LICENSE-APACHE LICENSE-MIT
+	scripts/tree $(release) $(tree)
+	$(tree)/install $(install_options) --libdir=$(LIBDIR) --sysconfdir=$(SYSCONFDIR)
 
 # A configuration that was changed stays.
 uninstall:
-	if cmp -s dist/serve.conf $(config); then rm -f $(config); rmdir --ignore-fail-on-non-empty $(dir $(config)); fi
-	rm -f $(root)/bin/bywash $(root)/lib/bywash/bywash-command $(root)/lib/bywash/libbywash_shim.so $(completions)
-	rm -f $(root)/lib/libbywash.so $(root)/lib/libbywash.so.0 $(root)/lib/libbywash.a
-	rm -f $(root)/include/bywash.h $(root)/lib/pkgconfig/bywash.pc $(root)/lib/systemd/system/bywash.service
-	rm -f $(root)/share/man/man1/bywash.1 $(root)/share/man/man1/bywash-*.1
-	rm -f $(root)/share/doc/bywash/LICENSE-APACHE $(root)/share/doc/bywash/LICENSE-MIT
-	for folder in lib/bywash share/doc/bywash; do \
-	  if [[ -d $(root)/$$folder ]]; then rmdir $(root)/$$folder; fi; \
-	done
+	dist/install --uninstall $(install_options)
+
+# ---- packaging --------------------------------------------------------------------------------------
+
+# Times in packages are those of the last commit, so that the same commit gives the same packages.
+.PHONY: package package-test
+package: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct)
+package: build
+	scripts/packages package
+	scripts/tree $(release) $(tree)
+	@if $(python_tools_ready); then \
+	  rm -rf $(wheels)/release; \
+	  $(published) $(venv)/bin/maturin build --quiet --release --locked -m python/Cargo.toml --out $(wheels)/release; \
+	else \
+	  echo "package: the Python wheel is left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
+	  rm -rf $(wheels)/release; mkdir -p $(wheels)/release; \
+	fi
+	scripts/package $(tree) $(release) $(wheels)/release $(target)/package
+
+# Each package in a Debian root that has nothing else.
+package-test:
+	@if reason=$$(scripts/packages package-test 2>&1); then \
+	  scripts/package-test $(target)/package; \
+	else \
+	  echo "package-test: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
+	fi
 
 # ---- showing ----------------------------------------------------------------------------------------
 
@@ -194,7 +206,7 @@ test-quick: format
 	fi
 
 # What chance finds in minutes: call sequences against the kernel, kills, fuzzers' inputs, all rows of the bench of flows.
-test-long: build
+test-long: package package-test
 	BYWASH_MODEL_SECONDS=600 $(CARGO) test --locked --workspace $(features) -- model
 	BYWASH_STRESS_ROUNDS=2000 $(CARGO) test --locked --workspace $(features) -- kill
 	FUZZ_SECONDS=60 $(MAKE) --no-print-directory fuzz
@@ -245,9 +257,10 @@ venv := $(target)/python-venv
 wheels := $(target)/wheels
 make_venv := $(PYTHON) -m venv --clear $(venv) && $(venv)/bin/pip install --quiet -r $(python_tools) && \
   cp $(python_tools) $(venv)/tools
+python_tools_ready = cmp -s $(python_tools) $(venv)/tools || reason=$$({ $(make_venv); } 2>&1)
 
 python: optimised
-	@if cmp -s $(python_tools) $(venv)/tools || reason=$$({ $(make_venv); } 2>&1); then \
+	@if $(python_tools_ready); then \
 	  rm -f $(wheels)/bywash-*.whl; \
 	  $(venv)/bin/maturin build --quiet --profile ci --locked -m python/Cargo.toml --out $(wheels); \
 	  $(venv)/bin/pip install --quiet --force-reinstall --no-deps --no-index $(wheels)/bywash-*.whl; \

@@ -52,6 +52,7 @@ impl Installed {
         let template = fs::read_to_string(root().join("bywash.pc.in")).unwrap();
         let filled = template
             .replace("@PREFIX@", prefix.to_str().unwrap())
+            .replace("@LIBDIR@", prefix.join("lib").to_str().unwrap())
             .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
         assert!(!filled.contains('@'), "{filled}");
         fs::write(prefix.join("lib/pkgconfig/bywash.pc"), filled).unwrap();
