@@ -30,6 +30,8 @@
 //! - [`table`], [`markdown`], [`html`], [`curve`], [`number`]: its forms for people
 //! - [`interrupt`], [`error`], `say`: early ends, and messages on standard error
 #![deny(unsafe_code)]
+// Nobody uses these modules but the command: their documentation is read with that of private items.
+#![allow(rustdoc::private_intra_doc_links)]
 // They panic where nobody reads; see `say`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

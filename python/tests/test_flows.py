@@ -131,7 +131,7 @@ def test_what_is_watched_and_cancelled(silent, there):
     running = bywash.Flow(silent, there).start()
     for limit in (0, 0.03, 0.2):
         begin = time.monotonic()
-        with pytest.raises(bywash.TimedOut, match="within the time that was given"):
+        with pytest.raises(bywash.TimedOut, match="before the timeout"):
             running.wait(timeout=limit)
         assert limit <= time.monotonic() - begin < limit + 0.5
     assert (running.moved, running.total, running.over) == (0, None, False)

@@ -112,3 +112,14 @@ pub use bywash_client as client;
 pub use bywash_container as container;
 #[cfg(feature = "flow")]
 pub use bywash_flow as flow;
+
+/// Programs of the guides, which the documentation tests run.
+#[cfg(all(doctest, feature = "container", feature = "channel", feature = "flow"))]
+mod guides {
+    #[doc = include_str!("../../../docs/guide/channels.md")]
+    mod channels {}
+    #[doc = include_str!("../../../docs/guide/containers.md")]
+    mod containers {}
+    #[doc = include_str!("../../../docs/guide/flow.md")]
+    mod flow {}
+}

@@ -273,17 +273,25 @@ fn volumes_of_a_device_server() {
     server.stop();
 }
 
+/// Returns the first program in C of a guide.
+fn program_of_guide(page: &str) -> String {
+    let page = fs::read_to_string(root().join("../../docs/guide").join(page)).unwrap();
+    page.split("```c\n").nth(1).unwrap().split("```").next().unwrap().to_owned()
+}
+
 #[test]
-fn the_program_of_the_guide_works() {
+fn the_programs_of_the_guides_work() {
     let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.c");
+    for (page, output) in [("containers.md", "hello\n"), ("channels.md", "5\n"), ("flow.md", "1048576\n")] {
+        fs::write(&source, program_of_guide(page)).unwrap();
+        assert_eq!(Program::c(source.to_str().unwrap()).check(&[], &[]), output, "{page}");
+    }
     let (server, socket) = device_server(folder.path());
-    let page = fs::read_to_string(root().join("../../docs/guide/serve.md")).unwrap();
-    let program = page.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
-    let program = program.replace("/tmp/bywash.sock", &socket).replace("\"log\"", "\"slow\"");
-    let source = folder.path().join("log.c");
+    let program =
+        program_of_guide("serve.md").replace("/tmp/bywash.sock", &socket).replace("\"log\"", "\"slow\"");
     fs::write(&source, program).unwrap();
-    let said = Program::c(source.to_str().unwrap()).check(&[], &[]);
-    assert_eq!(said, "7\n");
+    assert_eq!(Program::c(source.to_str().unwrap()).check(&[], &[]), "7\n");
     server.stop();
 }
 

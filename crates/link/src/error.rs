@@ -7,7 +7,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The timeout of the call expired.
-    #[error("nothing happened within the time that was given")]
+    #[error("nothing happened before the timeout")]
     TimedOut,
     /// This end or the peer closed the connection, and everything that was sent before has been received.
     #[error("the peer has closed its end")]
@@ -47,9 +47,9 @@ pub enum Error {
     },
     /// No block of this size became free within the timeout.
     #[error(
-        "no {asked} bytes became free within the time that was given: of the arena's {} bytes this program holds {} in {} \
-         containers that it has not shipped, the peer holds {} in {} that it has not given back, and the largest free \
-         block has {}; let whoever holds them drop some, or make the arena larger",
+        "no {asked} bytes became free before the timeout: of the arena's {} bytes this program holds {} in {} containers \
+         that it has not shipped, and the peer holds {} in {} that it has not returned; the largest free block has {}; \
+         ship or drop containers, or make the arena larger",
         arena.bytes, arena.held_bytes, arena.held, arena.shipped_bytes, arena.shipped, arena.largest_free
     )]
     AllocTimedOut {
