@@ -14,7 +14,7 @@ use crate::engine::Runs;
 use crate::error::Error;
 use crate::row::{Point, Row, Unit};
 use bywash_flow::plan::{BLOCK_BYTES, Mover};
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use rustix::time::ClockId;
 use std::fs::File;
 use std::path::Path;

@@ -18,7 +18,7 @@ use crate::place::Kind;
 use crate::programs::require;
 use crate::row::Row;
 use bywash_flow::plan::Mover;
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

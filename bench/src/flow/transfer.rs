@@ -16,7 +16,7 @@ use crate::engine::{Rounds, Runs, Side};
 use crate::error::Error;
 use crate::place::Kind;
 use crate::row::{Point, Row, Unit};
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use std::fs;
 use std::path::Path;
 

@@ -4,8 +4,10 @@ pub mod flow;
 pub mod serve;
 
 use bywash_bench::command::BenchArgs;
-use bywash_flow::size;
 use bywash_model::Architecture;
+use bywash_options::help_entry;
+use bywash_quantity::size;
+use bywash_session::settings::{self, Setting};
 use bywash_sim::Stop;
 use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use flow::FlowArgs;
@@ -79,7 +81,7 @@ pub enum Command {
     /// Each client has a channel of its own, on which it reads and writes without a system call; rights are
     /// decided when it opens a volume or passes a descriptor, and checked for each request. What is memory
     /// can be mapped, exactly as far as the right goes.
-    #[command(after_help = serve::SERVE_NOTES)]
+    #[command(after_help = serve::notes())]
     Serve(serve::ServeArgs),
     /// Make, list, change and remove the volumes of a device server
     #[command(after_help = serve::VOLUME_NOTES)]
@@ -441,7 +443,7 @@ impl Positions {
 
 /// `bywash run`.
 #[derive(Args, Debug)]
-#[command(after_help = RUN_NOTES, override_usage = "bywash run [OPTIONS] [--] PROGRAM [ARGS]...")]
+#[command(after_help = run_notes(), override_usage = "bywash run [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub struct RunArgs {
     /// Print to standard error, when the program has ended, what was served where
     #[arg(long)]
@@ -451,33 +453,32 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub report: Option<PathBuf>,
 
-    /// Serve only the file or folder PREFIX and what is below it; may be repeated
-    #[arg(long, value_name = "PREFIX", value_hint = ValueHint::AnyPath)]
+    /// Paths that are served.
+    #[arg(long, help = settings::ONLY.sentence, value_name = settings::ONLY.value, value_hint = ValueHint::AnyPath)]
     pub only: Vec<PathBuf>,
 
-    /// Leave the file or folder PREFIX and what is below it to the kernel; may be repeated
-    #[arg(long, value_name = "PREFIX", value_hint = ValueHint::AnyPath)]
+    /// Paths that are left to the kernel.
+    #[arg(long, help = settings::EXCEPT.sentence, value_name = settings::EXCEPT.value, value_hint = ValueHint::AnyPath)]
     pub except: Vec<PathBuf>,
 
-    /// Largest request served from a mapping, as 4096, 64K or 1M; `bywash doctor` recommends one
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    /// Size of the largest request that is served from a mapping.
+    #[arg(long, help = help(&settings::THRESHOLD), value_name = settings::THRESHOLD.value, value_parser = size)]
     pub threshold: Option<u64>,
 
-    /// Keep no more than SIZE of files mapped, and so resident, in each process, as 64M or 2G; default: a
-    /// quarter of what the control group or else the machine allows
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// Bound of the mapped bytes of a process.
+    #[arg(long, help = settings::RESIDENT.sentence, value_name = settings::RESIDENT.value, value_parser = size)]
     pub resident: Option<u64>,
 
-    /// Keeper of the position that read, write and lseek move: the kernel, or the library where it can
-    #[arg(long, value_name = "WHO")]
+    /// Keeper of file positions.
+    #[arg(long, help = help(&settings::POSITIONS), value_name = settings::POSITIONS.value)]
     pub positions: Option<Positions>,
 
-    /// Also write files on tmpfs through their mappings (kill -9 in a write may then leave it half done)
-    #[arg(long)]
+    /// True if files on tmpfs are written through mappings.
+    #[arg(long, help = settings::WRITES.sentence)]
     pub writes: bool,
 
-    /// Load the library but leave everything to the kernel, for comparisons
-    #[arg(long)]
+    /// True if the library leaves everything to the kernel.
+    #[arg(long, help = settings::OFF.sentence)]
     pub off: bool,
 
     /// The program and its arguments
@@ -534,15 +535,29 @@ Exit status:
 Without --stats and --report bywash replaces itself by PROGRAM. With them it waits for PROGRAM and
 passes on HUP, INT, QUIT, TERM, USR1, USR2, ALRM, WINCH, TSTP and CONT that are sent to it.
 
-Environment (set by the flags above, or by hand with LD_PRELOAD=/path/to/libbywash_shim.so):
-  BYWASH_OFF=1                   as --off
-  BYWASH_ONLY, BYWASH_EXCEPT     absolute path prefixes, separated by colons
-  BYWASH_THRESHOLD               bytes
-  BYWASH_RESIDENT                as --resident, in bytes
-  BYWASH_WRITES=1                as --writes
-  BYWASH_ADVANCE                 reads whose time a thread may spend on warming in advance
-  BYWASH_SESSION                 where to count (set by --stats and --report)
-A flag overrides its variable.";
+";
+
+/// Returns the sentence of a setting, with its default.
+fn help(setting: &Setting) -> String {
+    setting.sentence.to_owned()
+        + &setting.default.map_or(String::new(), |default| format!(" [default: {default}]"))
+}
+
+/// Returns the help text behind the options of `bywash run`.
+fn run_notes() -> String {
+    let variables = settings::SETTINGS.map(|setting| {
+        let meaning = match setting.flag {
+            "" => help(setting),
+            flag => format!("as --{flag}"),
+        };
+        help_entry(setting.variable, &format!("{}; {meaning}", setting.variable_value))
+    });
+    format!(
+        "{RUN_NOTES}Environment (set by the flags above, or by hand with LD_PRELOAD=/path/to/libbywash_shim.so):\n\
+         {}A flag overrides its variable. A size is in bytes, or with K, M, G or T (1024-based; KB is 1000).",
+        variables.concat()
+    )
+}
 
 #[cfg(test)]
 mod tests {

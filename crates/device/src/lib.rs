@@ -79,7 +79,7 @@
 //!   completions
 //! - [`Segment`], [`SEGMENTS_MAX`], [`MemoryOwner`], [`Region`], [`PinnedRegion`], [`REGION_MAX`],
 //!   [`RegionId`]: the memory that commands read into and write from
-//! - [`Spec`], [`DeviceKind`], [`read_size`]: the description of a device as text
+//! - [`Spec`], [`device_kinds`]: the description of a device as text, and the kinds and options that exist
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, which others can map;
 //!   [`ReplacedContents`], [`ChunkLayout`], [`SpareChunk`], [`RetiredChunk`]: replacing a chunk, which
 //!   revokes access to it
@@ -116,4 +116,4 @@ pub use memory::{Memory, MemoryOptions};
 pub use region::{PinnedRegion, REGION_MAX, Region, RegionId};
 pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment};
 pub use spare::{ChunkLayout, RetiredChunk, SpareChunk};
-pub use spec::{DeviceKind, Spec, read_size};
+pub use spec::{Spec, device_kinds};

@@ -303,4 +303,14 @@ mod tests {
         }
         assert!(Settings::new().covers(b"/anything"));
     }
+
+    #[test]
+    fn the_defaults_that_help_and_guide_state_are_those_of_the_library() {
+        use bywash_session::settings::{ADVANCE, POSITIONS, THRESHOLD};
+        let size = |text: Option<&str>| bywash_quantity::size(text.unwrap_or_default()).unwrap_or_default();
+        let settings = Settings::new();
+        assert_eq!(size(THRESHOLD.default), settings.threshold as u64);
+        assert_eq!(size(ADVANCE.default), settings.advance_reads);
+        assert_eq!(POSITIONS.default == Some("user"), settings.positions_at_user_level);
+    }
 }

@@ -5,7 +5,7 @@
 use crate::endpoint::{Endpoint, File, Listening};
 use crate::error::Error;
 use crate::plan::FlowOptions;
-use crate::spec::{quoted, quoted_path};
+use crate::shell::{quoted, quoted_path};
 use crate::stage::{Bound, Stage};
 use rustix::fs::FileType;
 use std::path::Path;

@@ -54,3 +54,9 @@ impl Error {
         Error::Io { what: what.into(), source: source.into() }
     }
 }
+
+impl From<bywash_options::OptionError> for Error {
+    fn from(error: bywash_options::OptionError) -> Error {
+        Error::Usage(error.to_string())
+    }
+}

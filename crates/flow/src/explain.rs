@@ -1,7 +1,7 @@
 //! Text form of a [`Plan`] for people, as `--explain` prints it.
 
 use crate::plan::{Plan, Promises, RankedMover};
-use crate::size::Bytes;
+use bywash_quantity::Bytes;
 use std::fmt;
 
 impl fmt::Display for Plan {

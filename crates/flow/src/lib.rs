@@ -19,7 +19,6 @@
 //! - [`syntax`]: the endpoints, stages and movers that exist
 //! - [`plan`]: plans of flows, made by a pure function from facts and the user's options
 //! - [`report`]: the result of a flow, for people and for programs
-//! - [`size`]: sizes and counts as people write and read them
 //! - [`Error`], [`Failed`]: the reason of a failure, and the report up to it
 //!
 //! # Layers
@@ -27,8 +26,8 @@
 //! The modules form layers, and each uses only modules that stand before it here (a test holds that):
 //!
 //! ```text
-//!     movers error size sys                      | names of movers, errors, sizes, system calls
-//!     mac congestion hash spec                   | words that the user writes, rows of tables
+//!     movers error shell sys                     | names of movers, errors, shell quoting, system calls
+//!     mac congestion hash                        | words that the user writes
 //!     facts plan explain                         | the planner, pure
 //!     control block_buffer rate_limiter block_io | what everything that moves bytes needs
 //!     address                                    | names of hosts
@@ -70,8 +69,7 @@ mod reliable;
 pub mod report;
 mod run;
 mod serve;
-pub mod size;
-mod spec;
+mod shell;
 mod stage;
 mod sys;
 mod transfer;
@@ -88,6 +86,6 @@ pub use stage::Stage;
 pub mod syntax {
     pub use crate::endpoint::endpoints;
     pub use crate::movers::{MoverRow, movers};
-    pub use crate::spec::{OptionRow, Row, Side, Value, quoted, quoted_path};
+    pub use crate::shell::{quoted, quoted_path};
     pub use crate::stage::stages;
 }

@@ -10,8 +10,8 @@
 use crate::error::Error;
 use crate::facts::{Facts, Kind};
 use crate::movers::{MOVERS, MoverRow};
-use crate::size::Bytes;
-use crate::spec::suggest;
+use bywash_options::among;
+use bywash_quantity::Bytes;
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -23,7 +23,7 @@ impl FromStr for Mover {
     fn from_str(text: &str) -> Result<Mover, Error> {
         Mover::named(text).ok_or_else(|| {
             let names: Vec<&str> = MOVERS.iter().map(MoverRow::name).collect();
-            Error::Usage(format!("there is no mover '{text}'{}", suggest::among(text, &names)))
+            Error::Usage(format!("there is no mover '{text}'{}", among(text, &names)))
         })
     }
 }

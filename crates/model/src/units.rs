@@ -23,13 +23,23 @@ pub struct ParseQuantityError {
 /// finite.
 fn split(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let end = text.find(|c: char| c.is_alphabetic() || c == '%').unwrap_or(text.len());
-    // The first letter begins the unit, so an exponent as in "1e9 B/s" is not understood and is refused.
+    let end = unit_begin(text);
     let (number, unit) = match text[..end].trim().parse::<f64>() {
         Ok(number) => (number, text[end..].trim()),
         Err(_) => return None,
     };
     (number.is_finite() && number >= 0.0).then_some((number, unit))
+}
+
+/// Returns the index of the first byte of the unit: the first letter that is not the `e` of an exponent.
+fn unit_begin(text: &str) -> usize {
+    let is_exponent = |rest: &str| {
+        let digits = rest[1..].strip_prefix(['+', '-']).unwrap_or(&rest[1..]);
+        rest.starts_with(['e', 'E']) && digits.starts_with(|digit: char| digit.is_ascii_digit())
+    };
+    let letters = text.char_indices().filter(|(_, letter)| letter.is_alphabetic() || *letter == '%');
+    let mut units = letters.filter(|(index, _)| !is_exponent(&text[*index..]));
+    units.next().map_or(text.len(), |(index, _)| index)
 }
 
 macro_rules! quantity {
@@ -117,7 +127,7 @@ quantity!(
 quantity!(
     /// Size, in bytes.
     Size, "a size", "16 KiB",
-    [("B", 1.0), ("kB", 1e3), ("KiB", KIB), ("MB", 1e6), ("MiB", MIB), ("GB", 1e9), ("GiB", GIB), ("TB", 1e12)]
+    [("B", 1.0), ("kB", 1e3), ("KiB", KIB), ("MB", 1e6), ("MiB", MIB), ("GB", 1e9), ("GiB", GIB), ("TB", 1e12), ("TiB", KIB * GIB)]
 );
 quantity!(
     /// Time, in seconds.
@@ -152,11 +162,25 @@ mod tests {
         assert_eq!("16KiB".parse(), Ok(Size(16384.0)));
         assert_eq!("10 %".parse(), Ok(Share(0.1)));
         assert_eq!("2.5us".parse(), Ok(Time(2.5 * 1e-6)));
+        assert_eq!("1e9 B/s".parse(), Ok(Rate(1e9)));
+        assert_eq!("1.5e+3MiB/s".parse(), Ok(Rate(1500.0 * MIB)));
+        assert_eq!("25E-1 s".parse(), Ok(Time(2.5)));
+    }
+
+    #[test]
+    fn a_suffix_means_what_it_means_on_the_command_line() {
+        for (unit, factor) in Size::UNITS {
+            assert_eq!(bywash_quantity::size(&format!("1{unit}")), Ok(*factor as u64), "{unit}");
+        }
+        for (unit, factor) in Time::UNITS {
+            let duration = bywash_quantity::duration(&format!("1{unit}"), bywash_quantity::TimeUnit::Second);
+            assert!((duration.unwrap().as_secs_f64() - factor).abs() <= factor * 1e-12, "{unit}");
+        }
     }
 
     #[test]
     fn a_wrong_unit_is_refused_with_those_that_fit() {
-        for text in ["5", "5 GHz", "GB/s", "-1 B/s", "five B/s", ""] {
+        for text in ["5", "5 GHz", "GB/s", "-1 B/s", "five B/s", "1e B/s", "e9 B/s", ""] {
             let refused = text.parse::<Rate>().unwrap_err().to_string();
             assert!(refused.contains("GiB/s") && refused.contains(&format!("'{text}'")), "{refused}");
         }

@@ -19,6 +19,7 @@
 //! ```
 
 use crate::schedule;
+use bywash_quantity::ParseError;
 use serde::{Deserialize, Deserializer};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -91,22 +92,37 @@ struct Table {
     grants: Option<u32>,
     descriptors: Option<u32>,
     share: Option<u32>,
-    #[serde(default, deserialize_with = "size")]
+    #[serde(default, deserialize_with = "rate")]
     bandwidth: Option<u64>,
     requests: Option<u64>,
 }
 
 /// Reads a number of bytes, given as a number or as text with a unit.
 fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    quantity(from, bywash_quantity::size)
+}
+
+/// Reads a number of bytes per second, given as a number or as text with a unit.
+fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    quantity(from, bywash_quantity::rate)
+}
+
+fn quantity<'de, D: Deserializer<'de>>(
+    from: D,
+    parse: fn(&str) -> Result<u64, ParseError>,
+) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Size {
+    enum Quantity {
         Number(u64),
         Text(String),
     }
-    match Size::deserialize(from)? {
-        Size::Number(bytes) => Ok(Some(bytes)),
-        Size::Text(text) => bywash_device::read_size(&text).map(Some).map_err(serde::de::Error::custom),
+    match Quantity::deserialize(from)? {
+        Quantity::Number(number) => Ok(Some(number)),
+        Quantity::Text(text) => {
+            let refused = |error| serde::de::Error::custom(format!("'{text}' is {error}"));
+            parse(&text).map(Some).map_err(refused)
+        }
     }
 }
 

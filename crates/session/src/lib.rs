@@ -22,6 +22,7 @@
 //! - [`layout`]: what stands where in the memory, and its version
 //! - [`counters`]: what is counted
 //! - [`memory`]: the mapping, claiming a record, reading them all
+//! - [`settings`]: variables of the environment that the preloaded library reads
 //!
 //! There is no standard library in it, since there is none in the preloaded one.
 
@@ -32,6 +33,7 @@ extern crate alloc;
 pub mod counters;
 pub mod layout;
 pub mod memory;
+pub mod settings;
 
 pub use counters::{Counter, FallbackReason};
 pub use memory::{Error, FileUse, Record, RecordView, Session, Shard, Unserved};

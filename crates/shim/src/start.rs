@@ -6,6 +6,7 @@ use crate::{memory, signals};
 use bywash_file::state::{self, Hooks, Settings};
 use bywash_file::threads::{self, Thread};
 use bywash_file::{hazards, process};
+use bywash_session::settings::{self, Setting};
 use bywash_session::{Record, Session};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -63,7 +64,7 @@ unsafe extern "C" fn begin(
     environment: *const *const c_char,
 ) {
     let environment = Environment(environment);
-    if environment.is_on(b"BYWASH_OFF") {
+    if environment.is_on(&settings::OFF) {
         return;
     }
     let Some(settings) = read_settings(&environment) else { return };
@@ -110,7 +111,7 @@ pub extern "C" fn end() {
 struct Environment(*const *const c_char);
 
 impl Environment {
-    fn get(&self, name: &[u8]) -> Option<&'static [u8]> {
+    fn get(&self, setting: &Setting) -> Option<&'static [u8]> {
         let mut at = self.0;
         // SAFETY: the loader passes a list of C strings that ends with a null. A constructor of a linked
         // library may have changed the environment before, which leaves such a list. The strings are used
@@ -118,7 +119,7 @@ impl Environment {
         // meanwhile is not excluded.
         unsafe {
             while !at.is_null() && !(*at).is_null() {
-                if let Some(value) = value_of(*at, name) {
+                if let Some(value) = value_of(*at, setting.variable.as_bytes()) {
                     return Some(CStr::from_ptr(value).to_bytes());
                 }
                 at = at.add(1);
@@ -128,23 +129,13 @@ impl Environment {
     }
 
     /// Returns true if a variable is set to a value other than the empty string and `0`.
-    fn is_on(&self, name: &[u8]) -> bool {
-        self.get(name).is_some_and(|value| value != b"0" && !value.is_empty())
+    fn is_on(&self, setting: &Setting) -> bool {
+        self.get(setting).is_some_and(|value| value != b"0" && !value.is_empty())
     }
 
-    /// Returns the value of a variable that is a number of bytes, with an optional suffix K, M, G or T
-    /// (powers of 1024).
-    fn bytes(&self, name: &[u8]) -> Option<u64> {
-        let text = core::str::from_utf8(self.get(name)?).ok()?;
-        let shift = match text.bytes().last()?.to_ascii_uppercase() {
-            b'K' => 10,
-            b'M' => 20,
-            b'G' => 30,
-            b'T' => 40,
-            _ => 0,
-        };
-        let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
-        digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+    /// Returns the value of a variable that is a size; `None` if it is not set or no size.
+    fn size(&self, setting: &Setting) -> Option<u64> {
+        bywash_quantity::size(core::str::from_utf8(self.get(setting)?).ok()?).ok()
     }
 }
 
@@ -169,19 +160,19 @@ unsafe fn value_of(text: *const c_char, name: &[u8]) -> Option<*const c_char> {
 /// library then serves nothing, instead of serving files that the list excludes.
 fn read_settings(environment: &Environment) -> Option<Settings> {
     let mut settings = Settings::new();
-    if let Some(bytes) = environment.bytes(b"BYWASH_THRESHOLD") {
+    if let Some(bytes) = environment.size(&settings::THRESHOLD) {
         settings.threshold = bytes as usize;
     }
-    settings.writes = environment.is_on(b"BYWASH_WRITES");
-    if let Some(reads) = environment.bytes(b"BYWASH_ADVANCE") {
+    settings.writes = environment.is_on(&settings::WRITES);
+    if let Some(reads) = environment.size(&settings::ADVANCE) {
         settings.advance_reads = reads;
     }
-    settings.resident_bytes = environment.bytes(b"BYWASH_RESIDENT");
-    settings.positions_at_user_level = environment.get(b"BYWASH_POSITIONS") == Some(b"user");
-    settings.only = ONLY.keep(environment.get(b"BYWASH_ONLY").unwrap_or_default())?;
-    settings.except = EXCEPT.keep(environment.get(b"BYWASH_EXCEPT").unwrap_or_default())?;
+    settings.resident_bytes = environment.size(&settings::RESIDENT);
+    settings.positions_at_user_level = environment.get(&settings::POSITIONS) == Some(b"user");
+    settings.only = ONLY.keep(environment.get(&settings::ONLY).unwrap_or_default())?;
+    settings.except = EXCEPT.keep(environment.get(&settings::EXCEPT).unwrap_or_default())?;
     settings.wants_files = SESSION
-        .keep(environment.get(b"BYWASH_SESSION").unwrap_or_default())
+        .keep(environment.get(&settings::SESSION).unwrap_or_default())
         .is_some_and(|path| !path.is_empty());
     Some(settings)
 }

@@ -4,8 +4,10 @@
 //! ([`bywash_flow::syntax`]).
 
 use bywash_flow::plan::{Mover, Prefer};
-use bywash_flow::syntax::{OptionRow, Row, Side, endpoints, movers, stages};
-use bywash_flow::{HashAlgorithm, Stage, size};
+use bywash_flow::syntax::{endpoints, movers, stages};
+use bywash_flow::{HashAlgorithm, Stage};
+use bywash_options::{help, help_entry};
+use bywash_quantity::size;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 
@@ -26,19 +28,19 @@ pub struct FlowArgs {
     pub by: By,
 
     /// Bytes of a block, 512 to 4M
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub block: Option<u64>,
 
     /// No more than so many bytes a second; `auto` for datagrams: the highest rate at which nothing is lost
-    #[arg(long, value_name = "SIZE|auto", value_parser = rate)]
+    #[arg(long, value_name = "RATE|auto", value_parser = rate)]
     pub rate: Option<Rate>,
 
     /// No more than so many bytes in all
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub limit: Option<u64>,
 
     /// Fail unless SRC gives exactly that many bytes, for peers that cannot say whether they were cut off
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub expect_size: Option<u64>,
 
     /// Fail unless what DST gets has that hash, as sha256:HEX
@@ -94,7 +96,7 @@ pub enum Rate {
 fn rate(text: &str) -> Result<Rate, String> {
     match text {
         "auto" => Ok(Rate::Auto),
-        bytes => size::parse(bytes).map(Rate::Bytes),
+        bytes => bywash_quantity::rate(bytes).map(Rate::Bytes).map_err(|error| format!("{error}, or auto")),
     }
 }
 
@@ -114,71 +116,18 @@ pub enum By {
     Reference,
 }
 
-/// Greatest width of a line of the help text, in columns.
-const WIDTH: usize = 100;
-/// Column at which the sentence about an endpoint, stage or mover begins.
-const INDENT: usize = 30;
-
 /// Returns the help text behind the options.
 fn notes() -> String {
-    let mut text = String::from(HEAD);
-    let mut before: Option<&Row> = None;
-    for row in endpoints() {
-        entry(&mut text, &row.syntax(), row.sentence());
-        let options = before.map_or(row.options(), |before| row.options_beyond(before));
-        if let Some(before) = before.filter(|_| options.len() < row.options().len()) {
-            entry(&mut text, &format!("    options of {}:", before.name()), "");
-        }
-        options.iter().for_each(|option| option_entry(&mut text, option));
-        before = Some(row);
-    }
-    text += BETWEEN;
-    for row in stages() {
-        entry(&mut text, &row.syntax(), row.sentence());
-        row.options().iter().for_each(|option| option_entry(&mut text, option));
-    }
-    text += "\nMovers (--via):\n";
-    for row in movers() {
-        entry(&mut text, row.name(), &format!("{}; for {}", row.sentence(), row.used_for()).replace('`', ""));
-    }
-    text + EXAMPLES
-}
-
-fn option_entry(text: &mut String, option: &OptionRow) {
-    let side = match option.side() {
-        Side::Both => "",
-        Side::Source => "source: ",
-        Side::Sink => "sink: ",
-    };
-    let default = option.default().map_or(String::new(), |default| format!(" (default {default})"));
-    entry(text, &format!("    {}", option.syntax()), &format!("{side}{}{default}", option.sentence()));
-}
-
-/// Appends a term and its sentence, which is wrapped and begins at column [`INDENT`].
-fn entry(text: &mut String, term: &str, sentence: &str) {
-    let mut line = format!("  {term}");
-    let mut is_first = true;
-    for word in sentence.split(' ').filter(|word| !word.is_empty()) {
-        let begins = is_first && line.len() + 2 <= INDENT;
-        if begins {
-            line = format!("{line:INDENT$}{word}");
-        } else if is_first || line.len() + 1 + word.len() > WIDTH {
-            *text += &line;
-            text.push('\n');
-            line = format!("{:INDENT$}{word}", "");
-        } else {
-            line += " ";
-            line += word;
-        }
-        is_first = false;
-    }
-    *text += &line;
-    text.push('\n');
+    let movers = movers().map(|row| {
+        help_entry(row.name(), &format!("{}; for {}", row.sentence(), row.used_for()).replace('`', ""))
+    });
+    let movers: String = movers.collect();
+    [HEAD, &help(endpoints()), BETWEEN, &help(stages()), "\nMovers (--via):\n", &movers, EXAMPLES].concat()
 }
 
 const HEAD: &str = "\
 SRC and DST, with options behind commas; a comma that is part of a name has a backslash in front.
-SIZE is in bytes, or with K, M or G (1024-based). A path alone is a file.
+SIZE is in bytes, or with K, M, G or T (1024-based; KB is 1000). A path alone is a file.
 ";
 
 const BETWEEN: &str = "\
@@ -210,18 +159,7 @@ mod tests {
     #[test]
     fn the_notes_fit_the_width() {
         for line in notes().lines() {
-            assert!(line.chars().count() <= WIDTH, "{line}");
+            assert!(line.chars().count() <= 100, "{line}");
         }
-    }
-
-    #[test]
-    fn long_sentences_are_wrapped() {
-        let mut text = String::new();
-        entry(&mut text, "x", &"word ".repeat(20));
-        entry(&mut text, &"y".repeat(INDENT), "next line");
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines.len(), 4, "{text}");
-        assert!(lines[0].starts_with("  x  ") && lines.iter().all(|line| line.len() <= WIDTH), "{text}");
-        assert_eq!(lines[3], format!("{:INDENT$}next line", ""));
     }
 }

@@ -1,7 +1,9 @@
 //! The command line of `bywash serve` and `bywash volume`.
 
 use crate::socket::{self, SocketArg, mode};
-use bywash_device::{Spec, read_size};
+use bywash_device::{Spec, device_kinds};
+use bywash_options::help;
+use bywash_quantity::{TimeUnit, duration, size};
 use bywash_server::Timeouts;
 use clap::{Args, Subcommand, ValueHint};
 use std::net::SocketAddr;
@@ -141,8 +143,8 @@ fn poll(text: &str) -> Result<Poll, String> {
     if text == "forever" {
         return Ok(Poll(None));
     }
-    let micros = text.parse().map_err(|_| "give microseconds, or forever".to_owned())?;
-    Ok(Poll(Some(Duration::from_micros(micros))))
+    let duration = duration(text, TimeUnit::Microsecond).map_err(|error| format!("{error}, or forever"))?;
+    Ok(Poll(Some(duration)))
 }
 
 /// `bywash serve status`.
@@ -300,11 +302,11 @@ pub enum VolumeCommand {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct SizeArgs {
-    /// Size at least: bytes, or with K, M, G, T
-    #[arg(value_name = "SIZE", value_parser = read_size)]
+    /// Size at least: bytes, or with K, M, G, T (1024-based)
+    #[arg(value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
     /// The same
-    #[arg(long = "size", value_name = "SIZE", value_parser = read_size)]
+    #[arg(long = "size", value_name = "SIZE", value_parser = size)]
     size_option: Option<u64>,
 }
 
@@ -315,11 +317,12 @@ impl SizeArgs {
     }
 }
 
-pub const SERVE_NOTES: &str = "\
-Devices:
-  NAME=mem:SIZE     memory; options: latency=NS, bandwidth=BYTES/s, pages=2M|reserved|4K, chunk=SIZE, depth=N
-  NAME=file:PATH    a file; options: size=SIZE, sparse, read-only, cached, depth=N, engine=io_uring|threads, threads=N
-  NAME=block:PATH   a block device; options: read-only, cached, depth=N, engine=io_uring|threads, threads=N
+/// Returns the help text behind the options of `bywash serve`.
+pub fn notes() -> String {
+    ["Devices, as NAME=KIND:ADDRESS[,OPTION...]:\n", &help(device_kinds()), SERVE_NOTES].concat()
+}
+
+const SERVE_NOTES: &str = "\
   A comma in a path is written '\\,'.
   A file or block device is known by a label, which has its first MiB. A blank one gets it at the first start; of any
   other `bywash volume adopt` says what would be lost.

@@ -2,7 +2,7 @@
 
 use super::Findings;
 use super::costs::Copying;
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn the_recommended_flag_is_read_back() {
         for bytes in [512, 4096, 65_536, 1 << 20] {
-            assert_eq!(bywash_flow::size::parse(&flag(bytes)), Ok(bytes));
+            assert_eq!(bywash_quantity::size(&flag(bytes)), Ok(bytes));
         }
     }
 

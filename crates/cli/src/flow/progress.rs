@@ -3,7 +3,7 @@
 use crate::cli::flow::FlowArgs;
 use crate::standard::say;
 use bywash_flow::ProgressHandle;
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

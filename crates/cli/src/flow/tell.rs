@@ -1,8 +1,8 @@
 //! The report of a flow for people.
 
 use bywash_flow::plan::Prefer;
-use bywash_flow::size::{Bytes, Count};
 use bywash_flow::{Accounting, Piece, Report, Share};
+use bywash_quantity::{Bytes, Count};
 use std::fmt::Write;
 
 /// Returns a line about the whole flow, and further lines for pieces, hashes and notes.

@@ -4,7 +4,7 @@
 //! calls. Lines fit into 100 columns: a path that is too long loses its beginning, since its end says more.
 
 use super::{ProgramEnd, Report, words};
-use bywash_flow::size::{Bytes, Count};
+use bywash_quantity::{Bytes, Count};
 use bywash_session::{Counter, RecordView};
 use std::fmt::Write;
 

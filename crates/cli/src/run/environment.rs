@@ -6,6 +6,7 @@
 use crate::cli::RunArgs;
 use crate::error::Failure;
 use bywash_executable::preload;
+use bywash_session::settings;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -22,27 +23,27 @@ pub fn variables(arguments: &RunArgs, library: Option<&Path>) -> Result<Vec<Vari
     let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     let preload = preload(library.map(Path::as_os_str), &before);
     let mut variables = vec![("LD_PRELOAD", (!preload.is_empty()).then_some(preload))];
-    for (flag, name, given) in
-        [("--only", "BYWASH_ONLY", &arguments.only), ("--except", "BYWASH_EXCEPT", &arguments.except)]
+    for (flag, setting, given) in
+        [("--only", &settings::ONLY, &arguments.only), ("--except", &settings::EXCEPT, &arguments.except)]
     {
         if !given.is_empty() {
-            variables.push((name, Some(prefixes(flag, given)?)));
+            variables.push((setting.variable, Some(prefixes(flag, given)?)));
         }
     }
     if let Some(bytes) = arguments.threshold {
-        variables.push(("BYWASH_THRESHOLD", Some(bytes.to_string().into())));
+        variables.push((settings::THRESHOLD.variable, Some(bytes.to_string().into())));
     }
     if let Some(keeper) = arguments.positions {
-        variables.push(("BYWASH_POSITIONS", Some(keeper.name().into())));
+        variables.push((settings::POSITIONS.variable, Some(keeper.name().into())));
     }
     if arguments.writes {
-        variables.push(("BYWASH_WRITES", Some("1".into())));
+        variables.push((settings::WRITES.variable, Some("1".into())));
     }
     if let Some(bytes) = arguments.resident {
-        variables.push(("BYWASH_RESIDENT", Some(bytes.to_string().into())));
+        variables.push((settings::RESIDENT.variable, Some(bytes.to_string().into())));
     }
     if arguments.off {
-        variables.push(("BYWASH_OFF", Some("1".into())));
+        variables.push((settings::OFF.variable, Some("1".into())));
     }
     Ok(variables)
 }

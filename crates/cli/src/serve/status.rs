@@ -3,8 +3,8 @@
 use crate::cli::serve::StatusArgs;
 use crate::error::Failure;
 use crate::signals::Signals;
-use bywash_flow::size::Bytes;
 use bywash_protocol::report::{Counters, Export, Status};
+use bywash_quantity::Bytes;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};

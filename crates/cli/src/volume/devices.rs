@@ -4,7 +4,7 @@
 use super::VolumeAccess;
 use crate::error::Failure;
 use bywash_device::Spec;
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use bywash_server::identity;
 use bywash_volume::{Blocks, Store};
 use serde::Serialize;

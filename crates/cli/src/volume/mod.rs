@@ -6,7 +6,7 @@ use crate::cli::serve::{VolumeArgs, VolumeCommand};
 use crate::error::Failure;
 use crate::standard;
 use bywash_client::{Client, NewVolume, Permissions, report};
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use bywash_server::volume_report;
 use bywash_volume::{Mode, Ownership, Store};
 use std::io::{self, Write};

@@ -1,7 +1,6 @@
 //! Help, man pages and completions: made from one definition, and complete.
 
 use crate::place::{TestFolder, stdout};
-use bywash_flow::syntax::{endpoints, movers, stages};
 use std::fs;
 use std::process::Command;
 
@@ -12,27 +11,6 @@ fn help_has_examples_and_the_exit_statuses() {
     let help = stdout(&output);
     for part in ["Examples:", "Exit status:", "125", "126", "127", "BYWASH_THRESHOLD", "--except"] {
         assert!(help.contains(part), "{part} is missing:\n{help}");
-    }
-}
-
-/// The help and the man page of flows name every endpoint, stage and mover of the library's tables with its options.
-#[test]
-fn help_and_page_of_flows_have_every_row_of_the_tables() {
-    let place = TestFolder::new();
-    let help = stdout(&place.bywash(&["flow", "--help"]).output().unwrap());
-    assert!(place.bywash(&["man", "--out", "man/man1"]).status().unwrap().success());
-    let page = fs::read_to_string(place.path().join("man/man1/bywash-flow.1")).unwrap().replace("\\-", "-");
-    let rows = endpoints().chain(stages());
-    let syntaxes = rows.flat_map(|row| {
-        std::iter::once(row.syntax()).chain(row.options().iter().map(|option| option.syntax()))
-    });
-    let names = syntaxes.chain(movers().map(|row| row.name().to_owned()));
-    for name in names {
-        for (what, text) in [("help", &help), ("page", &page)] {
-            let begins =
-                |line: &str| line.trim_start().strip_prefix(&name).is_some_and(|rest| !rest.starts_with('-'));
-            assert!(text.lines().any(begins), "the {what} lacks '{name}'");
-        }
     }
 }
 

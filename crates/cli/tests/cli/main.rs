@@ -36,4 +36,5 @@ mod refusals;
 mod report;
 mod serve;
 mod signals;
+mod tables;
 mod unserved;

@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::mac::Neighbour;
 use crate::movers::Mover;
-use crate::spec::{Escaped, OptionRow, Row, Value, Words, number, option};
+use bywash_options::{Escaped, OptionRow, Row, Value, Words, number, option};
+use bywash_quantity::TimeUnit;
 use std::fmt;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ const SIZE: OptionRow = OptionRow::new(
 );
 const IDLE: OptionRow = OptionRow::new(
     "idle",
-    Value::Seconds,
+    Value::Duration(TimeUnit::Second),
     "receiver: silence after the first frame that makes it fail; none: 60, in a relay never",
 );
 
@@ -87,16 +88,16 @@ fn parse(words: &mut Words<'_>, listen: bool) -> Result<Endpoint, Error> {
         interface: words.address()?.to_owned(),
         listen,
         peer: words.value(peer_option(listen), str::parse)?,
-        port: words.value("port", number)?.ok_or_else(|| words.usage_error("a port is missing: port=N"))?,
+        port: words.value("port", number)?.ok_or_else(|| words.error("a port is missing: port=N"))?,
         size: words.value("size", number)?,
-        idle: words.seconds("idle")?,
+        idle: words.duration("idle")?,
     };
     words.check_all_taken()?;
     if ethernet.interface.is_empty() {
-        return Err(words.usage_error("an interface is missing behind the colon, as in eth:eth0"));
+        return Err(words.error("an interface is missing behind the colon, as in eth:eth0").into());
     }
     if !listen && ethernet.peer.is_none() {
-        return Err(words.usage_error("to whom? Give to=MAC or to=IP, as in to=02:00:00:00:00:01"));
+        return Err(words.error("to whom? Give to=MAC or to=IP, as in to=02:00:00:00:00:01").into());
     }
     Ok(Endpoint::new(ethernet))
 }

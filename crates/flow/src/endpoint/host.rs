@@ -1,7 +1,7 @@
 //! `HOST:PORT`, as addresses of TCP and UDP endpoints have it.
 
 use crate::error::Error;
-use crate::spec::{Escaped, Words};
+use bywash_options::{Escaped, Words};
 use std::fmt;
 
 /// A host that displays in the form that precedes a port: an IPv6 address in brackets.
@@ -27,13 +27,13 @@ pub(super) fn host_and_port(words: &Words<'_>, listen: bool) -> Result<(String, 
     let (host, port) = address
         .rsplit_once(':')
         .or_else(|| listen.then_some(("", address)))
-        .ok_or_else(|| words.usage_error(format!("a port is missing: give {example}")))?;
-    let port = port.parse().map_err(|_| words.usage_error(format!("'{port}' is no port: give {example}")))?;
+        .ok_or_else(|| words.error(format!("a port is missing: give {example}")))?;
+    let port = port.parse().map_err(|_| words.error(format!("'{port}' is no port: give {example}")))?;
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     match inner.unwrap_or(host) {
-        "" if !listen => Err(words.usage_error(format!("a host is missing: give {example}"))),
+        "" if !listen => Err(words.error(format!("a host is missing: give {example}")).into()),
         _ if inner.is_none() && host.contains(':') => {
-            Err(words.usage_error(format!("an address of IPv6 goes in brackets: give {example}")))
+            Err(words.error(format!("an address of IPv6 goes in brackets: give {example}")).into())
         }
         host => Ok((host.to_owned(), port)),
     }

@@ -26,7 +26,7 @@ use crate::end::{ListeningSocket, OpenedStream, Role, Sink, SinkSettings, Source
 use crate::error::Error;
 use crate::facts::End;
 use crate::movers::Mover;
-use crate::spec::{Row, Words, suggest};
+use bywash_options::{Row, Words, among};
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -258,11 +258,11 @@ impl TryFrom<&OsStr> for Endpoint {
     type Error = Error;
 
     fn try_from(text: &OsStr) -> Result<Endpoint, Error> {
-        if text == standard::KIND.row.name() {
+        if text == standard::KIND.row.name {
             return (standard::KIND.parse)(&mut Words::cut(&standard::KIND.row, text, b""));
         }
         let Some((name, rest)) = split_name(text.as_bytes()) else { return bare(text) };
-        match KINDS.iter().find(|kind| kind.row.name().as_bytes() == name) {
+        match KINDS.iter().find(|kind| kind.row.name.as_bytes() == name) {
             Some(kind) => (kind.parse)(&mut Words::cut(&kind.row, text, rest)),
             None => {
                 let (name, text) = (String::from_utf8_lossy(name), text.to_string_lossy());
@@ -270,7 +270,7 @@ impl TryFrom<&OsStr> for Endpoint {
                 let known: Vec<&str> = known.iter().map(String::as_str).collect();
                 Err(Error::Usage(format!(
                     "'{text}': there is no endpoint of the kind '{name}'{}, and paths: a file of that name is ./{text}",
-                    suggest::among(&format!("{name}:"), &known)
+                    among(&format!("{name}:"), &known)
                 )))
             }
         }
@@ -400,33 +400,33 @@ mod tests {
     #[test]
     fn every_row_parses_its_example_its_options_and_their_defaults() {
         // A text that begins with `-` is the endpoint of that name only if nothing follows.
-        for row in endpoints().filter(|row| row.name() != "-") {
+        for row in endpoints().filter(|row| row.name != "-") {
             let plain = example(row);
             parsed(&plain);
-            assert_eq!(row.syntax().split(':').next(), Some(row.name()), "{plain}");
-            for option in row.options() {
-                let value = match option.value() {
-                    crate::spec::Value::Flag => String::new(),
-                    _ if option.default().is_some() => format!("={}", option.default().unwrap()),
-                    crate::spec::Value::Text("OCTAL") => "=0644".into(),
-                    crate::spec::Value::Text("FINGERPRINT") => format!("={}", "0f".repeat(32)),
-                    crate::spec::Value::Text("MAC|IP") => "=10.0.0.1".into(),
-                    crate::spec::Value::Choice(words) => format!("={}", words[0]),
+            assert_eq!(row.syntax().split(':').next(), Some(row.name), "{plain}");
+            for option in row.options {
+                let value = match option.value {
+                    bywash_options::Value::Flag => String::new(),
+                    _ if option.default.is_some() => format!("={}", option.default.unwrap()),
+                    bywash_options::Value::Text("OCTAL") => "=0644".into(),
+                    bywash_options::Value::Text("FINGERPRINT") => format!("={}", "0f".repeat(32)),
+                    bywash_options::Value::Text("MAC|IP") => "=10.0.0.1".into(),
+                    bywash_options::Value::Choice(words) => format!("={}", words[0]),
                     _ => "=7".into(),
                 };
                 // The option may exclude another one, or need it; but no row has an option that is unknown.
-                if let Err(error) = format!("{plain},{}{value}", option.name()).parse::<Endpoint>() {
+                if let Err(error) = format!("{plain},{}{value}", option.name).parse::<Endpoint>() {
                     let error = error.to_string();
                     assert!(!error.contains("no option"), "{error}");
-                    assert!(!error.contains(&format!("'{}':", option.name())), "{error}");
+                    assert!(!error.contains(&format!("'{}':", option.name)), "{error}");
                 }
             }
             let unknown = format!("{plain},nonsense").parse::<Endpoint>().unwrap_err().to_string();
             assert!(unknown.contains("no option 'nonsense'"), "{unknown}");
-            let misspelt = format!("{}{}", row.name().replacen(|_: char| true, "", 1), ":x");
-            if row.name().len() > 3 {
+            let misspelt = format!("{}{}", row.name.replacen(|_: char| true, "", 1), ":x");
+            if row.name.len() > 3 {
                 let error = misspelt.parse::<Endpoint>().unwrap_err().to_string();
-                assert!(error.contains(&format!("did you mean '{}:'", row.name())), "{error}");
+                assert!(error.contains(&format!("did you mean '{}:'", row.name)), "{error}");
             }
         }
     }

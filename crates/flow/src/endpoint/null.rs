@@ -4,7 +4,7 @@ use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
 use crate::end::{self, OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::Row;
+use bywash_options::Row;
 use std::fmt;
 
 /// The sink that discards the data.
@@ -15,7 +15,8 @@ pub(super) static KIND: EndpointKind = EndpointKind {
     row: Row { name: "null", address: "", sentence: "a sink that discards the data", options: &[] },
     parse: |words| {
         words.check_all_taken()?;
-        words.no_address().map(|()| Endpoint::new(Null))
+        words.no_address()?;
+        Ok(Endpoint::new(Null))
     },
 };
 

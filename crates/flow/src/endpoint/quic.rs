@@ -8,7 +8,7 @@ use crate::congestion::Congestion;
 use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::{flag, option};
+use bywash_options::{flag, option};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;

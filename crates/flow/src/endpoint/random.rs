@@ -7,7 +7,7 @@ use crate::control::Control;
 use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::{OptionRow, Row, Value, number, option};
+use bywash_options::{OptionRow, Row, Value, number, option};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::fmt;
@@ -29,7 +29,8 @@ pub(super) static KIND: EndpointKind = EndpointKind {
     parse: |words| {
         let seed = words.value("seed", number)?;
         words.check_all_taken()?;
-        words.no_address().map(|()| Endpoint::new(Random { seed }))
+        words.no_address()?;
+        Ok(Endpoint::new(Random { seed }))
     },
 };
 

@@ -5,7 +5,7 @@ use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
 use crate::end::{OpenedStream, Sink, SinkSettings, Source, kind_of, stat_endpoint};
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::{Escaped, Row, Words, option};
+use bywash_options::{Escaped, Row, Words, option};
 use std::fmt;
 use std::path::{Path, PathBuf};
 

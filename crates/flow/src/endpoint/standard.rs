@@ -5,7 +5,7 @@ use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
 use crate::end::{DescriptorSink, DescriptorSource, OpenedStream, Sink, SinkSettings, Source, kind_of};
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::Row;
+use bywash_options::Row;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fmt;
@@ -19,7 +19,8 @@ pub(super) static KIND: EndpointKind = EndpointKind {
     row: Row { name: "-", address: "", sentence: "standard input, standard output", options: &[] },
     parse: |words| {
         words.check_all_taken()?;
-        words.no_address().map(|()| Endpoint::new(Standard))
+        words.no_address()?;
+        Ok(Endpoint::new(Standard))
     },
 };
 

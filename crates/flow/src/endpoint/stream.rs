@@ -4,7 +4,7 @@ use super::OpenContext;
 use crate::control::Control;
 use crate::end::{Connected, ListeningSocket, Stream, StreamSettings};
 use crate::error::Error;
-use crate::spec::{OptionRow, Value, Words, number};
+use bywash_options::{OptionRow, Value, Words, number};
 
 /// An endpoint that is a stream socket.
 pub(crate) trait StreamEndpoint: Sync {
@@ -80,8 +80,8 @@ pub(super) fn connections(words: &mut Words<'_>, listening: Listening) -> Result
         return Ok(None);
     }
     match (words.value("max", number)?, listening) {
-        (Some(0), _) => Err(words.usage_error("max=0 would serve nobody: give 1 or more")),
-        (Some(_), Listening::Waits) => Err(words.usage_error("max is for 'fork', which is not there")),
+        (Some(0), _) => Err(words.error("max=0 would serve nobody: give 1 or more").into()),
+        (Some(_), Listening::Waits) => Err(words.error("max is for 'fork', which is not there").into()),
         (max, _) => Ok(max),
     }
 }

@@ -9,7 +9,8 @@ use crate::end::{
 };
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::{OptionRow, Row, Value, Words, flag, option};
+use bywash_options::{OptionRow, Row, Value, Words, flag, option};
+use bywash_quantity::TimeUnit;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -27,7 +28,7 @@ struct Tcp {
 
 const TIMEOUT: OptionRow = OptionRow::new(
     "timeout",
-    Value::Seconds,
+    Value::Duration(TimeUnit::Second),
     "time without a sign of life after which the peer counts as dead, 3 at least",
 )
 .or("60");
@@ -57,13 +58,13 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(3);
 
 fn parse(words: &mut Words<'_>, listen: bool) -> Result<Endpoint, Error> {
     let (host, port) = host_and_port(words, listen)?;
-    let (whole, timeout) = (words.flag("whole")?, words.seconds("timeout")?);
+    let (whole, timeout) = (words.flag("whole")?, words.duration("timeout")?);
     let listening = listening(words, listen)?;
     let settings = StreamSettings { whole, timeout, max: connections(words, listening)? };
     words.check_all_taken()?;
     match timeout {
         Some(timeout) if timeout < TIMEOUT_MIN => {
-            Err(words.usage_error("'timeout': a peer has 3 seconds at the least to give a sign of life"))
+            Err(words.error("'timeout': a peer has 3 seconds at the least to give a sign of life").into())
         }
         _ => Ok(Endpoint::new(Tcp { host, port, listening, settings })),
     }

@@ -9,7 +9,8 @@ use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
 use crate::movers::Mover;
-use crate::spec::{OptionRow, Row, Value, Words, flag, number, option};
+use bywash_options::{OptionRow, Row, Value, Words, flag, number, option};
+use bywash_quantity::TimeUnit;
 use std::fmt;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ const OPTIONS: &[OptionRow] = &[
     ),
     OptionRow::new(
         "idle",
-        Value::Seconds,
+        Value::Duration(TimeUnit::Second),
         "receiver: silence that ends it after the first datagram; none: never, if sequenced 60, which is an error",
     ),
     OptionRow::flag("lossy", "plain receiver: what the kernel drops is no failure"),
@@ -53,7 +54,12 @@ const OPTIONS: &[OptionRow] = &[
     OptionRow::new("pin", Value::Text("FINGERPRINT"), "reliable: SHA-256 of the peer's certificate"),
     OptionRow::flag("insecure", "reliable: whoever answers at the address is trusted"),
     OptionRow::new("identity", Value::Text("FILE"), "reliable: file that keeps this end's certificate"),
-    OptionRow::new("timeout", Value::Seconds, "reliable: greatest time that the peer may be silent").or("10"),
+    OptionRow::new(
+        "timeout",
+        Value::Duration(TimeUnit::Second),
+        "reliable: greatest time that the peer may be silent",
+    )
+    .or("10"),
     OptionRow::new(
         "congestion",
         Value::Choice(Congestion::NAMES),
@@ -84,7 +90,7 @@ fn parse(words: &mut Words<'_>, listen: bool) -> Result<Endpoint, Error> {
         port,
         listen,
         size: words.value("size", number)?,
-        idle: words.seconds("idle")?,
+        idle: words.duration("idle")?,
         lossy: words.flag("lossy")?,
         sequenced: words.flag("sequenced")?,
     };
@@ -96,24 +102,25 @@ fn parse(words: &mut Words<'_>, listen: bool) -> Result<Endpoint, Error> {
         pin: words.value("pin", fingerprint)?,
         insecure: words.flag("insecure")?,
         identity: words.path_value("identity")?,
-        timeout: words.seconds("timeout")?,
+        timeout: words.duration("timeout")?,
         congestion: words.value("congestion", Congestion::named)?,
     };
     words.check_all_taken()?;
     if udp.sequenced && reliable {
-        return Err(words.usage_error("what is reliable needs no numbers: give 'sequenced' or 'reliable'"));
+        return Err(words.error("what is reliable needs no numbers: give 'sequenced' or 'reliable'").into());
     }
     if udp.lossy && (udp.sequenced || reliable || !udp.listen) {
-        return Err(
-            words.usage_error("lossy is for a receiver of plain datagrams, and nobody else loses any unsaid")
-        );
+        return Err(words
+            .error("lossy is for a receiver of plain datagrams, and nobody else loses any unsaid")
+            .into());
     }
     match reliable {
         false if quic.has_options() => Err(words
-            .usage_error(format!("{} are for 'reliable', which is not there", RELIABLE_OPTIONS.join(", ")))),
+            .error(format!("{} are for 'reliable', which is not there", RELIABLE_OPTIONS.join(", ")))
+            .into()),
         false => Ok(Endpoint::new(udp)),
         true if udp.size.is_some() || udp.idle.is_some() => {
-            Err(words.usage_error("size and idle are for plain and sequenced datagrams, not for 'reliable'"))
+            Err(words.error("size and idle are for plain and sequenced datagrams, not for 'reliable'").into())
         }
         true => Ok(Endpoint::new(quic)),
     }

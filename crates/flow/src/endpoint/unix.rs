@@ -8,7 +8,7 @@ use crate::end::{
 };
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::{Escaped, Row, Words, flag, option};
+use bywash_options::{Escaped, Row, Words, flag, option};
 use std::fmt;
 use std::path::PathBuf;
 

@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::{End, Kind};
-use crate::spec::Row;
+use bywash_options::Row;
 use std::fmt;
 
 /// The source of zeros.
@@ -17,7 +17,8 @@ pub(super) static KIND: EndpointKind = EndpointKind {
     row: Row { name: "zero", address: "", sentence: "an endless source of zeros", options: &[] },
     parse: |words| {
         words.check_all_taken()?;
-        words.no_address().map(|()| Endpoint::new(Zero))
+        words.no_address()?;
+        Ok(Endpoint::new(Zero))
     },
 };
 

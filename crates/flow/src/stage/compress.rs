@@ -4,7 +4,7 @@ use super::filter::Filter;
 use super::zstd::CompressFilter;
 use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, StageType};
 use crate::error::Error;
-use crate::spec::{OptionRow, Row, Value, Words, number, option};
+use bywash_options::{OptionRow, Row, Value, Words, number, option};
 use std::fmt;
 
 /// The stage, with its level, 1 to [`LEVEL_MAX`].
@@ -29,13 +29,13 @@ pub(super) static KIND: StageKind = StageKind {
 
 fn parse(words: &mut Words<'_>) -> Result<Stage, Error> {
     if words.address()? != "zstd" {
-        return Err(words.usage_error("there is only zstd: write compress:zstd"));
+        return Err(words.error("there is only zstd: write compress:zstd").into());
     }
     let level = words.value("level", number)?.unwrap_or(LEVEL);
     words.check_all_taken()?;
     match (1..=LEVEL_MAX).contains(&level) {
         true => Ok(Stage::new(Compress { level })),
-        false => Err(words.usage_error(format!("levels are 1 to {LEVEL_MAX}"))),
+        false => Err(words.error(format!("levels are 1 to {LEVEL_MAX}")).into()),
     }
 }
 

@@ -4,7 +4,7 @@ use super::filter::Filter;
 use super::zstd::DecompressFilter;
 use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, StageType};
 use crate::error::Error;
-use crate::spec::{Row, Words};
+use bywash_options::{Row, Words};
 use std::fmt;
 
 /// The stage.
@@ -20,7 +20,7 @@ fn parse(words: &mut Words<'_>) -> Result<Stage, Error> {
     words.check_all_taken()?;
     match words.address()? {
         "" | "zstd" => Ok(Stage::new(Decompress)),
-        _ => Err(words.usage_error("only zstd can be decompressed: write decompress: or decompress:zstd")),
+        _ => Err(words.error("only zstd can be decompressed: write decompress: or decompress:zstd").into()),
     }
 }
 

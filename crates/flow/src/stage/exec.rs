@@ -7,8 +7,8 @@
 use super::{Stage, StageKind, StageRole, StageType};
 use crate::control::Control;
 use crate::error::Error;
-use crate::spec::{Row, Words};
 use crate::sys;
+use bywash_options::{Row, Words};
 use rustix::pipe::PipeFlags;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -32,9 +32,9 @@ pub(super) static KIND: StageKind = StageKind {
 
 fn parse(words: &mut Words<'_>) -> Result<Stage, Error> {
     match words.rest().to_str() {
-        None => Err(words.usage_error("only paths may be other than UTF-8")),
+        None => Err(words.error("only paths may be other than UTF-8").into()),
         Some(command) if command.trim().is_empty() => {
-            Err(words.usage_error("a command is missing behind the colon"))
+            Err(words.error("a command is missing behind the colon").into())
         }
         Some(command) => Ok(Stage::new(Exec(command.to_owned()))),
     }

@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::error::Error;
 use crate::hash::HashAlgorithm;
 use crate::report::Hash;
-use crate::spec::{OptionRow, Row, Value, Words, option};
+use bywash_options::{OptionRow, Row, Value, Words, option};
 use sha2::Digest;
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub(super) static KIND: StageKind = StageKind {
 };
 
 fn parse(words: &mut Words<'_>) -> Result<Stage, Error> {
-    let algorithm: HashAlgorithm = words.address()?.parse().map_err(|error| words.usage_error(error))?;
+    let algorithm: HashAlgorithm = words.address()?.parse().map_err(|error| words.error(error))?;
     let expect = words.value("expect", |text| digits(algorithm, text))?;
     words.check_all_taken()?;
     Ok(Stage::new(HashData { algorithm, expect }))

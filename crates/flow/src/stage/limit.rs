@@ -4,7 +4,7 @@ use super::filter::{Demand, Emit, Filter};
 use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, StageType, amount};
 use crate::control::Control;
 use crate::error::Error;
-use crate::spec::Row;
+use bywash_options::Row;
 use std::fmt;
 
 /// The stage, with the number of bytes after which the flow ends.

@@ -20,8 +20,7 @@ use crate::end::SinkSettings;
 use crate::error::Error;
 use crate::hash::HashAlgorithm;
 use crate::movers::Mover;
-use crate::size;
-use crate::spec::{Row, Words, suggest};
+use bywash_options::{Row, Words, among};
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -147,10 +146,11 @@ impl Stage {
 /// Parses the address of a stage that is nothing but a number of bytes.
 fn amount(words: &Words<'_>) -> Result<u64, Error> {
     words.check_all_taken()?;
-    match size::parse(words.address()?) {
-        Ok(0) => Err(words.usage_error("nothing would pass: give at least 1")),
+    let address = words.address()?;
+    match bywash_quantity::size(address) {
+        Ok(0) => Err(words.error("nothing would pass: give at least 1").into()),
         Ok(bytes) => Ok(bytes),
-        Err(reason) => Err(words.usage_error(reason)),
+        Err(error) => Err(words.error(format!("'{address}' is {error}")).into()),
     }
 }
 
@@ -167,20 +167,20 @@ impl TryFrom<&OsStr> for Stage {
     type Error = Error;
 
     fn try_from(text: &OsStr) -> Result<Stage, Error> {
-        let known: Vec<&str> = stages().map(Row::name).collect();
+        let known: Vec<&str> = stages().map(|row| row.name).collect();
         let bytes = text.as_bytes();
         let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
             let text = text.to_string_lossy();
-            return Err(Error::Usage(format!("'{text}' is no stage{}", suggest::among(&text, &known))));
+            return Err(Error::Usage(format!("'{text}' is no stage{}", among(&text, &known))));
         };
         let (name, rest) = (&bytes[..colon], &bytes[colon + 1..]);
-        match KINDS.iter().find(|kind| kind.row.name().as_bytes() == name) {
+        match KINDS.iter().find(|kind| kind.row.name.as_bytes() == name) {
             Some(kind) => (kind.parse)(&mut Words::cut(&kind.row, text, rest)),
             None => {
                 let (name, text) = (String::from_utf8_lossy(name), text.to_string_lossy());
                 Err(Error::Usage(format!(
                     "'{text}': there is no stage of the kind '{name}'{}",
-                    suggest::among(&name, &known)
+                    among(&name, &known)
                 )))
             }
         }
@@ -227,15 +227,15 @@ mod tests {
     #[test]
     fn the_rows_are_complete() {
         for row in stages() {
-            let error = format!("{}:", row.name()).parse::<Stage>();
+            let error = format!("{}:", row.name).parse::<Stage>();
             assert!(!error.is_err_and(|error| error.to_string().contains("no stage of the kind")));
-            assert!(!row.sentence().is_empty() && !row.sentence().ends_with('.'), "{}", row.name());
+            assert!(!row.sentence.is_empty() && !row.sentence.ends_with('.'), "{}", row.name);
         }
-        let hash = stages().find(|row| row.name() == "hash").unwrap();
+        let hash = stages().find(|row| row.name == "hash").unwrap();
         for algorithm in HashAlgorithm::ALL {
-            assert!(hash.sentence().contains(&algorithm.to_string()), "{algorithm}");
+            assert!(hash.sentence.contains(&algorithm.to_string()), "{algorithm}");
         }
-        let level = stages().find(|row| row.name() == "compress").unwrap().options()[0].default().unwrap();
+        let level = stages().find(|row| row.name == "compress").unwrap().options[0].default.unwrap();
         assert_eq!(
             format!("compress:zstd,level={level}").parse::<Stage>().unwrap().to_string(),
             "compress:zstd"

@@ -5,7 +5,7 @@ use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, Stag
 use crate::control::Control;
 use crate::error::Error;
 use crate::rate_limiter::RateLimiter;
-use crate::spec::Row;
+use bywash_options::Row;
 use std::fmt;
 
 /// The stage, with its rate in bytes a second.

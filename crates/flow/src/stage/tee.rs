@@ -6,7 +6,7 @@ use crate::control::Control;
 use crate::end::{OpenedStream, Role, Sink};
 use crate::endpoint::{Endpoint, PendingEnd};
 use crate::error::Error;
-use crate::spec::Row;
+use bywash_options::Row;
 use std::fmt;
 
 /// The stage, with the other sink.

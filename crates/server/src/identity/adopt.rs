@@ -4,7 +4,7 @@
 use super::labels::{LabelArea, look, write_first, write_next};
 use super::{IdentityError, check_room, volume_block};
 use crate::error::Error;
-use bywash_device::{Device, DeviceKind, Spec, read_exclusive, write_exclusive};
+use bywash_device::{Device, Spec, read_exclusive, write_exclusive};
 use bywash_volume::{BlockSize, Bytes, DeviceId, Identity, Label, NewBlocks, Store};
 
 /// Adopts a device into a store and writes a label on it. Returns the identity on the label.
@@ -122,9 +122,9 @@ pub(super) fn relabel_open(
 }
 
 fn open(spec: &Spec) -> Result<Box<dyn Device>, Error> {
-    match spec.medium {
-        DeviceKind::Memory(_) => Err(IdentityError::Memory(spec.name.clone()).into()),
-        DeviceKind::File(_) => Ok(spec.open()?),
+    match spec.is_volatile() {
+        true => Err(IdentityError::Memory(spec.name.clone()).into()),
+        false => Ok(spec.open()?),
     }
 }
 

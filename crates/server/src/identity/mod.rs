@@ -29,7 +29,7 @@ pub use adopt::{adopt, relabel};
 pub use error::IdentityError;
 
 use crate::error::Error;
-use bywash_device::{Access, Device, DeviceKind, Spec};
+use bywash_device::{Access, Device, Spec};
 use bywash_volume::{Bytes, DeviceId, Identity, Label, NewBlocks, RESERVED_BYTES, Store};
 use labels::{LabelArea, look, write_first, write_next};
 
@@ -72,7 +72,7 @@ impl<'a> Identities<'a> {
                 "device {name}: its last {left_over} B are not used: volumes on it have blocks of {block}"
             );
         }
-        if let DeviceKind::Memory(_) = spec.medium {
+        if spec.is_volatile() {
             let id = DeviceId::random().map_err(Error::io("get random numbers"))?;
             self.store.attach_memory(&spec.name, id, bytes, block)?;
             return Ok(());
@@ -197,13 +197,12 @@ fn check_room(name: &str, has: u64, block: bywash_volume::BlockSize) -> Result<(
 /// [`Error::Small`] if the file would be too small. [`Error::Identity`] if the store knows a device of that
 /// name, whose file is missing. [`Error::Store`] if the store cannot be read.
 pub(crate) fn check_before_made(store: &Store, spec: &Spec) -> Result<(), Error> {
-    let DeviceKind::File(options) = &spec.medium else { return Ok(()) };
-    let Some(bytes) = options.bytes.filter(|_| !options.path.exists()) else { return Ok(()) };
+    let Some((path, bytes)) = spec.file_to_create() else { return Ok(()) };
     check_room(&spec.name, bytes, bywash_volume::BlockSize::new(Bytes(VOLUME_BLOCK))?)?;
     match store.devices()?.into_iter().find(|device| device.name == spec.name).map(|known| known.identity) {
         None | Some(Identity::Label { is_written: false, .. }) => Ok(()),
         Some(known) => {
-            let path = options.path.clone();
+            let path = path.to_owned();
             Err(IdentityError::Missing { name: spec.name.clone(), known: known.to_string(), path }.into())
         }
     }

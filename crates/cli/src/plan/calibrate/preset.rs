@@ -4,8 +4,8 @@ use super::files::LARGE;
 use super::parameters::Parameters;
 use super::{Measured, figure};
 use crate::plan::measure::others;
-use bywash_flow::size::Bytes;
 use bywash_model::units::{Cycles, CyclesPerByte, Frequency, Rate, Size, Time};
+use bywash_quantity::Bytes;
 use std::fmt::{Display, Write};
 
 /// Returns the description in the form that [`bywash_model::Description::from_toml`] reads.

@@ -18,7 +18,7 @@ pub mod scratch;
 
 use crate::doctor::machine::cores;
 use crate::error::Failure;
-use bywash_flow::size::Bytes;
+use bywash_quantity::Bytes;
 use std::io;
 use std::path::Path;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use super::{Endpoint, EndpointKind, EndpointType, OpenContext};
 use crate::end::{OpenedStream, Sink, SinkSettings, Source};
 use crate::error::Error;
 use crate::facts::End;
-use crate::spec::{Escaped, OptionRow, Row, Side, Value, Words, flag, option};
+use bywash_options::{Escaped, OptionRow, Row, Side, Value, Words, flag, option};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -87,9 +87,9 @@ fn parse(words: &mut Words<'_>) -> Result<Endpoint, Error> {
     words.check_all_taken()?;
     let given = [file.append, file.in_place, file.exclusive].iter().filter(|given| **given).count();
     match given > 1 || (file.offset.is_some() && (file.append || file.exclusive)) {
-        true => Err(words.usage_error(
-            "append, in-place, excl and offset exclude each other (in-place and offset do not)",
-        )),
+        true => Err(words
+            .error("append, in-place, excl and offset exclude each other (in-place and offset do not)")
+            .into()),
         false => Ok(Endpoint::new(file)),
     }
 }

@@ -2,7 +2,7 @@
 
 /// Returns the end of a message about an unknown name: the known name that was probably meant, and the list
 /// of all.
-pub(crate) fn among(text: &str, known: &[&str]) -> String {
+pub fn among(text: &str, known: &[&str]) -> String {
     let all = known.join(", ");
     match nearest(text, known) {
         Some(name) => format!("; did you mean '{name}'? There are {all}"),
