@@ -7,6 +7,7 @@ use crate::engine::{Rounds, uninterrupted};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::row::{Report, Row};
+use crate::table::distinct;
 use std::path::PathBuf;
 
 /// Choice of what to measure, as the command line says.
@@ -122,40 +123,29 @@ pub fn run(cases: Vec<Case<'_>>, rounds: u32, audience: &mut dyn Audience) -> (R
 ///
 /// # Errors
 /// [`Error::Usage`] for a name that chooses nothing; the message lists the benches.
-pub fn choose<C>(mut cases: Vec<C>, names: &[String], name_of: impl Fn(&C) -> &str) -> Result<Vec<C>, Error> {
+pub fn choose<C>(cases: Vec<C>, names: &[String], name_of: impl Fn(&C) -> &str) -> Result<Vec<C>, Error> {
     let all: Vec<String> = cases.iter().map(|case| name_of(case).to_lowercase()).collect();
-    let mut chosen = vec![names.is_empty(); all.len()];
-    for name in names {
+    let fits = |case: &String, name: &String| {
         let wanted = name.to_lowercase();
-        let is_exact = all.contains(&wanted);
-        let fits = |case: &str| match wanted.split_once('/') {
-            _ if is_exact => case == wanted,
-            _ if case.contains(&wanted) => true,
-            Some((bench, text)) => {
-                case.split_once(": ").is_some_and(|(own, case)| own == bench && case.contains(text))
-            }
-            None => false,
+        let is_of_bench = |(bench, text): (&str, &str)| {
+            case.split_once(": ").is_some_and(|(own, case)| own == bench && case.contains(text))
         };
-        let fitting: Vec<usize> = (0..all.len()).filter(|number| fits(&all[*number])).collect();
-        if fitting.is_empty() {
-            let mut benches: Vec<&str> = Vec::new();
-            for case in &cases {
-                let bench = name_of(case).split(": ").next().unwrap_or_default();
-                if !benches.contains(&bench) {
-                    benches.push(bench);
-                }
-            }
-            return Err(Error::Usage(format!(
-                "no case has '{name}' in its name: give a part of one of {}, or BENCH/TEXT for the cases of one whose \
-                 name contains TEXT",
-                benches.join(", ")
-            )));
+        match all.contains(&wanted) {
+            true => *case == wanted,
+            false => case.contains(&wanted) || wanted.split_once('/').is_some_and(is_of_bench),
         }
-        fitting.into_iter().for_each(|number| chosen[number] = true);
+    };
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|case| fits(case, name))) {
+        let benches = distinct(cases.iter().map(|case| name_of(case).split(": ").next().unwrap_or_default()));
+        return Err(Error::Usage(format!(
+            "no case has '{name}' in its name: give a part of one of {}, or BENCH/TEXT for the cases of one whose \
+             name contains TEXT",
+            benches.join(", ")
+        )));
     }
-    let mut chosen = chosen.into_iter();
-    cases.retain(|_| chosen.next().unwrap_or(false));
-    Ok(cases)
+    let is_chosen = |case: &String| names.is_empty() || names.iter().any(|name| fits(case, name));
+    let named = cases.into_iter().zip(&all);
+    Ok(named.filter(|(_, name)| is_chosen(name)).map(|(case, _)| case).collect())
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@
 //! that of the children that the child has waited for. So the time of a child is the rise of that sum while it is waited
 //! for, and nothing else may wait meanwhile.
 
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use crate::interrupt;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
+use crate::usage::Usage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -15,7 +14,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest that a single program may take; every case is sized for seconds.
@@ -68,22 +67,12 @@ pub fn run(command: &mut Command) -> Result<Ended, Error> {
     ended.failure.take().map_or(Ok(ended), Err)
 }
 
-/// Runs `command`, whose stdout the caller has set, to its end; returns the wall-clock time.
-///
-/// # Errors
-/// Those of [`run`].
-pub fn run_to(command: &mut Command) -> Result<Duration, Error> {
-    let ended = Process::start(command.stdin(Stdio::null()))?.wait()?;
-    let wall = ended.wall;
-    ended.success().map(|_| wall)
-}
-
 /// Path of the running program.
 ///
 /// # Errors
-/// The kernel's, if it cannot be found.
+/// [`Error::Io`] if it cannot be found.
 pub fn this_program() -> Result<PathBuf, Error> {
-    std::env::current_exe().map_err(|error| Error::io("find", Path::new("this program"), error))
+    std::env::current_exe().doing("find", Path::new("this program"))
 }
 
 /// A command that runs this program as another process of `bench`; the words say which one and what it does.
@@ -102,8 +91,7 @@ impl Process {
     /// # Errors
     /// [`Error::Io`] with the program's name, and [`Error::Interrupted`].
     pub fn start(command: &mut Command) -> Result<Process, Error> {
-        let stderr = capture()?;
-        Process::start_with(command, stderr, None)
+        Process::start_with(command, capture()?, None)
     }
 
     /// Starts `command` and keeps its output.
@@ -111,8 +99,8 @@ impl Process {
     /// # Errors
     /// Those of [`Process::start`].
     pub fn start_telling(command: &mut Command) -> Result<Process, Error> {
-        let (stdout, stderr) = (capture()?, capture()?);
-        Process::start_with(command.stdout(share(&stdout)?), stderr, Some(stdout))
+        let stdout = capture()?;
+        Process::start_with(command.stdout(share(&stdout)?), capture()?, Some(stdout))
     }
 
     /// Starts `command`, a server, with its output going to the file `log`.
@@ -121,7 +109,7 @@ impl Process {
     /// [`Error::Io`] if `log` cannot be made or the program cannot be started.
     pub fn start_logging(command: &mut Command, log: &Path) -> Result<Process, Error> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(log);
-        let file = file.map_err(|error| Error::io("create", log, error))?;
+        let file = file.doing("create", log)?;
         Process::start_with(command.stdin(Stdio::null()).stdout(share(&file)?), file, None)
     }
 
@@ -131,8 +119,7 @@ impl Process {
         let all = std::iter::once(command.get_program()).chain(command.get_args());
         let words = all.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let begin = Instant::now();
-        let child = command.spawn();
-        let child = child.map_err(|error| Error::io("start", Path::new(command.get_program()), error))?;
+        let child = command.spawn().doing("start", Path::new(command.get_program()))?;
         Ok(Process { child, begin, words, stderr, stdout })
     }
 
@@ -172,7 +159,7 @@ impl Process {
     /// # Errors
     /// Those of [`Process::stop`].
     pub fn end(mut self) -> Result<f64, Error> {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        self.signal(Signal::TERM);
         Ok(self.wait_for(GRACE)?.cpu_seconds)
     }
 
@@ -184,16 +171,32 @@ impl Process {
         if self.has_ended() {
             return Ok(());
         }
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        self.signal(signal);
         self.wait_for(GRACE).map(drop)
     }
 
+    fn signal(&self, signal: Signal) {
+        // One that has ended by itself needs none.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
     fn wait_for(&mut self, limit: Duration) -> Result<Ended, Error> {
-        let before = children_seconds()?;
-        let Some(status) = wait(&mut self.child, limit)? else {
-            return Err(self.failure(format!("did not end within {} s", limit.as_secs())));
-        };
-        let (wall, cpu_seconds) = (self.begin.elapsed(), children_seconds()? - before);
+        let (program, before) = (Path::new("a program"), Usage::now(None)?);
+        let handle = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).doing("watch", program)?;
+        let deadline = Instant::now() + limit;
+        loop {
+            interrupt::check()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Err(self.failure(format!("did not end within {} s", limit.as_secs()))),
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => break,
+                Err(errno) => return Err(Error::io("wait for", program, errno)),
+            }
+        }
+        let status = self.child.wait().doing("wait for", program)?;
+        let (wall, cpu_seconds) = (self.begin.elapsed(), Usage::now(None)?.since(&before).cpu_seconds);
         // Ctrl-C reaches the child too, and is not its failure.
         interrupt::check()?;
         let failure = (!status.success()).then(|| self.failure(format!("ended with {status}")));
@@ -213,7 +216,7 @@ impl Drop for Process {
         if self.has_ended() {
             return;
         }
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        self.signal(Signal::TERM);
         let deadline = Instant::now() + KILL;
         while !self.has_ended() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
@@ -223,41 +226,15 @@ impl Drop for Process {
     }
 }
 
-/// Waits for `child`; `None` when it still runs after `limit`.
-fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>, Error> {
-    let here = Path::new("a program");
-    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())
-        .map_err(|errno| Error::io("watch", here, errno))?;
-    let deadline = Instant::now() + limit;
-    loop {
-        interrupt::check()?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Ok(None),
-            Ok(_) => return child.wait().map(Some).map_err(|error| Error::io("wait for", here, error)),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Error::io("wait for", here, errno)),
-        }
-    }
-}
-
-fn children_seconds() -> Result<f64, Error> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)
-        .map_err(|errno| Error::failed("getrusage", std::io::Error::from(errno).to_string()))?;
-    Ok((usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6)
-}
-
 /// A file in memory for the output of a program.
 fn capture() -> Result<File, Error> {
-    let file = memfd_create("bywash-bench-output", MemfdFlags::CLOEXEC)
-        .map_err(|errno| Error::io("make memory for", Path::new("a program's output"), errno))?;
-    Ok(File::from(file))
+    let file = memfd_create("bywash-bench-output", MemfdFlags::CLOEXEC);
+    file.map(File::from).doing("make memory for", Path::new("a program's output"))
 }
 
 /// A second descriptor of that file.
 fn share(file: &File) -> Result<File, Error> {
-    file.try_clone().map_err(|error| Error::io("share", Path::new("a program's output"), error))
+    file.try_clone().doing("share", Path::new("a program's output"))
 }
 
 /// Everything in `file`, which the child wrote through the same position.
@@ -269,9 +246,9 @@ fn text(file: &mut File) -> String {
 
 /// The end of a program's output, in one line behind a colon; empty if there is no output.
 pub(crate) fn tail(text: &str) -> String {
-    let text = text.trim();
+    let text = text.trim().replace('\n', " ");
     let before = text.chars().count().saturating_sub(TAIL_CHARACTERS);
-    let tail: String = text.chars().skip(before).map(|c| if c == '\n' { ' ' } else { c }).collect();
+    let tail: String = text.chars().skip(before).collect();
     if tail.is_empty() { tail } else { format!(": {tail}") }
 }
 
@@ -279,59 +256,44 @@ pub(crate) fn tail(text: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn output_is_kept() {
-        let finished = run(Command::new("printf").arg("a\nb")).unwrap();
-        assert_eq!(finished.stdout, "a\nb");
-        assert!(finished.wall < LIMIT);
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
     }
 
     #[test]
-    fn a_failure_names_program_status_and_stderr() {
-        let error = run(Command::new("sh").args(["-c", "echo broken >&2; exit 3"])).err().unwrap();
-        let message = error.to_string();
-        assert!(message.contains("sh -c") && message.contains("status: 3"), "{message}");
-        assert!(message.ends_with("broken"), "{message}");
-    }
-
-    #[test]
-    fn cpu_time_of_a_child_and_of_its_children() {
-        let busy = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); true";
-        let seconds = Process::start(Command::new("sh").args(["-c", busy])).unwrap().finish().unwrap();
-        assert!(seconds > 0.005, "{seconds}");
-    }
-
-    #[test]
-    fn a_failure_has_the_programs_own_words() {
-        let script = "echo told; echo broken >&2; exit 3";
-        let ended = Process::start_telling(Command::new("sh").args(["-c", script])).unwrap().wait().unwrap();
+    fn output_and_cpu_time_are_kept_and_a_failure_has_the_programs_own_words() {
+        let busy = "(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); printf 'a\nb'";
+        let ended = run(&mut shell(busy)).unwrap();
+        assert!(ended.stdout == "a\nb" && ended.cpu_seconds > 0.005 && ended.wall < LIMIT);
+        let ended = Process::start_telling(&mut shell("echo told; echo broken >&2; exit 3")).unwrap();
+        let ended = ended.wait().unwrap();
         assert_eq!(ended.stdout, "told\n");
         let message = ended.success().unwrap_err().to_string();
-        assert!(message.contains("status: 3") && message.ends_with("broken"), "{message}");
+        assert!(
+            message.starts_with("sh -c echo told") && message.ends_with("status: 3: broken"),
+            "{message}"
+        );
     }
 
     #[test]
-    fn waiting_has_a_limit_and_asking_ends_a_program() {
-        let mut sleep = Process::start(Command::new("sleep").arg("30")).unwrap();
-        let error = sleep.wait_for(Duration::from_millis(20)).err().unwrap().to_string();
-        assert!(error.contains("sleep 30 did not end within 0 s"), "{error}");
-        sleep.stop(Signal::INT).unwrap();
-        assert!(sleep.has_ended());
-    }
-
-    #[test]
-    fn a_server_ends_when_it_is_dropped_and_its_output_is_in_the_log() {
+    fn waiting_has_a_limit_and_a_program_ends_when_it_is_asked_to_or_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let server =
-            Process::start_logging(Command::new("sh").args(["-c", "echo up; exec sleep 30"]), &log).unwrap();
-        let pid = server.id();
+        let mut server = Process::start_logging(&mut shell("echo up; exec sleep 30"), &log).unwrap();
         let deadline = Instant::now() + GRACE;
         while std::fs::read_to_string(&log).unwrap() != "up\n" {
             assert!(Instant::now() < deadline);
             std::thread::sleep(Duration::from_millis(5));
         }
+        let error = server.wait_for(Duration::from_millis(20)).err().unwrap().to_string();
+        assert!(error.contains("sleep 30 did not end within 0 s"), "{error}");
+        let pid = server.id();
         drop(server);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let mut sleep = Process::start(Command::new("sleep").arg("30")).unwrap();
+        sleep.stop(Signal::INT).unwrap();
+        assert!(sleep.has_ended());
     }
 }

@@ -5,7 +5,7 @@
 //! file it names cannot be used; 130 after Ctrl-C or SIGTERM.
 
 use crate::campaign::{Audience, Choice};
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use crate::row::{Report, Row, Verdict};
 use crate::say::say;
 use crate::{flow, html, interrupt, ipc, markdown, plan, run, serve, table};
@@ -136,6 +136,7 @@ type Measure = fn(&Choice, &mut dyn Audience) -> Result<(Report, bool), Error>;
 
 /// Runs the command.
 pub fn main(arguments: BenchArgs) -> ExitCode {
+    let with_folder = |args: FolderArgs, run: Measure| measure(&args.common, args.dir, None, run);
     let outcome = match arguments.bench {
         Bench::Run(RunArgs { with_folder, list: true, .. }) => {
             run::list(&choice(&with_folder.common, None, None)).map(|text| {
@@ -147,9 +148,9 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
             measure(&common, dir, place, run::measure)
         }
         Bench::Ipc(common) => measure(&common, None, None, ipc::measure),
-        Bench::Flow(FolderArgs { common, dir }) => measure(&common, dir, None, flow::measure),
-        Bench::Plan(FolderArgs { common, dir }) => measure(&common, dir, None, plan::measure),
-        Bench::Serve(FolderArgs { common, dir }) => measure(&common, dir, None, serve::measure),
+        Bench::Flow(args) => with_folder(args, flow::measure),
+        Bench::Plan(args) => with_folder(args, plan::measure),
+        Bench::Serve(args) => with_folder(args, serve::measure),
         Bench::Peer { words } => {
             peer(&words.iter().map(String::as_str).collect::<Vec<_>>()).map(|()| ExitCode::SUCCESS)
         }
@@ -179,13 +180,9 @@ fn peer(words: &[&str]) -> Result<(), Error> {
 }
 
 fn choice(common: &CommonArgs, folder: Option<PathBuf>, place: Option<String>) -> Choice {
-    Choice {
-        names: common.names.clone(),
-        quick: common.quick,
-        rounds: common.pairs.unwrap_or(if common.quick { ROUNDS_QUICK } else { ROUNDS }),
-        folder,
-        place: place.unwrap_or_default(),
-    }
+    let rounds = common.pairs.unwrap_or(if common.quick { ROUNDS_QUICK } else { ROUNDS });
+    let (names, place) = (common.names.clone(), place.unwrap_or_default());
+    Choice { names, quick: common.quick, rounds, folder, place }
 }
 
 fn measure(
@@ -196,8 +193,7 @@ fn measure(
 ) -> Result<ExitCode, Error> {
     // A file that cannot be written is found out now, not after half an hour.
     for path in [&common.json, &common.html].into_iter().flatten() {
-        fs::File::create(path)
-            .map_err(|error| Error::Usage(format!("cannot write {}: {error}", path.display())))?;
+        fs::File::create(path).doing("write", path).map_err(|error| Error::Usage(error.to_string()))?;
     }
     interrupt::listen();
     let mut screen = Screen::new(common.markdown);
@@ -209,21 +205,18 @@ fn measure(
     let json = json.map_err(|error| Error::failed("the report", format!("cannot be JSON: {error}")))?;
     for (path, text) in [(&common.json, json), (&common.html, html::render(&report))] {
         if let Some(path) = path {
-            fs::write(path, text).map_err(|error| Error::io("write", path, error))?;
+            fs::write(path, text).doing("write", path)?;
         }
     }
     if common.markdown {
         print(&markdown::render(&report));
     }
     say(verdict(&report));
-    Ok(ExitCode::from(match (interrupted, report.rows.iter().any(|row| row.failed)) {
-        (true, _) => {
-            say("bywash bench: interrupted; what was measured until then has been written");
-            130
-        }
-        (false, true) => 1,
-        (false, false) => 0,
-    }))
+    if interrupted {
+        say("bywash bench: interrupted; what was measured until then has been written");
+        return Ok(ExitCode::from(130));
+    }
+    Ok(ExitCode::from(u8::from(report.rows.iter().any(|row| row.failed))))
 }
 
 /// Prints to standard output. A reader that went away (`| head`) is no error.
@@ -299,40 +292,24 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_names() {
-        let common = parsed(&["bench", "run", "sqlite", "--quick", "--json", "x.json", "micro/tight"]);
+    fn words_that_are_wrong_are_refused_before_anything_runs() {
+        let common =
+            parsed(&["bench", "run", "sqlite", "--quick", "--json", "/no/such/x.json", "micro/tight"]);
         assert_eq!(common.names, ["sqlite", "micro/tight"]);
-        assert!(common.quick && common.json == Some("x.json".into()));
-        assert_eq!((choice(&common, None, None).rounds, common.pairs), (ROUNDS_QUICK, None));
+        assert_eq!(
+            (choice(&common, None, None).rounds, common.quick, common.pairs),
+            (ROUNDS_QUICK, true, None)
+        );
+        let error = measure(&common, None, None, |_, _| unreachable!()).unwrap_err();
+        assert!(matches!(&error, Error::Usage(message) if message.contains("/no/such")), "{error}");
         for wrong in [&["bench", "run", "--pairs", "0"][..], &["bench"], &["bench", "ipc", "--dir", "/tmp"]] {
             assert!(Whole::try_parse_from(wrong).is_err(), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn processes_of_a_bench_that_do_not_exist_are_refused() {
-        for words in [
-            &["run"][..],
-            &["flow", "x", "y", "z", "many"],
-            &["flow", "nobody", "y", "z", "0"],
-            &["ipc", "x"],
-        ] {
+        let many = &["flow", "x", "y", "z", "many"];
+        for words in [&["run"][..], many, &["flow", "nobody", "y", "z", "0"], &["ipc", "x"]] {
             assert!(matches!(peer(words), Err(Error::Usage(_))), "{words:?}");
         }
-    }
-
-    #[test]
-    fn the_verdict_counts() {
-        assert_eq!(
-            verdict(&crate::row::sample()),
-            "2 rows: 1 reached their goal, 0 did not, 1 could not be run here"
-        );
-    }
-
-    #[test]
-    fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
-        let common = parsed(&["bench", "run", "--json", "/no/such/folder/x.json"]);
-        let error = measure(&common, None, None, |_, _| unreachable!()).unwrap_err();
-        assert!(matches!(&error, Error::Usage(message) if message.contains("/no/such/folder")), "{error}");
+        let text = "2 rows: 1 reached their goal, 0 did not, 1 could not be run here";
+        assert_eq!(verdict(&crate::row::sample()), text);
     }
 }

@@ -59,10 +59,18 @@ impl Figure {
     }
 }
 
+/// The index of the first of `all` that is wanted; `make` adds it where there is none.
+fn index_of<T>(all: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> usize {
+    all.iter().position(is_wanted).unwrap_or_else(|| {
+        all.push(make());
+        all.len() - 1
+    })
+}
+
 /// The figures of those rows that are points of curves, in order. A side has the same colour in all of them.
 pub fn figures(rows: &[&Row]) -> Vec<Figure> {
     let mut figures: Vec<Figure> = Vec::new();
-    let mut colours: Vec<String> = Vec::new();
+    let mut colours: Vec<&str> = Vec::new();
     for row in rows {
         let (Some(point), Some(_)) = (&row.point, row.ours) else { continue };
         let (scale, y_title, log_y) = match row.metric.as_str() {
@@ -74,64 +82,49 @@ pub fn figures(rows: &[&Row]) -> Vec<Figure> {
             "check" => (1.0, "ns a check", true),
             _ => (1.0, "CPU seconds per GB", true),
         };
-        let title = format!("{}: {y_title}", point.figure);
-        let number = figures.iter().position(|figure| figure.title == title && figure.axis == point.axis);
-        let number = number.unwrap_or_else(|| {
-            let (axis, unit, curves) = (point.axis.clone(), point.unit, Vec::new());
-            figures.push(Figure { title, axis, curves, unit, y_title, log_y });
-            figures.len() - 1
-        });
-        let curves = &mut figures[number].curves;
+        let (title, axis, unit) = (format!("{}: {y_title}", point.figure), point.axis.clone(), point.unit);
+        let is_same = |figure: &Figure| figure.title == title && figure.axis == point.axis;
+        let make = || Figure { title: title.clone(), axis, curves: Vec::new(), unit, y_title, log_y };
+        let number = index_of(&mut figures, is_same, make);
         for (name, value) in [(&row.peer, row.peer_value), (&point.line, row.ours)] {
             let Some(value) = value.filter(|value| value.is_finite()) else { continue };
-            let colour = colours.iter().position(|known| known == name).unwrap_or_else(|| {
-                colours.push(name.clone());
-                colours.len() - 1
-            });
-            let number = curves.iter().position(|curve| curve.name == *name).unwrap_or_else(|| {
-                curves.push(Curve { name: name.clone(), colour, points: Vec::new() });
-                curves.len() - 1
-            });
-            let (points, x) = (&mut curves[number].points, point.x as f64);
+            let colour = index_of(&mut colours, |known| known == name, || name);
+            let (curves, x) = (&mut figures[number].curves, point.x as f64);
+            let make = || Curve { name: name.clone(), colour, points: Vec::new() };
+            let number = index_of(curves, |curve| curve.name == *name, make);
+            let points = &mut curves[number].points;
             // Each row of a point names the same peer.
-            if !points.iter().any(|known| known.0 == x) {
-                points.push((x, value / scale));
-                points.sort_by(|one, other| one.0.total_cmp(&other.0));
-            }
+            index_of(points, |known| known.0 == x, || (x, value / scale));
+            points.sort_by(|one, other| one.0.total_cmp(&other.0));
         }
     }
     figures
 }
 
-/// A figure with three curves, as others test against it.
+/// Two figures with three curves, as others test against them.
 #[cfg(test)]
 pub fn sample() -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (mover, factor) in [("splice", 2.0), ("copy-range & <more>", 3.0)] {
-        for (number, x) in [1u64 << 10, 1 << 16, 1 << 20].into_iter().enumerate() {
-            for (metric, unit, scale) in [("throughput", "B/s", 1e9), ("cpu", "s/GB", 0.1)] {
-                rows.push(Row {
-                    bench: "flow/figures".into(),
-                    case: format!("{mover}, buffer of {x}"),
-                    metric: metric.into(),
-                    unit: unit.into(),
-                    ours: Some(factor * scale * (1.0 + number as f64)),
-                    peer: "read and write".into(),
-                    peer_value: Some(scale * (1.0 + number as f64)),
-                    ratio: Some(factor),
-                    point: Some(crate::row::Point {
-                        figure: "same file system (ext4), 128 MiB moved".into(),
-                        axis: "bytes of the buffer".into(),
-                        unit: Unit::Bytes,
-                        x,
-                        line: mover.into(),
-                    }),
-                    ..Row::default()
-                });
-            }
+    let row = |mover: &str, factor: f64, number: u32, (metric, scale): (&str, f64)| {
+        let value = scale * f64::from(1 + number);
+        let line = mover.to_owned();
+        let figure = "same file system (ext4), 128 MiB moved".into();
+        let axis = "bytes of the buffer".into();
+        let point = crate::row::Point { figure, axis, unit: Unit::Bytes, x: 1024 << (number * 6), line };
+        Row {
+            metric: metric.into(),
+            ours: Some(factor * value),
+            peer: "read and write".into(),
+            peer_value: Some(value),
+            ratio: Some(factor),
+            point: Some(point),
+            ..Row::head("flow/figures", mover, "")
         }
-    }
-    rows
+    };
+    let sides = [("splice", 2.0), ("copy-range & <more>", 3.0)];
+    let metrics = [("throughput", 1e9), ("cpu", 0.1)];
+    let points =
+        |(mover, factor)| (0..3).flat_map(move |x| metrics.map(|metric| row(mover, factor, x, metric)));
+    sides.into_iter().flat_map(points).collect()
 }
 
 #[cfg(test)]
@@ -139,35 +132,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_for_each_metric_with_a_curve_for_each_mover_and_one_for_the_peer() {
-        let rows = sample();
-        let figures = figures(&rows.iter().collect::<Vec<_>>());
-        assert_eq!(figures.len(), 2);
-        for figure in &figures {
+    fn a_figure_for_each_metric_has_a_curve_for_each_side_and_a_side_one_colour() {
+        let mut rows = sample();
+        let whole = figures(&rows.iter().collect::<Vec<_>>());
+        assert_eq!(whole.len(), 2);
+        for figure in &whole {
             let names: Vec<&str> = figure.curves.iter().map(|curve| curve.name.as_str()).collect();
             assert_eq!(names, ["read and write", "splice", "copy-range & <more>"]);
             assert!(figure.curves.iter().all(|curve| curve.points.len() == 3));
             let svg = figure.svg();
             assert!(svg.contains("64 KiB") && !svg.contains("NaN"), "{svg}");
         }
-        assert_eq!(figures[0].curves[1].points[2], (1048576.0, 6.0));
-    }
-
-    #[test]
-    fn a_side_has_the_same_colour_in_every_figure() {
-        let mut rows = sample();
-        rows.retain(|row| {
-            row.metric == "throughput" || row.point.as_ref().is_some_and(|point| point.line != "splice")
-        });
-        let figures = figures(&rows.iter().collect::<Vec<_>>());
-        assert_eq!((figures[0].curves[2].colour, figures[1].curves[1].colour), (2, 2));
-    }
-
-    #[test]
-    fn one_point_alone_and_nothing_at_all() {
-        let rows = sample();
+        assert_eq!(whole[0].curves[1].points[1], (65536.0, 4.0));
         assert!(!figures(&[&rows[0]])[0].svg().contains("NaN"));
-        assert!(figures(&[]).is_empty());
         assert!(figures(&[&Row { ours: None, ..rows[0].clone() }]).is_empty());
+        rows.retain(|row| row.metric == "throughput" || row.case != "splice");
+        let some = figures(&rows.iter().collect::<Vec<_>>());
+        assert_eq!((some[0].curves[2].colour, some[1].curves[1].colour), (2, 2));
     }
 }

@@ -240,12 +240,11 @@ impl<'a, S> Metric<'a, S> {
     fn compared(&self, empty: Row, mine: &[f64], theirs: &[f64]) -> Row {
         let ratios: Vec<f64> = mine.iter().zip(theirs).map(|(mine, its)| (self.ratio)(*mine, *its)).collect();
         let median = |values: &[f64]| Summary::of(values).map(|summary| summary.median);
-        let goal = empty.goal;
         Row {
             ours: median(mine),
             peer_value: median(theirs),
             runs: ratios.len() as u32,
-            ..empty.with_ratio(Summary::of(&ratios), goal)
+            ..empty.with_ratio(Summary::of(&ratios))
         }
     }
 
@@ -289,27 +288,13 @@ mod tests {
         let runs = Rounds::new(2).repeats(2).run(vec![first, broken, side("b"), lossy]).unwrap();
         assert_eq!(*log.borrow(), "Aabbabaab");
         assert_eq!(runs[0].samples.as_ref().unwrap().len(), 4);
-        let row = |peer: usize| {
-            Metric::rate("throughput", "B/s", |s: &f64| *s).row(
-                &Row::default(),
-                &runs[0],
-                &runs[peer],
-                Some(1.0),
-            )
-        };
-        assert_eq!((row(1).note.as_str(), row(1).failed, row(1).met), ("not run: x: no", false, None));
-        assert_eq!((row(3).failed, row(3).met), (true, Some(false)));
-        assert!(row(3).note.contains("lost bytes"));
-    }
-
-    #[test]
-    fn an_interruption_ends_everything() {
-        let sides = vec![Side::new("a", || Ok(())), Side::absent("b", Error::Interrupted)];
-        assert!(matches!(Rounds::new(2).run(sides), Err(Error::Interrupted)));
-    }
-
-    #[test]
-    fn no_side_always_follows_the_same_one() {
+        let rate = Metric::rate("throughput", "B/s", |sample: &f64| *sample);
+        let [absent, failed] = [1, 3].map(|peer| rate.row(&Row::default(), &runs[0], &runs[peer], Some(1.0)));
+        assert_eq!((absent.note.as_str(), absent.failed, absent.met), ("not run: x: no", false, None));
+        assert!(failed.failed && failed.met == Some(false) && failed.note.contains("lost bytes"));
+        let interrupted = vec![Side::new("a", || Ok(1.0)), Side::absent("b", Error::Interrupted)];
+        assert!(matches!(Rounds::new(1).run(interrupted), Err(Error::Interrupted)));
+        // No side always follows the same one.
         let orders =
             |sides| (0..4).map(move |turn| order(sides, turn).collect::<Vec<_>>()).collect::<Vec<_>>();
         assert_eq!(orders(2), [[0, 1], [1, 0], [1, 0], [0, 1]]);
@@ -325,29 +310,16 @@ mod tests {
         for metric in [&rate, &time] {
             let row = metric.row(&head, &ours, &peer, Some(1.5));
             assert_eq!((row.ratio, row.met, row.runs), (Some(2.0), Some(true), 3));
-            assert_eq!(
-                (row.case.as_str(), row.place.as_str(), row.peer.as_str()),
-                ("1 GB, tmpfs", "tmpfs", "cp")
-            );
+            assert_eq!((row.case.as_str(), row.peer.as_str()), ("1 GB, tmpfs", "cp"));
         }
         let row = time.row(&head, &ours, &peer, Some(2.5));
         assert_eq!((row.ours, row.peer_value, row.met), (Some(1.0), Some(2.0), Some(false)));
         let row = time.row_of_limit(&head, &ours, "limit", 0.5, 1.0);
         assert_eq!((row.ratio, row.peer_value, row.met), (Some(0.5), Some(0.5), Some(false)));
-    }
-
-    #[test]
-    fn the_best_peer_is_the_one_with_the_best_median() {
         let failed = Runs { name: "broken".into(), samples: Err(Error::failed("x", "failed".into())) };
         let peers = [runs("slow", &[3.0]), failed, runs("fast", &[0.5])];
-        let name = |metric: Metric<'_, f64>| metric.best(&peers).map(|best| best.name.clone());
-        assert_eq!(name(Metric::cost("time", "s", |s: &f64| *s)).as_deref(), Some("fast"));
-        assert_eq!(name(Metric::rate("rate", "1/s", |s: &f64| *s)).as_deref(), Some("slow"));
-        assert!(Metric::cost("time", "s", |s: &f64| *s).best(&peers[1..2]).is_none());
-    }
-
-    #[test]
-    fn repeats_become_one_sample() {
+        assert_eq!(time.best(&peers).map(|best| best.name.as_str()), Some("fast"));
+        assert!(time.best(&peers[1..2]).is_none());
         let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len() as f64;
         assert_eq!(runs("a", &[1.0, 3.0, 5.0, 7.0]).merged(2, mean).samples.unwrap(), [2.0, 6.0]);
     }

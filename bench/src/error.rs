@@ -66,4 +66,24 @@ impl Error {
     pub fn is_absence(&self) -> bool {
         matches!(self, Error::Missing { .. } | Error::Unavailable(_))
     }
+
+    /// The error as the reason to leave the case out; an interruption stays one.
+    pub(crate) fn into_absence(self) -> Error {
+        match self {
+            Error::Interrupted => Error::Interrupted,
+            error => Error::Unavailable(error.to_string()),
+        }
+    }
+}
+
+/// Names the action that the kernel refused.
+pub(crate) trait Attempt<T> {
+    /// The result, whose error says that one cannot do `what` with `path`.
+    fn doing(self, what: &str, path: &Path) -> Result<T, Error>;
+}
+
+impl<T, E: Into<io::Error>> Attempt<T> for Result<T, E> {
+    fn doing(self, what: &str, path: &Path) -> Result<T, Error> {
+        self.map_err(|error| Error::io(what, path, error))
+    }
 }

@@ -41,8 +41,7 @@ pub fn render(report: &Report) -> String {
         html.extend(table::of_bench(report, bench).iter().map(lines));
         html.push_str("</details>\n");
     }
-    html.push_str("</body></html>\n");
-    html
+    html + "</body></html>\n"
 }
 
 fn ratios(bench: &str, rows: &[&Row]) -> Ratios {
@@ -54,12 +53,8 @@ fn ratios(bench: &str, rows: &[&Row]) -> Ratios {
             true => (&row.peer, table::unusual(&Row { peer: "kernel".into(), ..(*row).clone() })),
             false => (&row.place, table::unusual(row)),
         };
-        Some(Ratio {
-            label: format!("{}{unusual}", row.what()),
-            series: series.clone(),
-            quartiles,
-            goal: row.goal,
-        })
+        let label = format!("{}{unusual}", row.what());
+        Some(Ratio { label, series: series.clone(), quartiles, goal: row.goal })
     };
     Ratios {
         title: format!("{bench}: ratio to the peer"),
@@ -70,23 +65,20 @@ fn ratios(bench: &str, rows: &[&Row]) -> Ratios {
 
 fn lines(table: &Table) -> String {
     let head: String = table.columns.iter().map(|(name, _)| format!("<th>{}</th>", escape(name))).collect();
-    let line = |cells: &Vec<table::Cell>| {
-        let cell = |(cell, (_, is_number)): (&table::Cell, &(String, bool))| {
-            let class = match (cell.verdict, is_number) {
-                (Some(Verdict::Reached), _) => "number met",
-                (Some(Verdict::Missed), _) => "number missed",
-                (_, true) => "number",
-                (_, false) => "",
-            };
-            format!("<td class=\"{class}\"><b>{}</b>{}</td>", escape(&cell.strong), escape(&cell.text))
+    let cell = |(cell, (_, is_number)): (&table::Cell, &(String, bool))| {
+        let class = match (cell.verdict, is_number) {
+            (Some(Verdict::Reached), _) => "number met",
+            (Some(Verdict::Missed), _) => "number missed",
+            (_, true) => "number",
+            (_, false) => "",
         };
+        format!("<td class=\"{class}\"><b>{}</b>{}</td>", escape(&cell.strong), escape(&cell.text))
+    };
+    let line = |cells: &Vec<table::Cell>| {
         format!("<tr>{}</tr>\n", cells.iter().zip(&table.columns).map(cell).collect::<String>())
     };
-    let lines: String = table.lines.iter().map(line).collect();
-    format!(
-        "<p>{}</p><div class=\"wide\"><table><tr>{head}</tr>\n{lines}</table></div>\n",
-        escape(&table.caption)
-    )
+    let (caption, lines) = (escape(&table.caption), table.lines.iter().map(line).collect::<String>());
+    format!("<p>{caption}</p><div class=\"wide\"><table><tr>{head}</tr>\n{lines}</table></div>\n")
 }
 
 fn escape(text: &str) -> String {
@@ -97,52 +89,10 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::row;
-
-    /// Reads a page to its end as XML; returns the names of its elements.
-    fn elements(html: &str) -> Vec<String> {
-        use quick_xml::events::Event;
-        let mut reader = quick_xml::Reader::from_str(html.trim_start_matches("<!DOCTYPE html>"));
-        let mut names = Vec::new();
-        let mut depth = 0;
-        loop {
-            match reader.read_event().expect("well-formed XML") {
-                Event::Start(tag) => {
-                    names.push(String::from_utf8_lossy(tag.name().as_ref()).into_owned());
-                    depth += 1;
-                }
-                Event::End(_) => depth -= 1,
-                Event::Text(text) => drop(text.unescape().expect("known entities")),
-                Event::Eof => break,
-                _ => {}
-            }
-        }
-        assert_eq!(depth, 0);
-        names
-    }
+    use quick_xml::{Reader, events::Event};
 
     #[test]
-    fn curves_have_figures_of_their_own() {
-        let mut report = row::sample();
-        report.rows.extend(curve::sample());
-        let html = render(&report);
-        assert_eq!(elements(&html).iter().filter(|name| *name == "svg").count(), 3);
-        assert!(html.contains("same file system (ext4), 128 MiB moved: throughput in GB/s"));
-    }
-
-    #[test]
-    fn the_page_is_well_formed_and_refers_to_nothing_outside() {
-        let html = render(&row::sample());
-        let names = elements(&html);
-        assert_eq!(names.iter().filter(|name| *name == "svg").count(), 1);
-        assert_eq!(names.iter().filter(|name| *name == "tr").count(), 3);
-        for outside in ["src=", "href=", "@import", "url("] {
-            assert!(!html.contains(outside), "{outside}");
-        }
-        assert!(html.contains("Test CPU") && html.contains("&lt;mkfs.xfs&gt;"));
-    }
-
-    #[test]
-    fn a_plot_has_a_dot_for_each_ratio() {
+    fn the_page_is_well_formed_has_every_plot_and_refers_to_nothing_outside() {
         let mut report = row::sample();
         let place = "xfs".to_owned();
         report.rows.push(Row { case: "<b>, xfs".into(), place, ratio: Some(0.5), ..report.rows[0].clone() });
@@ -151,5 +101,30 @@ mod tests {
         assert_eq!(labels, ["pread 4 KiB random", "<b>"]);
         assert_eq!(plot.ratios[0].quartiles, [1.875, 2.0, 2.125]);
         assert_eq!((plot.ratios[1].series.as_str(), plot.ratios[1].goal), ("xfs", Some(1.8)));
+        report.rows.extend(curve::sample());
+        let html = render(&report);
+        let mut reader = Reader::from_str(html.trim_start_matches("<!DOCTYPE html>"));
+        let (mut names, mut ended) = (Vec::new(), 0);
+        loop {
+            match reader.read_event().expect("well-formed XML") {
+                Event::Start(tag) => names.push(String::from_utf8_lossy(tag.name().as_ref()).into_owned()),
+                Event::End(_) => ended += 1,
+                Event::Text(text) => drop(text.unescape().expect("known entities")),
+                Event::Eof => break,
+                _ => {}
+            }
+        }
+        assert_eq!(names.len(), ended);
+        // A plot of the ratios and of each figure; a head and the lines of two tables of rows and two of curves.
+        let count = |wanted: &str| names.iter().filter(|name| *name == wanted).count();
+        assert_eq!((count("svg"), count("tr")), (3, 4 + 2 * 4));
+        for outside in ["src=", "href=", "@import", "url("] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+        for part in
+            ["Test CPU", "&lt;mkfs.xfs&gt;", "same file system (ext4), 128 MiB moved: throughput in GB/s"]
+        {
+            assert!(html.contains(part), "{part}");
+        }
     }
 }

@@ -17,13 +17,11 @@ pub fn listen() {
     }
 }
 
-/// `Err(Interrupted)` once a signal has come.
+/// Fails once a signal has come.
 ///
 /// # Errors
 /// [`Error::Interrupted`].
 pub fn check() -> Result<(), Error> {
-    match FLAG.get() {
-        Some(flag) if flag.load(Relaxed) => Err(Error::Interrupted),
-        _ => Ok(()),
-    }
+    let is_set = FLAG.get().is_some_and(|flag| flag.load(Relaxed));
+    if is_set { Err(Error::Interrupted) } else { Ok(()) }
 }

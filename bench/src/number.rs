@@ -18,18 +18,15 @@ pub fn short(value: f64) -> String {
 
 /// Bytes with a binary prefix: `11.2 MiB`.
 pub fn bytes(value: f64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if value < 1024.0 {
         return format!("{value:.0} B");
     }
-    let mut scaled = value / 1024.0;
-    let mut unit = 0;
-    while scaled >= 1024.0 && unit + 1 < UNITS.len() {
-        scaled /= 1024.0;
-        unit += 1;
-    }
+    let units = ["KiB", "MiB", "GiB", "TiB"].into_iter().zip(1..);
+    let (unit, power) =
+        units.take_while(|(_, power)| value >= 1024f64.powi(*power)).last().unwrap_or(("B", 0));
+    let scaled = value / 1024f64.powi(power);
     let decimals = usize::from(scaled < 100.0);
-    format!("{scaled:.decimals$} {}", UNITS[unit])
+    format!("{scaled:.decimals$} {unit}")
 }
 
 /// A value in its unit, short.
@@ -53,11 +50,7 @@ pub fn grouped(value: u64) -> String {
 
 /// Two decimals below ten, one above, none from a hundred on.
 pub fn ratio(value: f64) -> String {
-    let decimals = match value {
-        value if value >= 100.0 => 0,
-        value if value >= 10.0 => 1,
-        _ => 2,
-    };
+    let decimals = usize::from(value < 100.0) + usize::from(value < 10.0);
     format!("{value:.decimals$}")
 }
 
@@ -66,19 +59,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_people_read_them() {
-        assert_eq!(short(1_234_567.0), "1.23 M");
-        assert_eq!(short(45_600.0), "45.6 k");
-        assert_eq!(short(789.4), "789");
-        assert_eq!(short(0.0), "0");
-        assert_eq!(bytes(0.0), "0 B");
-        assert_eq!(bytes(11.25 * 1_048_576.0), "11.2 MiB");
+    fn numbers_are_written_as_people_read_them() {
+        assert_eq!([1_234_567.0, 45_600.0, 789.4, 0.0].map(short), ["1.23 M", "45.6 k", "789", "0"]);
+        assert_eq!([0.0, 2048.0, 11.25 * 1_048_576.0].map(bytes), ["0 B", "2.0 KiB", "11.2 MiB"]);
         assert_eq!(quantity(2048.0, "B/s"), "2.0 KiB/s");
-        assert_eq!(quantity(1_000_000.0, "op/s"), "1.00 M op/s");
-        assert_eq!(
-            (grouped(142_700), grouped(7), grouped(1_000_000)),
-            ("142,700".into(), "7".into(), "1,000,000".into())
-        );
-        assert_eq!((ratio(1.234), ratio(12.34), ratio(123.4)), ("1.23".into(), "12.3".into(), "123".into()));
+        assert_eq!(quantity(12_000.0, "ns"), "12.0 us");
+        assert_eq!([142_700, 7, 1_000_000].map(grouped), ["142,700", "7", "1,000,000"]);
+        assert_eq!([1.234, 12.34, 123.4].map(ratio), ["1.23", "12.3", "123"]);
     }
 }

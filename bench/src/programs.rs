@@ -4,7 +4,7 @@
 //! too; what was compiled is kept under a name that holds a hash of the source.
 
 use crate::child;
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,8 +14,9 @@ use std::process::Command;
 pub struct Program {
     name: &'static str,
     source: &'static str,
-    libraries: &'static [&'static str],
-    header: Option<&'static str>,
+    library: &'static str,
+    header: &'static str,
+    /// Debian package that has the header.
     package: &'static str,
 }
 
@@ -23,8 +24,8 @@ pub struct Program {
 pub const MICRO: Program = Program {
     name: "micro",
     source: include_str!("../programs/micro.c"),
-    libraries: &["-lpthread"],
-    header: None,
+    library: "-lpthread",
+    header: "pthread.h",
     package: "libc6-dev",
 };
 
@@ -32,8 +33,8 @@ pub const MICRO: Program = Program {
 pub const BERKELEY: Program = Program {
     name: "berkeley",
     source: include_str!("../programs/berkeley.c"),
-    libraries: &["-ldb"],
-    header: Some("db.h"),
+    library: "-ldb",
+    header: "db.h",
     package: "libdb5.3-dev",
 };
 
@@ -41,8 +42,8 @@ pub const BERKELEY: Program = Program {
 pub const SQLITE: Program = Program {
     name: "sqlite",
     source: include_str!("../programs/sqlite.c"),
-    libraries: &["-lsqlite3"],
-    header: Some("sqlite3.h"),
+    library: "-lsqlite3",
+    header: "sqlite3.h",
     package: "libsqlite3-dev",
 };
 
@@ -63,28 +64,22 @@ impl Programs {
     /// [`Error::Missing`] with the Debian package when the compiler or a header is missing; the compiler's own
     /// words when it fails for another reason.
     pub fn executable(&self, program: &Program) -> Result<PathBuf, Error> {
-        let target = self.folder.join(format!("{}-{:016x}", program.name, hash(program.source)));
+        let Program { name, source: text, library, header, package } = *program;
+        let target = self.folder.join(format!("{name}-{:016x}", hash(text.as_bytes().chunks(1))));
         if target.is_file() {
             return Ok(target);
         }
-        if !installed("cc") {
-            return Err(Error::Missing { what: "cc".into(), package: "gcc" });
+        require("cc", "gcc")?;
+        let source = self.folder.join(format!("{name}.c"));
+        fs::write(&source, text).doing("write", &source)?;
+        let mut probe = Command::new("cc");
+        probe.args(["-E", "-x", "c", &format!("-include{header}"), "-o", "/dev/null", "/dev/null"]);
+        if let Err(Error::Failed { .. }) = child::run(&mut probe) {
+            return Err(Error::Missing { what: header.into(), package });
         }
-        let source = self.folder.join(format!("{}.c", program.name));
-        fs::write(&source, program.source).map_err(|error| Error::io("write", &source, error))?;
-        if let Some(header) = program.header {
-            let include = format!("-include{header}");
-            let mut probe = Command::new("cc");
-            probe.args(["-E", "-x", "c", include.as_str(), "-o", "/dev/null", "/dev/null"]);
-            if let Err(Error::Failed { .. }) = child::run(&mut probe) {
-                return Err(Error::Missing { what: header.into(), package: program.package });
-            }
-        }
-        let fresh = self.folder.join(format!("{}-{}", program.name, std::process::id()));
-        let mut compile = Command::new("cc");
-        compile.arg("-O2").arg("-o").arg(&fresh).arg(&source).args(program.libraries);
-        child::run(&mut compile)?;
-        fs::rename(&fresh, &target).map_err(|error| Error::io("move into place", &target, error))?;
+        let fresh = self.folder.join(format!("{name}-{}", std::process::id()));
+        child::run(Command::new("cc").arg("-O2").arg("-o").arg(&fresh).arg(&source).arg(library))?;
+        fs::rename(&fresh, &target).doing("move into place", &target)?;
         Ok(target)
     }
 }
@@ -96,11 +91,6 @@ pub fn find(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Returns true if `name` can be run.
-pub fn installed(name: &str) -> bool {
-    find(name).is_some()
-}
-
 /// The program `name`, or the package to install.
 ///
 /// # Errors
@@ -109,10 +99,13 @@ pub fn require(name: &str, package: &'static str) -> Result<PathBuf, Error> {
     find(name).ok_or_else(|| Error::Missing { what: name.into(), package })
 }
 
-/// FNV-1a.
-fn hash(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+/// FNV-1a over words of at most eight bytes each.
+pub(crate) fn hash<'a>(words: impl Iterator<Item = &'a [u8]>) -> u64 {
+    words.fold(0xcbf2_9ce4_8422_2325, |hash, bytes| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -120,27 +113,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_compiled_once() {
+    fn a_program_is_compiled_once_and_what_is_missing_names_its_package() {
         let folder = tempfile::tempdir().unwrap();
         let programs = Programs::new(folder.path());
         let first = programs.executable(&MICRO).unwrap();
         let made = fs::metadata(&first).unwrap().modified().unwrap();
         assert_eq!(programs.executable(&MICRO).unwrap(), first);
         assert_eq!(fs::metadata(&first).unwrap().modified().unwrap(), made);
-    }
-
-    #[test]
-    fn a_missing_header_names_its_package() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = Program { name: "none", header: Some("no/such/header.h"), package: "no-dev", ..MICRO };
-        let error = Programs::new(folder.path()).executable(&program).unwrap_err();
-        assert_eq!(error.to_string(), "no/such/header.h is not installed: apt-get install no-dev");
-    }
-
-    #[test]
-    fn what_is_not_installed_names_its_package() {
-        assert!(require("sh", "dash").is_ok());
+        let headless = Program { name: "none", header: "no/such.h", package: "no-dev", ..MICRO };
+        let error = programs.executable(&headless).unwrap_err();
+        assert_eq!(error.to_string(), "no/such.h is not installed: apt-get install no-dev");
         let error = require("no-such-program", "nothing").unwrap_err();
         assert!(error.is_absence() && error.to_string().contains("apt-get install nothing"));
+        assert_ne!(hash(b"0123456789".chunks(8)), hash(b"0123456788".chunks(8)));
     }
 }

@@ -2,17 +2,16 @@
 //!
 //! The first fourteen fields of a row are the schema that every bench family shares; those after `note` say
 //! more. `ratio` is ours against the peer with larger = better for us: ours/peer for rates, peer/ours for
-//! bytes on the device. It is the median of the ratios of the pairs, so it need not be the ratio of the two
-//! medians beside it.
+//! costs. It is the median of the ratios of the rounds, so it need not be the ratio of the two medians beside it.
 
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::statistics::Summary;
 use crate::usage::Usage;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One case on one place, by one metric, against one peer.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Row {
     /// The bench, e.g. `run/sqlite`.
     pub bench: String,
@@ -28,11 +27,11 @@ pub struct Row {
     pub peer: String,
     /// The peer's median.
     pub peer_value: Option<f64>,
-    /// Median of the pairs' ratios, larger = better for us.
+    /// Median of the rounds' ratios, larger = better for us.
     pub ratio: Option<f64>,
-    /// Interquartile range of the pairs' ratios.
+    /// Interquartile range of the rounds' ratios.
     pub spread: Option<f64>,
-    /// Pairs.
+    /// Rounds.
     pub runs: u32,
     /// The ratio asked for.
     pub goal: Option<f64>,
@@ -79,7 +78,7 @@ pub enum Verdict {
 }
 
 /// A point of a curve: `ours` of its row over `x`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Point {
     /// The experiment; there is a figure for each of its metrics.
     pub figure: String,
@@ -94,7 +93,7 @@ pub struct Point {
 }
 
 /// Unit along the axis of a figure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Bytes.
@@ -116,29 +115,26 @@ impl Row {
         self.case.strip_suffix(&format!(", {}", self.place)).unwrap_or(&self.case)
     }
 
-    /// The row with its ratio, and whether that is as asked for.
-    pub fn with_ratio(self, ratio: Option<Summary>, goal: Option<f64>) -> Row {
+    /// The row with its ratio, and its standing to the row's goal.
+    pub fn with_ratio(self, ratio: Option<Summary>) -> Row {
         Row {
             ratio: ratio.map(|ratio| ratio.median),
             spread: ratio.map(|ratio| ratio.spread()),
             ratio_low: ratio.map(|ratio| ratio.low),
             ratio_high: ratio.map(|ratio| ratio.high),
-            met: goal.zip(ratio).map(|(goal, ratio)| ratio.median >= goal),
-            goal,
+            met: self.goal.zip(ratio).map(|(goal, ratio)| ratio.median >= goal),
             ..self
         }
     }
 
     /// Standing of the row to its goal; `None` without a goal or without a ratio.
     pub fn verdict(&self) -> Option<Verdict> {
-        let is_on_both_sides = match (self.goal, self.ratio_low, self.ratio_high) {
-            (Some(goal), Some(low), Some(high)) => low < goal && goal <= high,
-            _ => false,
-        };
-        self.met.map(|met| match (met, is_on_both_sides) {
-            (_, true) => Verdict::Undecided,
-            (true, false) => Verdict::Reached,
-            (false, false) => Verdict::Missed,
+        let quartiles = self.goal.zip(self.ratio_low.zip(self.ratio_high));
+        let is_undecided = quartiles.is_some_and(|(goal, (low, high))| low < goal && goal <= high);
+        Some(match self.met? {
+            _ if is_undecided => Verdict::Undecided,
+            true => Verdict::Reached,
+            false => Verdict::Missed,
         })
     }
 
@@ -152,17 +148,13 @@ impl Row {
         let failed = !error.is_absence();
         let head = if failed { "failed" } else { "not run" };
         let who = if who.is_empty() { String::new() } else { format!("{who}: ") };
-        Row {
-            note: format!("{head}: {who}{error}"),
-            met: (failed && self.goal.is_some()).then_some(false),
-            failed,
-            ..self
-        }
+        let met = (failed && self.goal.is_some()).then_some(false);
+        Row { note: format!("{head}: {who}{error}"), met, failed, ..self }
     }
 }
 
 /// Everything that one command measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Report {
     /// The machine that was measured.
     pub machine: Machine,
@@ -175,70 +167,14 @@ pub struct Report {
 impl Report {
     /// The names of the benches in the report, in order.
     pub fn benches(&self) -> Vec<&str> {
-        let mut benches: Vec<&str> = Vec::new();
-        for row in &self.rows {
-            if !benches.contains(&row.bench.as_str()) {
-                benches.push(&row.bench);
-            }
-        }
-        benches
+        crate::table::distinct(self.rows.iter().map(|row| row.bench.as_str()))
     }
 }
 
 /// A report as others test against it: a measured row and one that could not be measured.
 #[cfg(test)]
 pub fn sample() -> Report {
-    let usage = |faults| Usage {
-        device_read_bytes: Some(4096),
-        device_written_bytes: Some(0),
-        faults_minor: faults,
-        faults_major: 0,
-        cpu_seconds: 0.25,
-    };
-    let measured = Row {
-        bench: "run/micro".into(),
-        case: "pread 4 KiB random, tmpfs".into(),
-        metric: "throughput".into(),
-        unit: "op/s".into(),
-        ours: Some(2_000_000.0),
-        peer: "kernel".into(),
-        peer_value: Some(1_000_000.0),
-        ratio: Some(2.0),
-        spread: Some(0.25),
-        runs: 5,
-        goal: Some(1.8),
-        met: Some(true),
-        note: "99.0 % of 1,000 calls at user level".into(),
-        place: "tmpfs".into(),
-        ratio_low: Some(1.875),
-        ratio_high: Some(2.125),
-        calls_user: Some(990),
-        calls_kernel: Some(10),
-        ours_usage: Some(usage(20)),
-        peer_usage: Some(usage(10)),
-        ..Row::default()
-    };
-    let absent = Row {
-        case: "pread 4 KiB random, xfs".into(),
-        place: "xfs".into(),
-        note: "not run: <mkfs.xfs> is not installed & so on".into(),
-        bench: measured.bench.clone(),
-        metric: measured.metric.clone(),
-        unit: measured.unit.clone(),
-        peer: measured.peer.clone(),
-        goal: measured.goal,
-        ..Row::default()
-    };
-    let machine = Machine {
-        cpu: "Test CPU".into(),
-        cores: 2,
-        memory_bytes: 1 << 30,
-        kernel: "6.1.0".into(),
-        system: "Debian GNU/Linux 12".into(),
-        is_virtual: true,
-        load_at_start: 0.5,
-    };
-    Report { machine, version: "0.1.0".into(), rows: vec![measured, absent] }
+    serde_json::from_str(include_str!("../tests/report.golden.json")).expect("the report's own schema")
 }
 
 #[cfg(test)]
@@ -249,13 +185,14 @@ mod tests {
     fn golden_json() {
         let json = serde_json::to_string_pretty(&sample()).unwrap();
         assert_eq!(json.trim(), include_str!("../tests/report.golden.json").trim());
+        assert_eq!(sample().rows[1].what(), "pread 4 KiB random");
     }
 
     #[test]
     fn a_goal_between_the_quartiles_is_neither_reached_nor_missed() {
         let verdict = |low, median, high| {
-            let ratio = Summary { median, low, high };
-            Row::default().with_ratio(Some(ratio), Some(0.97)).verdict()
+            let row = Row { goal: Some(0.97), ..Row::default() };
+            row.with_ratio(Some(Summary { median, low, high })).verdict()
         };
         assert_eq!(verdict(0.98, 1.0, 1.1), Some(Verdict::Reached));
         assert_eq!(verdict(0.97, 0.97, 0.97), Some(Verdict::Reached));
@@ -263,12 +200,8 @@ mod tests {
         assert_eq!(verdict(0.9, 0.95, 0.97), Some(Verdict::Undecided));
         assert_eq!(verdict(0.9, 0.95, 0.96), Some(Verdict::Missed));
         assert_eq!(Row::default().verdict(), None);
-        let failed = Row { failed: true, met: Some(false), goal: Some(1.0), ..Row::default() };
+        let failed = Row { goal: Some(1.0), ..Row::default() };
+        let failed = failed.without_numbers("", &Error::failed("a", "broke".into()));
         assert_eq!(failed.verdict(), Some(Verdict::Missed));
-    }
-
-    #[test]
-    fn the_case_without_its_place() {
-        assert_eq!(sample().rows[1].what(), "pread 4 KiB random");
     }
 }

@@ -33,15 +33,18 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Width of the case on a terminal.
-const CASE_COLUMNS: usize = 70;
-
 fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".into(), show)
 }
 
-fn columns(names: &[&str], numbers: &[&str]) -> Vec<(String, bool)> {
-    names.iter().map(|name| ((*name).to_owned(), numbers.contains(name))).collect()
+/// Each value once, in the order in which they come first.
+pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.fold(Vec::new(), |mut known, value| {
+        if !known.contains(&value) {
+            known.push(value);
+        }
+        known
+    })
 }
 
 /// The table of all cases against the kernel, a column a place; `None` if the report has no such case.
@@ -53,15 +56,7 @@ pub fn summary(report: &Report) -> Option<Table> {
         let rival = if row.peer == "kernel" { String::new() } else { format!(", against {}", row.peer) };
         format!("{}: {}{rival}", row.bench.strip_prefix("run/").unwrap_or(&row.bench), case_and_metric(row))
     };
-    let (mut places, mut cases): (Vec<&str>, Vec<String>) = (Vec::new(), Vec::new());
-    for row in &rows {
-        if !places.contains(&row.place.as_str()) {
-            places.push(&row.place);
-        }
-        if !cases.contains(&case_of(row)) {
-            cases.push(case_of(row));
-        }
-    }
+    let places = distinct(rows.iter().map(|row| row.place.as_str()));
     let line = |case: String| {
         let here: Vec<&&Row> = rows.iter().filter(|row| case_of(row) == case).collect();
         let goal = or_dash(here.iter().find_map(|row| row.goal), ratio);
@@ -73,21 +68,19 @@ pub fn summary(report: &Report) -> Option<Table> {
         });
         [case, goal].into_iter().chain(cells).map(Cell::from).collect()
     };
-    let lines = cases.into_iter().map(line).collect();
-    let names: Vec<&str> = ["", "goal"].into_iter().chain(places.iter().copied()).collect();
-    Some(Table { caption: String::new(), columns: columns(&names, &names[1..]), lines })
+    let lines = distinct(rows.iter().map(|row| case_of(row))).into_iter().map(line).collect();
+    let names = ["", "goal"].iter().chain(&places);
+    let columns = names.enumerate().map(|(number, name)| ((*name).to_owned(), number > 0)).collect();
+    Some(Table { caption: String::new(), columns, lines })
 }
 
 /// The tables of a bench: one for each figure, and one of the other rows.
 pub fn of_bench(report: &Report, bench: &str) -> Vec<Table> {
     let (points, rows): (Vec<&Row>, Vec<&Row>) =
         report.rows.iter().filter(|row| row.bench == bench).partition(|row| row.point.is_some());
-    let mut tables: Vec<Table> = curve::figures(&points).iter().map(of_figure).collect();
-    if !rows.is_empty() {
-        let preloads = bench.starts_with("run/");
-        tables.push(if preloads { with_calls(&rows) } else { without_calls(&rows) });
-    }
-    tables
+    let figures = curve::figures(&points);
+    let rows = (!rows.is_empty()).then(|| of_rows(&rows, bench.starts_with("run/")));
+    figures.iter().map(of_figure).chain(rows).collect()
 }
 
 /// A line for each curve, a column for each of its points.
@@ -106,60 +99,35 @@ fn of_figure(figure: &curve::Figure) -> Table {
     }
 }
 
-/// Rows of a bench that preloads the library and counts calls.
-fn with_calls(rows: &[&Row]) -> Table {
-    let line = |row: &&Row| -> Vec<Cell> {
-        let start = [case_and_metric(row), row.place.clone(), row.peer.clone()];
-        let middle = match row.ratio {
-            Some(_) => [quantity_cell(row, row.peer_value), quantity_cell(row, row.ours)],
-            None => ["-".into(), "-".into()],
-        };
-        let end = match row.ratio {
-            Some(_) => [user_level(row), device(row), faults(row)],
-            None => [row.note.clone(), "-".into(), "-".into()],
-        };
-        let cells = start.into_iter().chain(middle).map(Cell::from);
-        cells.chain([ratio_cell(row, "-"), goal_cell(row)]).chain(end.map(Cell::from)).collect()
-    };
-    let columns = columns(
-        &[
-            "case",
-            "place",
-            "against",
-            "it",
-            "bywash",
-            "ratio (quartiles)",
-            "goal",
-            "calls at user level",
-            "device read, written (it → bywash)",
-            "faults (it → bywash)",
-        ],
-        &["it", "bywash", "ratio (quartiles)", "goal", "calls at user level"],
-    );
-    Table { caption: String::new(), columns, lines: rows.iter().map(line).collect() }
-}
+/// Name, whether it holds numbers, whether it is shown, and its cell.
+type Column<'a> = (&'a str, bool, bool, &'a dyn Fn(&Row) -> Cell);
 
-/// Rows of a bench in which nothing is preloaded.
-fn without_calls(rows: &[&Row]) -> Table {
+/// A line for each row. A bench that preloads the library counts calls, and has the place in a column of its own.
+fn of_rows(rows: &[&Row], preloads: bool) -> Table {
     let is_noted = rows.iter().any(|row| row.ratio.is_some() && !row.note.is_empty());
     let is_timed = rows.iter().any(|row| row.ours_cpu_per_message.is_some());
-    const CPU: &str = "CPU a message (it → bywash)";
-    let mut names = vec!["case", "metric", "against", "it", "bywash", "ratio (quartiles)", "goal"];
-    names.extend(is_timed.then_some(CPU));
-    names.extend(is_noted.then_some("note"));
-    let line = |row: &&Row| -> Vec<Cell> {
-        let mut cells: Vec<Cell> = [row.case.clone(), row.metric.clone(), row.peer.clone()]
-            .into_iter()
-            .chain([quantity_cell(row, row.peer_value), quantity_cell(row, row.ours)])
-            .map(Cell::from)
-            .collect();
-        cells.extend([ratio_cell(row, &row.note), goal_cell(row)]);
-        cells.extend(is_timed.then(|| Cell::from(cpu(row))));
-        cells.extend(is_noted.then(|| Cell::from(row.ratio.map_or("", |_| row.note.as_str()))));
-        cells
-    };
-    let columns = columns(&names, &["it", "bywash", "ratio (quartiles)", "goal", CPU]);
-    Table { caption: String::new(), columns, lines: rows.iter().map(line).collect() }
+    let case = if preloads { case_and_metric } else { |row: &Row| row.case.clone() };
+    let columns: [Column<'_>; 13] = [
+        ("case", false, true, &|row| case(row).into()),
+        ("place", false, preloads, &|row| row.place.as_str().into()),
+        ("metric", false, !preloads, &|row| row.metric.as_str().into()),
+        ("against", false, true, &|row| row.peer.as_str().into()),
+        ("it", true, true, &|row| quantity_of(row, row.peer_value).into()),
+        ("bywash", true, true, &|row| quantity_of(row, row.ours).into()),
+        ("ratio (quartiles)", true, true, &ratio_cell),
+        ("goal", true, true, &goal_cell),
+        ("calls at user level", true, preloads, &|row| user_level(row).into()),
+        ("device read, written (it → bywash)", false, preloads, &|row| device(row).into()),
+        ("faults (it → bywash)", false, preloads, &|row| faults(row).into()),
+        ("CPU a message (it → bywash)", true, is_timed, &|row| cpu(row).into()),
+        ("note", false, !preloads && is_noted, &|row| row.ratio.map_or("", |_| row.note.as_str()).into()),
+    ];
+    let shown: Vec<_> = columns.iter().filter(|column| column.2).collect();
+    Table {
+        caption: String::new(),
+        columns: shown.iter().map(|column| (column.0.to_owned(), column.1)).collect(),
+        lines: rows.iter().map(|row| shown.iter().map(|column| column.3(row)).collect()).collect(),
+    }
 }
 
 fn case_and_metric(row: &Row) -> String {
@@ -167,26 +135,22 @@ fn case_and_metric(row: &Row) -> String {
     format!("{}{metric}", row.what())
 }
 
-fn quantity_cell(row: &Row, value: Option<f64>) -> String {
+fn quantity_of(row: &Row, value: Option<f64>) -> String {
     or_dash(value, |value| quantity(value, &row.unit))
 }
 
-/// The ratio with its quartiles.
-fn ratio_cell(row: &Row, without: &str) -> Cell {
-    match (row.ratio, quartiles(row)) {
-        (None, _) => without.into(),
-        (Some(value), None) => Cell { strong: ratio(value), ..Cell::default() },
-        (Some(value), Some(quartiles)) => {
-            Cell { strong: ratio(value), text: format!(" ({quartiles})"), verdict: None }
-        }
-    }
+/// The ratio with its quartiles, or the reason for which there is none.
+fn ratio_cell(row: &Row) -> Cell {
+    let Some(value) = row.ratio else { return row.note.as_str().into() };
+    let text = quartiles(row).map_or(String::new(), |quartiles| format!(" ({quartiles})"));
+    Cell { strong: ratio(value), text, verdict: None }
 }
 
 fn quartiles(row: &Row) -> Option<String> {
     Some(format!("{}-{}", ratio(row.ratio_low?), ratio(row.ratio_high?)))
 }
 
-/// The goal, and whether it was reached.
+/// The goal, and its standing.
 fn goal_cell(row: &Row) -> Cell {
     let text = or_dash(row.goal, |goal| format!("{}{}", ratio(goal), mark(row)));
     Cell { text, verdict: row.verdict(), ..Cell::default() }
@@ -204,7 +168,7 @@ fn mark(row: &Row) -> &'static str {
 
 /// Processor time for a message, of the peer and of ours.
 fn cpu(row: &Row) -> String {
-    let time = |seconds: Option<f64>| or_dash(seconds, |seconds| quantity(seconds * 1e9, "ns"));
+    let time = |seconds| or_dash(seconds, |seconds: f64| quantity(seconds * 1e9, "ns"));
     match (row.peer_cpu_per_message, row.ours_cpu_per_message) {
         (None, None) => "-".into(),
         (theirs, ours) => format!("{} → {}", time(theirs), time(ours)),
@@ -213,11 +177,16 @@ fn cpu(row: &Row) -> String {
 
 /// Share of the calls that were served at user level.
 fn user_level(row: &Row) -> String {
-    let all = row.calls_user.zip(row.calls_kernel).map(|(user, kernel)| (user, user + kernel));
-    all.filter(|(_, all)| *all > 0).map_or_else(
-        || "none counted".into(),
-        |(user, all)| format!("{:.1} % of {}", 100.0 * user as f64 / all as f64, grouped(all)),
-    )
+    match row.calls_user.zip(row.calls_kernel) {
+        None => "-".into(),
+        Some((0, 0)) => "none counted".into(),
+        Some((user, kernel)) => share(user, user + kernel),
+    }
+}
+
+/// `user` of `all` calls, in percent.
+pub(crate) fn share(user: u64, all: u64) -> String {
+    format!("{:.1} % of {}", 100.0 * user as f64 / all as f64, grouped(all))
 }
 
 /// Device bytes of both sides.
@@ -226,52 +195,41 @@ fn device(row: &Row) -> String {
     let change = |bytes_of: fn(&Usage) -> Option<u64>| {
         Some(format!("{} → {}", bytes(bytes_of(peer)? as f64), bytes(bytes_of(ours)? as f64)))
     };
-    match (change(|usage| usage.device_read_bytes), change(|usage| usage.device_written_bytes)) {
-        (Some(read), Some(written)) => format!("{read}, {written}"),
-        _ => "no device".into(),
-    }
+    let changes = change(|usage| usage.device_read_bytes).zip(change(|usage| usage.device_written_bytes));
+    changes.map_or_else(|| "no device".into(), |(read, written)| format!("{read}, {written}"))
 }
 
 /// Page faults of both sides.
 fn faults(row: &Row) -> String {
-    let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
-    format!("{} → {}", grouped(peer.faults()), grouped(ours.faults()))
+    let both = row.ours_usage.as_ref().zip(row.peer_usage.as_ref());
+    let show =
+        |(ours, peer): (&Usage, &Usage)| format!("{} → {}", grouped(peer.faults()), grouped(ours.faults()));
+    both.map_or_else(|| "-".into(), show)
 }
 
 /// The line above the rows on a terminal.
 pub fn head() -> String {
-    cells(["case", "peer", "bywash", "ratio", "quartiles", "goal", "note"].map(String::from))
+    terminal(["case", "peer", "bywash", "ratio", "quartiles", "goal", "note"].map(String::from))
 }
 
 /// One row on a terminal.
 pub fn line(row: &Row) -> String {
-    let goal = match row.verdict() {
-        Some(Verdict::Reached) => " ok",
-        Some(Verdict::Missed) => " NO",
-        Some(Verdict::Undecided) => " ?",
-        None => "",
-    };
-    cells([
-        name(row),
-        quantity_cell(row, row.peer_value),
-        quantity_cell(row, row.ours),
+    let goal = goal_cell(row).text.replace('✓', "ok").replace('✗', "NO").replace('≈', "?");
+    let bench = row.bench.strip_prefix("run/").unwrap_or(&row.bench);
+    terminal([
+        format!("{bench}: {}{}", row.case, unusual(row)),
+        quantity_of(row, row.peer_value),
+        quantity_of(row, row.ours),
         or_dash(row.ratio, ratio),
         quartiles(row).unwrap_or_else(|| "-".into()),
-        format!("{}{goal}", or_dash(row.goal, ratio)),
+        goal,
         note(row),
     ])
 }
 
-fn cells([case, peer, ours, ratio, quartiles, goal, note]: [String; 7]) -> String {
-    let line =
-        format!("{case:<CASE_COLUMNS$} {peer:>14} {ours:>14} {ratio:>6} {quartiles:>12} {goal:>8}  {note}");
+fn terminal([case, peer, ours, ratio, quartiles, goal, note]: [String; 7]) -> String {
+    let line = format!("{case:<70} {peer:>14} {ours:>14} {ratio:>6} {quartiles:>12} {goal:>8}  {note}");
     line.trim_end().to_owned()
-}
-
-/// Subject of a row in one line: the bench, the case, and what is not usual about it.
-fn name(row: &Row) -> String {
-    let bench = row.bench.strip_prefix("run/").unwrap_or(&row.bench);
-    format!("{bench}: {}{}", row.case, unusual(row))
 }
 
 /// Metric and peer of a row, unless they are the usual ones.
@@ -309,40 +267,15 @@ mod tests {
 
     #[test]
     fn a_line_has_the_numbers_and_the_note() {
-        let report = row::sample();
-        let line = line(&report.rows[0]);
-        for part in [
-            "micro: pread 4 KiB random, tmpfs",
-            "1.00 M op/s",
-            "2.00 M op/s",
-            "1.88-2.12",
-            "1.80 ok",
-            "faults 20 / 10",
-        ] {
-            assert!(line.contains(part), "{part} is not in {line}");
-        }
-        assert!(super::line(&report.rows[1]).ends_with("not run: <mkfs.xfs> is not installed & so on"));
-    }
-
-    #[test]
-    fn another_peer_is_named() {
         let mut report = row::sample();
+        let text = line(&report.rows[0]);
+        for part in
+            ["micro: pread 4 KiB random, tmpfs ", "1.00 M op/s", "1.88-2.12", "1.80 ok", "faults 20 / 10"]
+        {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(line(&report.rows[1]).ends_with("not run: <mkfs.xfs> is not installed & so on"));
         report.rows[0].peer = "kernel with --mmap_read".into();
-        assert!(name(&report.rows[0]).ends_with("[against --mmap_read]"));
-    }
-
-    #[test]
-    fn every_line_of_a_table_has_the_same_columns() {
-        let mut report = row::sample();
-        report.rows.extend(curve::sample());
-        let tables = summary(&report).into_iter();
-        let tables =
-            tables.chain(["run/micro", "flow/figures"].iter().flat_map(|bench| of_bench(&report, bench)));
-        let tables: Vec<Table> = tables.collect();
-        assert_eq!(tables.len(), 4);
-        for table in tables {
-            assert!(!table.lines.is_empty());
-            assert!(table.lines.iter().all(|line| line.len() == table.columns.len()), "{:?}", table.lines);
-        }
+        assert!(line(&report.rows[0]).contains(", tmpfs [against --mmap_read]"));
     }
 }

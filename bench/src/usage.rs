@@ -4,10 +4,10 @@
 //! traffic on that device; the caller syncs before it takes a snapshot, so that writes still in the cache are
 //! counted for the run that made them. Faults and CPU time are those of the children waited for.
 
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,21 +21,20 @@ impl BlockDevice {
     /// The device of `directory`'s file system; `None` where it has no block device of its own (tmpfs).
     ///
     /// # Errors
-    /// When `directory` cannot be looked at.
+    /// [`Error::Io`] if `directory` cannot be looked at.
     pub fn under(directory: &Path) -> Result<Option<BlockDevice>, Error> {
-        let stat = rustix::fs::stat(directory).map_err(|errno| Error::io("look at", directory, errno))?;
-        let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+        let device = rustix::fs::stat(directory).doing("look at", directory)?.st_dev;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let counters = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
         Ok(counters.exists().then_some(BlockDevice { counters }))
     }
 
     /// Bytes read and written since the device appeared.
     fn bytes(&self) -> Result<(u64, u64), Error> {
-        let text =
-            fs::read_to_string(&self.counters).map_err(|error| Error::io("read", &self.counters, error))?;
-        parse_block_stat(&text).ok_or_else(|| {
-            Error::io("make sense of", &self.counters, std::io::Error::other(text.trim().to_owned()))
-        })
+        let text = fs::read_to_string(&self.counters).doing("read", &self.counters)?;
+        parse_block_stat(&text)
+            .ok_or_else(|| std::io::Error::other(text))
+            .doing("make sense of", &self.counters)
     }
 }
 
@@ -46,7 +45,7 @@ fn parse_block_stat(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Usage of one run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Usage {
     /// Bytes that the device read; null where the place has no device.
     pub device_read_bytes: Option<u64>,
@@ -61,6 +60,35 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Returns the usage of all children that were waited for, and of `device` since it appeared.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Failed`] if the kernel does not tell.
+    pub fn now(device: Option<&BlockDevice>) -> Result<Usage, Error> {
+        let bytes = device.map(BlockDevice::bytes).transpose()?;
+        let children = getrusage(UsageWho::RUSAGE_CHILDREN)
+            .map_err(|errno| Error::failed("getrusage", std::io::Error::from(errno).to_string()))?;
+        Ok(Usage {
+            device_read_bytes: bytes.map(|bytes| bytes.0),
+            device_written_bytes: bytes.map(|bytes| bytes.1),
+            faults_minor: children.minor_page_faults() as u64,
+            faults_major: children.major_page_faults() as u64,
+            cpu_seconds: (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6,
+        })
+    }
+
+    /// Usage between `earlier` and this.
+    pub fn since(&self, earlier: &Usage) -> Usage {
+        let change = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        Usage {
+            device_read_bytes: change(self.device_read_bytes, earlier.device_read_bytes),
+            device_written_bytes: change(self.device_written_bytes, earlier.device_written_bytes),
+            faults_minor: self.faults_minor - earlier.faults_minor,
+            faults_major: self.faults_major - earlier.faults_major,
+            cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
+        }
+    }
+
     /// Page faults of both kinds.
     pub fn faults(&self) -> u64 {
         self.faults_minor + self.faults_major
@@ -83,43 +111,6 @@ impl Usage {
     }
 }
 
-/// The counters at one moment.
-pub struct Snapshot {
-    device: Option<(u64, u64)>,
-    children: Usage,
-}
-
-impl Snapshot {
-    /// Reads all counters.
-    ///
-    /// # Errors
-    /// The kernel's, if a counter cannot be read.
-    pub fn take(device: Option<&BlockDevice>) -> Result<Snapshot, Error> {
-        let device = device.map(BlockDevice::bytes).transpose()?;
-        let children = getrusage(UsageWho::RUSAGE_CHILDREN)
-            .map_err(|errno| Error::failed("getrusage", std::io::Error::from(errno).to_string()))?;
-        let children = Usage {
-            faults_minor: children.minor_page_faults() as u64,
-            faults_major: children.major_page_faults() as u64,
-            cpu_seconds: (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6,
-            ..Usage::default()
-        };
-        Ok(Snapshot { device, children })
-    }
-
-    /// Usage between `earlier` and this.
-    pub fn since(&self, earlier: &Snapshot) -> Usage {
-        let device = self.device.zip(earlier.device);
-        Usage {
-            device_read_bytes: device.map(|(now, then)| now.0.saturating_sub(then.0)),
-            device_written_bytes: device.map(|(now, then)| now.1.saturating_sub(then.1)),
-            faults_minor: self.children.faults_minor - earlier.children.faults_minor,
-            faults_major: self.children.faults_major - earlier.children.faults_major,
-            cpu_seconds: self.children.cpu_seconds - earlier.children.cpu_seconds,
-        }
-    }
-}
-
 /// The fields of proc_pid_stat(5) from the third on; the second is a name in parentheses that may itself hold anything.
 pub(crate) fn stat_fields(text: &str) -> Option<Vec<&str>> {
     let (_, rest) = text.rsplit_once(')')?;
@@ -129,26 +120,16 @@ pub(crate) fn stat_fields(text: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[test]
-    fn fields_of_the_kernels_files() {
+    fn the_kernels_counters_of_a_run_and_the_median_of_each_figure() {
         assert_eq!(parse_block_stat(" 1 2 3 4 5 6 7 8"), Some((3 * 512, 7 * 512)));
         assert_eq!(parse_block_stat("1 2"), None);
         assert_eq!(stat_fields("7 (a ) b) S 4 5"), Some(vec!["S", "4", "5"]));
-    }
-
-    #[test]
-    fn a_childs_faults_are_counted() {
-        let before = Snapshot::take(None).unwrap();
-        assert!(Command::new("true").status().unwrap().success());
-        let usage = Snapshot::take(None).unwrap().since(&before);
-        assert!(usage.faults_minor > 10, "{usage:?}");
-        assert_eq!(usage.device_read_bytes, None);
-    }
-
-    #[test]
-    fn the_median_of_each_figure() {
+        let before = Usage::now(None).unwrap();
+        assert!(std::process::Command::new("true").status().unwrap().success());
+        let usage = Usage::now(None).unwrap().since(&before);
+        assert!(usage.faults_minor > 10 && usage.device_read_bytes.is_none(), "{usage:?}");
         let run = |faults_minor, read| Usage { faults_minor, device_read_bytes: read, ..Usage::default() };
         let median = Usage::median(&[run(1, Some(9)), run(5, Some(7)), run(9, Some(8))]);
         assert_eq!((median.faults_minor, median.device_read_bytes), (5, Some(8)));

@@ -7,7 +7,7 @@
 //!
 //! A run that was killed cannot remove its folder; the next one does.
 
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use crate::say::say;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,18 +28,15 @@ impl Workspace {
     /// the running command lies in, else `/var/tmp`.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// [`Error::Io`] if the folder cannot be made.
     pub fn create(base: Option<&Path>) -> Result<Workspace, Error> {
         let base = base.map_or_else(default_base, Path::to_path_buf);
         // Servers and tools run in folders of their own, from where a relative path leads elsewhere.
-        let base = std::path::absolute(&base).map_err(|error| Error::io("find", &base, error))?;
-        let root = base.join("bywash-bench");
-        let workspace = Workspace {
-            programs: root.join("programs"),
-            run: root.join(format!("{RUN_PREFIX}{}", std::process::id())),
-        };
+        let root = std::path::absolute(&base).doing("find", &base)?.join("bywash-bench");
+        let run = root.join(format!("{RUN_PREFIX}{}", std::process::id()));
+        let workspace = Workspace { programs: root.join("programs"), run };
         for folder in [&workspace.programs, &workspace.run] {
-            fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
+            fs::create_dir_all(folder).doing("create", folder)?;
         }
         sweep(&root, RUN_PREFIX);
         Ok(workspace)
@@ -58,21 +55,16 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.run) {
-            say(format_args!(
-                "bywash bench: cannot remove {}: {error}; remove it by hand",
-                self.run.display()
-            ));
+        if let Err(error) = fs::remove_dir_all(&self.run).doing("remove", &self.run) {
+            say(format_args!("bywash bench: {error}; remove it by hand"));
         }
     }
 }
 
 fn default_base() -> PathBuf {
     let here = std::env::current_exe().unwrap_or_default();
-    here.ancestors()
-        .skip(1)
-        .find(|folder| folder.join(CACHE_TAG).is_file())
-        .map_or_else(|| PathBuf::from("/var/tmp"), |target| target.join("tmp"))
+    let target = here.ancestors().skip(1).find(|folder| folder.join(CACHE_TAG).is_file());
+    target.map_or_else(|| PathBuf::from("/var/tmp"), |target| target.join("tmp"))
 }
 
 /// Removes the folders in `parent` named `prefix` and a process id that runs left behind whose process is gone.

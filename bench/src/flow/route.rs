@@ -10,7 +10,7 @@ use crate::child;
 use crate::engine::Side;
 use crate::error::Error;
 use crate::mount;
-use crate::place::{Kind, Offer, Place, Places, name_of};
+use crate::place::{Kind, Place, Places, name_of};
 use crate::programs::require;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -269,11 +269,7 @@ pub fn equal(one: &Path, other: &Path) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Unavailable`] with the reason why there is none.
 pub fn find(places: &Places, kind: Kind) -> Result<&Place, Error> {
-    match places.offers.iter().find(|offer| offer.kind() == kind) {
-        Some(Offer::Here(place)) => Ok(place),
-        Some(Offer::Absent { why, .. }) => Err(Error::Unavailable(why.clone())),
-        None => Err(Error::Unavailable("this file system was not made".into())),
-    }
+    places.find(kind)
 }
 
 fn memory_available() -> u64 {

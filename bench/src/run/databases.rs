@@ -2,10 +2,12 @@
 //! own db_bench with uncompressed data that fits memory and a block cache much smaller than the data.
 
 use super::launch::Mode;
-use super::{Amount, Case, Data, Done, NOT_SLOWER, case, parse_done, unreadable};
-use crate::error::Error;
+use super::{Amount, Case, Data, Done, NOT_SLOWER, Stage, case, parse_done, unreadable};
+use crate::error::{Attempt, Error};
+use crate::programs::Program;
 use crate::{child, programs};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Records of a table of Berkeley DB or SQLite, of a full and of a quick run.
@@ -14,6 +16,8 @@ const RECORDS: (u64, u64) = (100_000, 10_000);
 const CACHE_BYTES: (u64, u64) = (1 << 20, 1 << 16);
 /// Bytes that SQLite may map: more than the database.
 const MMAP_BYTES: u64 = 1 << 30;
+/// Rival of SQLite's cases.
+const MMAP_SIZE: &str = "kernel with PRAGMA mmap_size";
 /// Keys of RocksDB, of a full and of a quick run.
 const KEYS: (u64, u64) = (300_000, 20_000);
 /// Passes over the data that make a readseq run long enough to be timed.
@@ -32,13 +36,12 @@ pub fn cases() -> Vec<Case> {
             cases.push(Case { in_quick, ..berkeley(kind, transactions, name, goal, first) });
         }
     }
-    const MMAP_SIZE: &str = "kernel with PRAGMA mmap_size";
     for (name, kind, goal, rival_goal) in [
         ("select inside a transaction", "select-transaction", 1.5, Some(1.0)),
         ("select, autocommit", "select-autocommit", NOT_SLOWER, None),
     ] {
         let amount = Amount::For { first: 2000, seconds: 0.3 };
-        let case = sqlite(name.into(), ("op/s", goal), amount, kind, "DELETE", "OFF");
+        let case = sqlite(name.into(), ("op/s", goal), amount, [kind, "DELETE", "OFF"]);
         cases.push(Case { rival: Some((MMAP_SIZE, rival_goal)), ..case });
     }
     for journal in ["WAL", "DELETE"] {
@@ -46,12 +49,11 @@ pub fn cases() -> Vec<Case> {
             let name = format!("4 updates, {journal}, synchronous {synchronous}");
             // Long enough for the device's moods to even out.
             let amount = Amount::For { first: 200, seconds: 1.0 };
-            let case = sqlite(name, ("transactions/s", NOT_SLOWER), amount, "update", journal, synchronous);
-            cases.push(Case {
-                rival: (synchronous == "OFF").then_some((MMAP_SIZE, None)),
-                in_quick: synchronous != "NORMAL",
-                ..case
-            });
+            let rival = (synchronous == "OFF").then_some((MMAP_SIZE, None));
+            let in_quick = synchronous != "NORMAL";
+            let figure = ("transactions/s", NOT_SLOWER);
+            let case = sqlite(name, figure, amount, ["update", journal, synchronous]);
+            cases.push(Case { rival, in_quick, ..case });
         }
     }
     let lasting = |first| Amount::For { first, seconds: 0.5 };
@@ -65,56 +67,48 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
+/// The folder `name`, which `program` fills from the words that are made of the folder and the number of records.
+fn loaded(
+    name: String,
+    program: &'static Program,
+    words: impl Fn(&Path, String) -> Vec<PathBuf> + 'static,
+) -> Data {
+    let fill = move |stage: &Stage, master: &Path| {
+        fs::create_dir_all(master).doing("create", master)?;
+        let mut load = Command::new(stage.programs.executable(program)?);
+        load.arg("load").args(words(master, stage.pick(RECORDS.0, RECORDS.1).to_string()));
+        child::run(&mut load).map(drop)
+    };
+    Data::Tree(name, Box::new(fill))
+}
+
 fn berkeley(kind: &'static str, transactions: &'static str, name: &str, goal: f64, first: u64) -> Case {
-    let data = Data::Tree(
-        format!("master-{kind}"),
-        Box::new(move |stage, master| {
-            fs::create_dir_all(master).map_err(|error| Error::io("create", master, error))?;
-            let mut load = Command::new(stage.programs.executable(&programs::BERKELEY)?);
-            let records = stage.pick(RECORDS.0, RECORDS.1).to_string();
-            child::run(load.arg("load").arg(master).args([kind, "none", &records])).map(drop)
-        }),
-    );
-    let amount = Amount::For { first, seconds: 0.8 };
-    case(
-        "berkeley",
-        format!("{kind}, {name}"),
-        ("op/s", goal),
-        amount,
-        data,
-        move |stage, run, operations| {
-            let mut command = run.command(stage.programs.executable(&programs::BERKELEY)?);
-            command.arg("run").arg(stage.work()).args([kind, transactions]);
-            let (records, cache) =
-                (stage.pick(RECORDS.0, RECORDS.1), stage.pick(CACHE_BYTES.0, CACHE_BYTES.1));
-            command.args([records, operations, cache, 1].map(|number| number.to_string()));
-            parse_done("berkeley", &child::run(&mut command)?.stdout)
-        },
-    )
+    let data = loaded(format!("master-{kind}"), &programs::BERKELEY, move |master, records| {
+        vec![master.into(), kind.into(), "none".into(), records.into()]
+    });
+    let (name, amount) = (format!("{kind}, {name}"), Amount::For { first, seconds: 0.8 });
+    case("berkeley", name, ("op/s", goal), amount, data, move |stage, run, operations| {
+        let mut command = run.command(stage.programs.executable(&programs::BERKELEY)?);
+        let sizes = (stage.pick(RECORDS.0, RECORDS.1), stage.pick(CACHE_BYTES.0, CACHE_BYTES.1));
+        command.arg("run").arg(stage.work()).args([kind, transactions]);
+        command.args([sizes.0, operations, sizes.1, 1].map(|number| number.to_string()));
+        parse_done("berkeley", &child::run(&mut command)?.stdout)
+    })
 }
 
 fn sqlite(
     name: String,
     figure: (&'static str, f64),
     amount: Amount,
-    kind: &'static str,
-    journal: &'static str,
-    synchronous: &'static str,
+    [kind, journal, synchronous]: [&'static str; 3],
 ) -> Case {
-    let data = Data::Tree(
-        "master".into(),
-        Box::new(|stage, master| {
-            fs::create_dir_all(master).map_err(|error| Error::io("create", master, error))?;
-            let mut load = Command::new(stage.programs.executable(&programs::SQLITE)?);
-            load.arg("load").arg(master.join("db")).arg(stage.pick(RECORDS.0, RECORDS.1).to_string());
-            child::run(&mut load).map(drop)
-        }),
-    );
+    let data =
+        loaded("master".into(), &programs::SQLITE, |master, records| vec![master.join("db"), records.into()]);
     case("sqlite", name, figure, amount, data, move |stage, run, operations| {
         let mmap = if run.mode() == Mode::Rival { MMAP_BYTES } else { 0 };
         let mut command = run.command(stage.programs.executable(&programs::SQLITE)?);
         command.arg("run").arg(stage.work().join("db")).arg(stage.pick(RECORDS.0, RECORDS.1).to_string());
-        command.arg(kind).args([operations.to_string(), "1".to_owned()]);
+        command.arg(kind).args([operations, 1].map(|number| number.to_string()));
         command.args([journal, synchronous]).arg(mmap.to_string());
         parse_done("sqlite", &child::run(&mut command)?.stdout)
     })
@@ -122,22 +116,15 @@ fn sqlite(
 
 fn rocksdb(name: &str, benchmark: &'static str, goal: f64, amount: Amount, sync: bool) -> Case {
     let reads = benchmark.starts_with("read");
-    let data = match reads {
-        false => Data::Nothing,
-        true => Data::Tree(
-            "master".into(),
-            Box::new(|stage, master| {
-                let mut load = Command::new(db_bench()?);
-                load.args(DB_BENCH_OPTIONS).arg("--benchmarks=fillrandom,compact");
-                load.arg(format!("--db={}", master.display()))
-                    .arg(format!("--num={}", stage.pick(KEYS.0, KEYS.1)));
-                child::run(&mut load).map(drop)
-            }),
-        ),
+    let fill = |stage: &Stage, master: &Path| {
+        let mut load = db_bench(Command::new, master)?;
+        let keys = stage.pick(KEYS.0, KEYS.1);
+        load.args(["--benchmarks=fillrandom,compact", &format!("--num={keys}")]);
+        child::run(&mut load).map(drop)
     };
+    let data = if reads { Data::Tree("master".into(), Box::new(fill)) } else { Data::Nothing };
     case("rocksdb", name, ("op/s", goal), amount, data, move |stage, run, operations| {
-        let mut command = run.command(db_bench()?);
-        command.args(DB_BENCH_OPTIONS).arg(format!("--db={}", stage.work().display()));
+        let mut command = db_bench(|program| run.command(program), &stage.work())?;
         let passes = if benchmark == "readseq" { PASSES } else { 1 };
         command.arg(format!("--benchmarks={}", vec![benchmark; passes].join(",")));
         if reads {
@@ -154,28 +141,21 @@ fn rocksdb(name: &str, benchmark: &'static str, goal: f64, amount: Amount, sync:
     })
 }
 
-/// Options of every run of db_bench.
-const DB_BENCH_OPTIONS: [&str; 6] = [
-    "--compression_type=none",
-    "--value_size=100",
-    "--cache_size=1048576",
-    "--seed=1",
-    "--write_buffer_size=4194304",
-    "--threads=1",
-];
-
-fn db_bench() -> Result<std::path::PathBuf, Error> {
-    programs::require("db_bench", "rocksdb-tools")
+/// A command that runs db_bench on `folder`.
+fn db_bench(command: impl Fn(PathBuf) -> Command, folder: &Path) -> Result<Command, Error> {
+    let mut command = command(programs::require("db_bench", "rocksdb-tools")?);
+    command.args(["--compression_type=none", "--value_size=100", "--cache_size=1048576", "--seed=1"]);
+    command.args(["--write_buffer_size=4194304", "--threads=1"]);
+    command.arg(format!("--db={}", folder.display()));
+    Ok(command)
 }
 
-/// Adds up the lines `NAME : X micros/op Y ops/sec S seconds N operations; ...`.
+/// Adds up the lines `NAME : X micros/op Y ops/sec S seconds N operations; ...`; the keys that were found are the sum.
 fn parse_db_bench(output: &str, benchmark: &str) -> Option<Done> {
     let (mut seconds, mut operations) = (0.0, 0.0);
     let mut found = String::new();
-    for line in output.lines() {
-        let Some((_, figures)) = line.split_once(':').filter(|(name, _)| name.trim() == benchmark) else {
-            continue;
-        };
+    let lines = output.lines().filter_map(|line| line.split_once(':'));
+    for (_, figures) in lines.filter(|(name, _)| name.trim() == benchmark) {
         let words: Vec<&str> = figures.split_whitespace().collect();
         let before = |unit: &str| {
             let at = words.iter().position(|word| word.trim_end_matches(';') == unit)?;
@@ -184,9 +164,7 @@ fn parse_db_bench(output: &str, benchmark: &str) -> Option<Done> {
         // Seconds are rounded to a thousandth; micros/op are not.
         operations += before("operations")?;
         seconds += before("micros/op")? * before("operations")? / 1e6;
-        if let Some((_, hits)) = line.split_once('(') {
-            found.push_str(hits);
-        }
+        found.extend(figures.split_once('(').map(|(_, hits)| hits));
     }
     let sum = (!found.is_empty()).then_some(found);
     (seconds > 0.0).then(|| Done { rate: operations / seconds, seconds, sum })
@@ -198,15 +176,10 @@ mod tests {
 
     #[test]
     fn lines_of_one_benchmark_are_added_up() {
-        let line = "readseq      :       0.500 micros/op 2000000 ops/sec 0.150 seconds 300000 operations;  221.3 MB/s\n";
-        let done = parse_db_bench(&format!("Keys: 16 bytes\n{line}{line}"), "readseq").unwrap();
+        let line = "readrandom   : 0.500 micros/op 2000000 ops/sec 0.150 seconds 300000 operations; 9 MB/s (7 of 9 found)\n";
+        let done = parse_db_bench(&format!("Keys: 16 bytes\n{line}{line}"), "readrandom").unwrap();
         assert!((done.rate - 2e6).abs() < 1.0 && (done.seconds - 0.3).abs() < 1e-9, "{done:?}");
+        assert_eq!(done.sum.as_deref(), Some("7 of 9 found)7 of 9 found)"));
         assert_eq!(parse_db_bench("DB path: x\n", "readseq"), None);
-    }
-
-    #[test]
-    fn the_keys_that_were_found_are_the_sum() {
-        let line = "readrandom   : 2.0 micros/op 500000 ops/sec 0.01 seconds 5000 operations; 9 MB/s (3164 of 5000 found)\n";
-        assert_eq!(parse_db_bench(line, "readrandom").unwrap().sum.as_deref(), Some("3164 of 5000 found)"));
     }
 }

@@ -4,7 +4,8 @@
 //! timed are as `bywash run` without `--stats` has them; what was really served at user level is counted in a
 //! run of its own, into a session of its own.
 
-use crate::error::Error;
+use crate::child;
+use crate::error::{Attempt, Error};
 use bywash_session::{Counter, Session};
 use rustix::fd::OwnedFd;
 use std::ffi::{CString, OsStr};
@@ -41,69 +42,50 @@ pub struct Calls {
     pub kernel: u64,
 }
 
-/// Starts programs on either side.
-pub struct Launcher {
-    library: PathBuf,
-}
+/// Starts programs on either side, with the library at this path.
+pub struct Launcher(pub PathBuf);
 
 impl Launcher {
     /// Finds the library.
     ///
     /// # Errors
-    /// When it is in none of the places where it could be; the message names them.
+    /// [`Error::Usage`] if it is not where it could be; the message names the places.
     pub fn find() -> Result<Launcher, Error> {
-        if let Some(named) = std::env::var_os(LIBRARY_VARIABLE) {
-            let library = PathBuf::from(named);
-            return if library.is_file() {
-                Ok(Launcher { library: absolute(library)? })
-            } else {
-                Err(Error::Usage(format!(
-                    "{LIBRARY_VARIABLE} names {}, which is no file: correct it, or unset it to take the library \
-                     beside the command",
-                    library.display()
-                )))
-            };
-        }
-        let here = std::env::current_exe()
-            .map_err(|error| Error::io("find", Path::new("the running command"), error))?;
+        let here = child::this_program()?;
         let folder = here.parent().unwrap_or(Path::new("/"));
-        ["", "..", "../lib", "../lib/bywash"]
-            .iter()
-            .map(|relative| folder.join(relative).join(LIBRARY))
-            .find(|library| library.is_file())
-            .map_or_else(
-                || {
-                    Err(Error::Usage(format!(
-                        "{LIBRARY} is not beside {}: build it (cargo build --release -p bywash-shim), or name it \
-                         with {LIBRARY_VARIABLE}=/path/{LIBRARY}",
-                        here.display()
-                    )))
-                },
-                |library| Ok(Launcher { library: absolute(library)? }),
-            )
-    }
-
-    /// With a library that was found already.
-    #[cfg(test)]
-    pub fn with_library(library: &Path) -> Launcher {
-        Launcher { library: library.to_path_buf() }
+        let (candidates, remedy): (Vec<PathBuf>, String) = match std::env::var_os(LIBRARY_VARIABLE) {
+            Some(named) => {
+                let name = named.display();
+                let remedy = format!(
+                    "{LIBRARY_VARIABLE} names {name}, which is no file: correct it, or unset it to take the library \
+                     beside the command"
+                );
+                (vec![named.into()], remedy)
+            }
+            None => {
+                let remedy = format!(
+                    "{LIBRARY} is not beside {}: build it (cargo build --release -p bywash-shim), or name it \
+                     with {LIBRARY_VARIABLE}=/path/{LIBRARY}",
+                    here.display()
+                );
+                let folders = ["", "..", "../lib", "../lib/bywash"];
+                (folders.map(|relative| folder.join(relative).join(LIBRARY)).into(), remedy)
+            }
+        };
+        let found = candidates.into_iter().find(|library| library.is_file());
+        let library = found.ok_or(Error::Usage(remedy))?;
+        library.canonicalize().doing("find", &library).map(Launcher)
     }
 
     /// Begins a run: from here until [`Run::calls`] everything started on this side counts together.
     ///
     /// # Errors
-    /// When no session can be made.
+    /// [`Error::Io`] if no session can be made.
     pub fn begin(&self, mode: Mode) -> Result<Run<'_>, Error> {
-        let here = Path::new("a session");
-        let session = match mode {
-            Mode::Counted => {
-                let made = Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0));
-                Some(made.map_err(|error| Error::io("make", here, error))?)
-            }
-            Mode::Kernel | Mode::Bywash | Mode::Rival => None,
-        };
+        let make = || Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0));
+        let session = (mode == Mode::Counted).then(make).transpose().doing("make", Path::new("a session"))?;
         let inherited = session.as_ref().map(inherited_handle).transpose()?;
-        Ok(Run { mode, library: &self.library, session, inherited })
+        Ok(Run { mode, library: &self.0, session, inherited })
     }
 }
 
@@ -112,9 +94,8 @@ impl Launcher {
 fn inherited_handle(session: &Session) -> Result<OwnedFd, Error> {
     let path = session.path();
     let path = Path::new(OsStr::from_bytes(path.as_bytes()));
-    let open = File::options().read(true).write(true).open(path);
-    let file = open.map_err(|error| Error::io("open", path, error))?;
-    rustix::io::dup(&file).map_err(|errno| Error::io("duplicate", path, errno))
+    let file = File::options().read(true).write(true).open(path).doing("open", path)?;
+    rustix::io::dup(&file).doing("duplicate", path)
 }
 
 /// One run of a case on one side.
@@ -138,17 +119,17 @@ impl Run<'_> {
 
     /// A command that runs `program` on this side.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let path = self.session.as_ref().map(Session::path);
-        self.prepared(Command::new(program), path)
+        self.prepared(program.as_ref(), self.session.as_ref().map(Session::path))
     }
 
     /// As [`Run::command`], for a program that will have another user than this process.
     pub fn command_of_other_user(&self, program: impl AsRef<OsStr>) -> Command {
         let handle = self.inherited.as_ref().map(|fd| format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        self.prepared(Command::new(program), handle.and_then(|path| CString::new(path).ok()))
+        self.prepared(program.as_ref(), handle.and_then(|path| CString::new(path).ok()))
     }
 
-    fn prepared(&self, mut command: Command, session: Option<CString>) -> Command {
+    fn prepared(&self, program: &OsStr, session: Option<CString>) -> Command {
+        let mut command = Command::new(program);
         command.env("LC_ALL", "C");
         for (name, _) in std::env::vars_os() {
             if name.as_bytes().starts_with(b"BYWASH_") || name == "LD_PRELOAD" {
@@ -186,44 +167,31 @@ impl Run<'_> {
     }
 }
 
-fn absolute(path: PathBuf) -> Result<PathBuf, Error> {
-    path.canonicalize().map_err(|error| Error::io("find", &path, error))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashMap;
-
-    fn environment(mode: Mode) -> HashMap<String, Option<String>> {
-        let launcher = Launcher { library: "/lib/x.so".into() };
-        let run = launcher.begin(mode).unwrap();
-        let command = run.command("true");
-        let text = |word: &OsStr| word.to_string_lossy().into_owned();
-        command.get_envs().map(|(name, value)| (text(name), value.map(text))).collect()
-    }
 
     #[test]
-    fn only_our_side_preloads() {
-        let counted = environment(Mode::Counted);
-        assert!(counted["BYWASH_SESSION"].as_ref().unwrap().starts_with("/proc/"));
-        let timed = environment(Mode::Bywash);
-        assert!(!timed.get("BYWASH_SESSION").is_some_and(Option::is_some));
-        for ours in [counted, timed] {
-            assert_eq!(ours["LD_PRELOAD"].as_deref(), Some("/lib/x.so"));
-        }
-        for mode in [Mode::Kernel, Mode::Rival] {
-            let others = environment(mode);
-            assert!(!others.values().flatten().any(|value| value.contains("/lib/x.so")), "{others:?}");
-            assert!(!others.get("BYWASH_SESSION").is_some_and(Option::is_some));
+    fn only_our_side_preloads_and_only_the_counted_run_has_a_session() {
+        let launcher = Launcher("/lib/x.so".into());
+        for mode in [Mode::Kernel, Mode::Bywash, Mode::Counted, Mode::Rival] {
+            let run = launcher.begin(mode).unwrap();
+            let command = run.command("true");
+            let value = |wanted: &str| {
+                let mut all = command.get_envs();
+                all.find(|(name, _)| *name == wanted).and_then(|(_, value)| value).map(OsStr::to_owned)
+            };
+            let preloads = matches!(mode, Mode::Bywash | Mode::Counted);
+            assert_eq!(value("LD_PRELOAD").is_some_and(|value| value == "/lib/x.so"), preloads, "{mode:?}");
+            assert_eq!(value("BYWASH_SESSION").is_some(), mode == Mode::Counted, "{mode:?}");
+            assert_eq!(run.calls().is_some(), mode == Mode::Counted);
         }
     }
 
     #[test]
-    fn calls_are_added_over_processes() {
-        let launcher = Launcher { library: "/lib/x.so".into() };
+    fn calls_are_added_over_processes_and_the_inherited_handle_survives_an_exec() {
+        let launcher = Launcher("/nowhere/x.so".into());
         let run = launcher.begin(Mode::Counted).unwrap();
-        assert_eq!(run.calls(), Some(Calls::default()));
         for _process in 0..2 {
             let record = run.session.as_ref().unwrap().claim().unwrap();
             record.describe(1, 0, 0, b"p");
@@ -231,13 +199,6 @@ mod tests {
             record.shard(1).add(Counter::KernelSyncs, 2);
         }
         assert_eq!(run.calls(), Some(Calls { user: 10, kernel: 4 }));
-        assert_eq!(launcher.begin(Mode::Kernel).unwrap().calls(), None);
-    }
-
-    #[test]
-    fn the_inherited_handle_survives_an_exec() {
-        let launcher = Launcher { library: "/nowhere/x.so".into() };
-        let run = launcher.begin(Mode::Counted).unwrap();
         let mut command = run.command_of_other_user("sh");
         command.env_remove("LD_PRELOAD").args(["-c", "head -c 8 $BYWASH_SESSION"]);
         assert_eq!(command.output().unwrap().stdout, b"BYWASHSE");

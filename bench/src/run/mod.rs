@@ -12,7 +12,7 @@ pub mod servers;
 pub mod sides;
 
 use crate::campaign::{self, Audience, Choice};
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use crate::place::{self, Kind, Offer, Place, Places};
 use crate::programs::Programs;
 use crate::row::{Report, Row};
@@ -20,7 +20,6 @@ use crate::workspace::Workspace;
 use launch::{Launcher, Run};
 use std::cell::RefCell;
 use std::fs::{self, File};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Ratio below which no program may fall.
@@ -98,47 +97,43 @@ impl Data {
 
     /// Makes what the runs start from, or takes what another case of the bench has made.
     fn prepare(&self, stage: &Stage) -> Result<(), Error> {
+        let made = match self {
+            Data::Nothing => return Ok(()),
+            Data::Noise { bytes, .. } => Data::noise_file(stage, *bytes),
+            Data::Text(name, _) => stage.folder.join(name),
+            Data::Tree(name, _) => stage.folder.join(name),
+        };
         match self {
+            _ if made.exists() => Ok(()),
             Data::Nothing => Ok(()),
-            Data::Noise { bytes, .. } => match Data::noise_file(stage, *bytes) {
-                file if file.exists() => Ok(()),
-                file => stage.place.write_file(&file, stage.pick(bytes[0], bytes[1]), 1),
-            },
-            Data::Text(name, text) => match stage.folder.join(name) {
-                file if file.exists() => Ok(()),
-                file => stage.place.write_content(&file, &text(stage)),
-            },
-            Data::Tree(name, fill) => match stage.folder.join(name) {
-                master if master.exists() => Ok(()),
-                master => fill(stage, &master).inspect_err(|_| drop(fs::remove_dir_all(&master))),
-            },
+            Data::Noise { bytes, .. } => stage.place.write_file(&made, stage.pick(bytes[0], bytes[1]), 1),
+            Data::Text(_, text) => stage.place.write_content(&made, &text(stage)),
+            Data::Tree(_, fill) => fill(stage, &made).inspect_err(|_| drop(fs::remove_dir_all(&made))),
         }
     }
 
     /// Brings back the state that every run starts from.
     fn reset(&self, stage: &Stage) -> Result<(), Error> {
-        for (path, removed) in [
-            (stage.work(), fs::remove_dir_all(stage.work())),
-            (stage.output(), fs::remove_file(stage.output())),
-        ] {
-            removed.or_else(|error| match error.kind() {
-                ErrorKind::NotFound => Ok(()),
-                _ => Err(Error::io("remove", &path, error)),
-            })?;
+        let (work, output) = (stage.work(), stage.output());
+        if work.exists() {
+            fs::remove_dir_all(&work).doing("remove", &work)?;
+        }
+        if output.exists() {
+            fs::remove_file(&output).doing("remove", &output)?;
         }
         match self {
             Data::Nothing | Data::Text(..) => Ok(()),
             Data::Noise { bytes, drop_cache } => {
                 let path = Data::noise_file(stage, *bytes);
-                let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
-                file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
-                if *drop_cache {
-                    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
-                        .map_err(|errno| Error::io("drop from the cache", &path, errno))?;
+                let file = File::open(&path).doing("open", &path)?;
+                file.sync_all().doing("sync", &path)?;
+                if !drop_cache {
+                    return Ok(());
                 }
-                Ok(())
+                let advice = rustix::fs::Advice::DontNeed;
+                rustix::fs::fadvise(&file, 0, None, advice).doing("drop from the cache", &path)
             }
-            Data::Tree(name, _) => stage.place.copy_tree(&stage.folder.join(name), &stage.work()),
+            Data::Tree(name, _) => stage.place.copy_tree(&stage.folder.join(name), &work),
         }
     }
 }
@@ -310,15 +305,13 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let folder_in_use = RefCell::new(None);
     let (launcher, programs, folder_in_use) = (&launcher, &programs, &folder_in_use);
     let measured = plan(&cases, &places.offers, choice.quick).into_iter().map(|(case, offer)| {
-        let name = format!("{}: {}, {}", case.bench, case.name, offer.name());
-        campaign::Case::new(name, sides::declared(case, offer.name()), move |tell| match offer {
-            Offer::Absent { why, .. } => Err(Error::Unavailable(why.clone())),
-            Offer::Here(place) => {
-                let folder = place.root.join(case.bench);
-                make_room(&mut folder_in_use.borrow_mut(), &folder)?;
-                let stage = Stage { place, folder, programs, quick: choice.quick };
-                sides::measure(case, &stage, launcher, choice.rounds(), tell)
-            }
+        let name = format!("{}: {}, {}", case.bench, case.name, offer.name);
+        campaign::Case::new(name, sides::declared(case, &offer.name), move |tell| {
+            let place = offer.place()?;
+            let folder = place.root.join(case.bench);
+            make_room(&mut folder_in_use.borrow_mut(), &folder)?;
+            let stage = Stage { place, folder, programs, quick: choice.quick };
+            sides::measure(case, &stage, launcher, choice.rounds(), tell)
         })
     });
     Ok(campaign::run(measured.collect(), choice.rounds, audience))
@@ -327,36 +320,31 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
 /// Cases with the places that they run on. All of one bench on one place come together, as they share files; a quick run
 /// takes each case to one place only, the next case to the next.
 fn plan<'a>(cases: &'a [Case], offers: &'a [Offer], quick: bool) -> Vec<(&'a Case, &'a Offer)> {
-    let fitting = |case: &Case| -> Vec<&'a Offer> {
-        offers.iter().filter(|offer| case.places.contains(&offer.kind())).collect()
-    };
+    let fits = |case: &Case, offer: &Offer| case.places.contains(&offer.kind);
     if quick {
         let one = |(number, case): (usize, &'a Case)| {
-            let fitting = fitting(case);
+            let fitting: Vec<&Offer> = offers.iter().filter(|offer| fits(case, offer)).collect();
             fitting.get(number % fitting.len().max(1)).map(|offer| (case, *offer))
         };
         return cases.iter().enumerate().filter_map(one).collect();
     }
-    let mut plan = Vec::new();
-    for (bench, _) in BENCHES {
-        for offer in offers {
-            let here =
-                cases.iter().filter(|case| case.bench == *bench && case.places.contains(&offer.kind()));
-            plan.extend(here.map(|case| (case, offer)));
-        }
-    }
-    plan
+    let of_bench = |bench: &'static str| {
+        let of_place = move |offer: &'a Offer| {
+            let here = cases.iter().filter(move |case| case.bench == bench && fits(case, offer));
+            here.map(move |case| (case, offer))
+        };
+        offers.iter().flat_map(of_place)
+    };
+    BENCHES.iter().flat_map(|(bench, _)| of_bench(bench)).collect()
 }
 
 /// One bench's folder at a time, so that a run needs no more room than its largest bench.
 fn make_room(in_use: &mut Option<PathBuf>, folder: &Path) -> Result<(), Error> {
-    if in_use.as_deref() != Some(folder) {
-        if let Some(old) = in_use.take().filter(|old| old.exists()) {
-            fs::remove_dir_all(&old).map_err(|error| Error::io("remove", &old, error))?;
-        }
-        fs::create_dir_all(folder).map_err(|error| Error::io("create", folder, error))?;
-        *in_use = Some(folder.to_path_buf());
+    if let Some(old) = in_use.take_if(|old| old != folder).filter(|old| old.exists()) {
+        fs::remove_dir_all(&old).doing("remove", &old)?;
     }
+    fs::create_dir_all(folder).doing("create", folder)?;
+    *in_use = Some(folder.to_path_buf());
     Ok(())
 }
 
@@ -365,13 +353,12 @@ fn parse_done(program: &str, output: &str) -> Result<Done, Error> {
     let field = |name: &str| {
         output.split_whitespace().rev().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     };
-    let number = |name: &str| field(name).and_then(|value| value.parse::<f64>().ok());
-    match (number("ops"), number("seconds"), field("sum")) {
-        (Some(operations), Some(seconds), Some(sum)) if seconds > 0.0 => {
-            Ok(Done { rate: operations / seconds, seconds, sum: Some(sum.to_owned()) })
-        }
-        _ => Err(unreadable(program, output)),
-    }
+    let number = |name: &str| field(name)?.parse::<f64>().ok();
+    let read = || {
+        let (operations, seconds) = (number("ops")?, number("seconds").filter(|seconds| *seconds > 0.0)?);
+        Some(Done { rate: operations / seconds, seconds, sum: Some(field("sum")?.to_owned()) })
+    };
+    read().ok_or_else(|| unreadable(program, output))
 }
 
 /// The error for output that lacks what it should have.
@@ -396,48 +383,33 @@ mod tests {
     }
 
     #[test]
-    fn names_choose() {
-        assert_eq!(count(&["sqlite/SELECT"], false), 2);
-        assert_eq!(count(&["sqlite", "tools"], false), count(&["sqlite"], false) + 5);
-        assert!(count(&["sqlite"], true) < count(&["sqlite"], false));
-        assert_eq!(count(&["servers"], true), 4);
-        assert_eq!(count(&[], false), all().len());
-        let quick = chosen(&Choice { quick: true, ..Choice::default() }).unwrap();
-        assert!(!quick.iter().any(|case| case.bench == "servers"));
-    }
-
-    #[test]
-    fn an_unknown_name_is_refused_with_the_list() {
-        let error = chosen(&Choice { names: vec!["sqllite".into()], ..Choice::default() }).err().unwrap();
-        let message = error.to_string();
-        assert!(message.contains("sqllite") && message.contains("berkeley"), "{message}");
-    }
-
-    #[test]
     fn every_case_has_a_bench_a_place_and_a_name_of_its_own() {
         let mut names = HashSet::new();
         for case in all() {
             assert!(!case.places.is_empty() && !case.readings.is_empty());
+            assert!(BENCHES.iter().any(|(bench, _)| *bench == case.bench));
             assert!(names.insert((case.bench, case.name.clone())), "{} twice", case.name);
         }
         for (bench, _) in BENCHES {
             assert!(names.iter().any(|(name, _)| name == bench), "{bench} holds nothing");
         }
-        assert!(names.iter().all(|(name, _)| BENCHES.iter().any(|(bench, _)| bench == name)));
+        assert_eq!(count(&[], false), all().len());
+        assert_eq!(count(&["sqlite", "tools"], false), count(&["sqlite"], false) + 5);
+        // A quick run leaves servers out, unless nothing would be left.
+        assert_eq!((count(&["servers"], true), count(&["servers", "tools"], true)), (4, 5));
         let text = list(&Choice::default()).unwrap();
         assert!(text.contains("tools: cat, grep") && text.contains("throughput >= 0.97"), "{text}");
     }
 
     #[test]
     fn a_full_plan_is_every_case_on_every_place_and_a_quick_one_visits_all_places() {
-        let absent = |kind| Offer::Absent { kind, name: String::new(), why: String::new() };
-        let offers: Vec<Offer> = Kind::ALL.iter().map(|kind| absent(*kind)).collect();
-        let all = all();
+        let absent = |kind: &Kind| Offer { kind: *kind, name: String::new(), place: Err(String::new()) };
+        let (all, offers) = (all(), Kind::ALL.iter().map(absent).collect::<Vec<Offer>>());
         let rows: usize = all.iter().map(|case| case.places.len()).sum();
         assert_eq!(plan(&all, &offers, false).len(), rows);
         let quick = plan(&all, &offers, true);
         assert_eq!(quick.len(), all.len());
-        assert!(offers.iter().all(|place| quick.iter().any(|(_, at)| at.kind() == place.kind())));
+        assert!(offers.iter().all(|place| quick.iter().any(|(_, at)| at.kind == place.kind)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::place::Kind;
 use crate::{interrupt, programs};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,7 +18,6 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// sockaddr_un holds 108 bytes, its end included; `/.s.PGSQL.5432` is the longest name put there.
 const SOCKET_FOLDER_BYTES: usize = 107 - "/.s.PGSQL.5432".len();
-
 /// Words for setpriv(1): the program is ended when this process is, however that ends.
 const ENDS_WITH_US: [&str; 3] = ["--pdeathsig", "QUIT", "--"];
 
@@ -27,67 +27,60 @@ enum Product {
     PostgreSql,
 }
 
-#[derive(Clone, Copy)]
-struct Server {
-    product: Product,
-    /// sysbench's script, or pgbench's flag.
-    script: &'static str,
-}
-
-impl Server {
+impl Product {
     /// Makes the server's folder and its table.
-    fn load(&self, stage: &Stage, master: &Path) -> Result<(), Error> {
-        match self.product {
-            Product::MariaDb => drop(programs::require("sysbench", "sysbench")?),
-            Product::PostgreSql => drop(postgresql("pgbench")?),
-        }
+    fn load(self, stage: &Stage, master: &Path) -> Result<(), Error> {
+        drop(self.client(stage, master)?);
         if master.as_os_str().len() > SOCKET_FOLDER_BYTES {
+            let master = master.display();
             return Err(Error::Unavailable(format!(
-                "{} is too long a path for a socket: name a shorter folder with --dir",
-                master.display()
+                "{master} is too long a path for a socket: name a shorter folder with --dir",
             )));
         }
         let plain = Run::of_kernel();
-        match self.product {
+        let mut install = match self {
             Product::MariaDb => {
                 let mut install = Command::new(programs::require("mariadb-install-db", "mariadb-server")?);
                 install.args(["--no-defaults", "--user=root", "--skip-test-db"]);
                 install.arg("--auth-root-authentication-method=normal");
-                child::run(install.arg(format!("--datadir={}", master.display())))?;
+                install.arg(format!("--datadir={}", master.display()));
+                install
             }
             Product::PostgreSql => {
                 let mut install = as_unprivileged(&plain, &postgresql("initdb")?);
                 install.args(["--username=bench", "--auth=trust", "--no-sync", "-D"]).arg(master);
-                child::run(&mut install)?;
+                install
             }
-        }
+        };
+        child::run(&mut install)?;
         let mut server = self.start(stage, &plain, master)?;
-        match self.product {
+        let mut fill = self.client(stage, master)?;
+        match self {
             Product::MariaDb => {
                 let mut create = Command::new(programs::require("mariadb", "mariadb-client")?);
                 create.args(["--no-defaults", "--user=root", "--execute=CREATE DATABASE sbtest"]);
                 child::run(create.arg(format!("--socket={}", master.join("socket").display())))?;
-                child::run(sysbench(stage, master)?.args(["oltp_read_write", "prepare"]))?;
+                fill.args(["oltp_read_write", "prepare"]);
             }
             Product::PostgreSql => {
-                let scale = if stage.quick { "--scale=1" } else { "--scale=4" };
-                child::run(pgbench(master)?.args(["--initialize", "--quiet", scale, "postgres"]))?;
+                let scale = stage.pick("--scale=4", "--scale=1");
+                fill.args(["--initialize", "--quiet", scale, "postgres"]);
             }
         }
+        child::run(&mut fill)?;
         self.stop(&mut server)
     }
 
     /// Starts the server on `folder` and waits until it answers.
-    fn start(&self, stage: &Stage, run: &Run, folder: &Path) -> Result<Process, Error> {
-        let mut command = match self.product {
+    fn start(self, stage: &Stage, run: &Run, folder: &Path) -> Result<Process, Error> {
+        let mut command = match self {
             Product::MariaDb => {
                 let mut command = run.command(programs::require("setpriv", "util-linux")?);
                 command.args(ENDS_WITH_US).arg(programs::require("mariadbd", "mariadb-server")?);
                 command.args(["--no-defaults", "--skip-networking", "--innodb-buffer-pool-size=8M"]);
                 command.args(["--user=root", "--innodb-log-file-size=16M", "--innodb-flush-method=fsync"]);
-                command.arg(format!("--datadir={}", folder.display()));
-                command.arg(format!("--socket={}", folder.join("socket").display()));
-                command.arg(format!("--pid-file={}", folder.join("pid").display()));
+                let files = [("datadir", ""), ("socket", "socket"), ("pid-file", "pid")];
+                command.args(files.map(|(name, file)| format!("--{name}={}", folder.join(file).display())));
                 command
             }
             Product::PostgreSql => {
@@ -97,8 +90,7 @@ impl Server {
                 command
             }
         };
-        let log = stage.folder.join("server.log");
-        let mut server = Process::start_logging(&mut command, &log)?;
+        let mut server = Process::start_logging(&mut command, &stage.folder.join("server.log"))?;
         let deadline = Instant::now() + START_LIMIT;
         while !self.answers(folder) {
             interrupt::check()?;
@@ -110,9 +102,9 @@ impl Server {
         Ok(server)
     }
 
-    fn answers(&self, folder: &Path) -> bool {
-        match self.product {
-            Product::MariaDb => std::os::unix::net::UnixStream::connect(folder.join("socket")).is_ok(),
+    fn answers(self, folder: &Path) -> bool {
+        match self {
+            Product::MariaDb => UnixStream::connect(folder.join("socket")).is_ok(),
             Product::PostgreSql => postgresql("pg_isready").is_ok_and(|program| {
                 let mut probe = Command::new(program);
                 child::run(probe.args(["--quiet", "-h"]).arg(folder)).is_ok()
@@ -120,29 +112,26 @@ impl Server {
         }
     }
 
-    fn stop(&self, server: &mut Process) -> Result<(), Error> {
-        server.stop(match self.product {
-            Product::MariaDb => Signal::TERM,
-            // The fast shutdown, which does not wait for clients.
-            Product::PostgreSql => Signal::INT,
-        })
+    fn stop(self, server: &mut Process) -> Result<(), Error> {
+        // PostgreSQL's fast shutdown does not wait for clients.
+        server.stop(if self == Product::MariaDb { Signal::TERM } else { Signal::INT })
     }
 
-    fn run(&self, stage: &Stage, run: &Run) -> Result<Done, Error> {
+    /// Does one run with sysbench's script, or pgbench's flag.
+    fn run(self, script: &str, stage: &Stage, run: &Run) -> Result<Done, Error> {
         let folder = stage.work();
         let mut server = self.start(stage, run, &folder)?;
-        let seconds = if stage.quick { 1 } else { 2 };
-        let (mut client, program, mark) = match self.product {
+        let seconds = stage.pick(2, 1);
+        let mut client = self.client(stage, &folder)?;
+        client.arg(format!("--time={seconds}"));
+        let (program, mark) = match self {
             Product::MariaDb => {
-                let mut client = sysbench(stage, &folder)?;
-                client.arg(format!("--time={seconds}")).args([self.script, "run"]);
-                (client, "sysbench", "transactions:")
+                client.args([script, "run"]);
+                ("sysbench", "transactions:")
             }
             Product::PostgreSql => {
-                let mut client = pgbench(&folder)?;
-                client.args([self.script, "--client=1", "--no-vacuum", "--random-seed=1"]);
-                client.arg(format!("--time={seconds}")).arg("postgres");
-                (client, "pgbench", "tps = ")
+                client.args([script, "--client=1", "--no-vacuum", "--random-seed=1", "postgres"]);
+                ("pgbench", "tps = ")
             }
         };
         let output = child::run(&mut client)?.stdout;
@@ -150,61 +139,54 @@ impl Server {
         let rate = parse_rate(&output, mark).ok_or_else(|| unreadable(program, &output))?;
         Ok(Done { rate, seconds: f64::from(seconds), sum: None })
     }
+
+    /// sysbench or pgbench, for the server of `folder`.
+    fn client(self, stage: &Stage, folder: &Path) -> Result<Command, Error> {
+        let mut command;
+        match self {
+            Product::MariaDb => {
+                command = Command::new(programs::require("sysbench", "sysbench")?);
+                command.arg(format!("--mysql-socket={}", folder.join("socket").display()));
+                command.args(["--mysql-user=root", "--tables=1", "--threads=1", "--rand-seed=1"]);
+                command.arg(stage.pick("--table-size=50000", "--table-size=2000"));
+            }
+            Product::PostgreSql => {
+                command = Command::new(postgresql("pgbench")?);
+                command.args(["--username=bench", "-h"]).arg(folder);
+            }
+        }
+        Ok(command)
+    }
 }
 
 /// The rate in sysbench's `transactions: N (RATE per sec.)` or pgbench's `tps = RATE (without ...)`.
 fn parse_rate(output: &str, mark: &str) -> Option<f64> {
     let line = output.lines().find_map(|line| line.trim().strip_prefix(mark))?;
-    let figure = line.split_once('(').map_or(
-        line,
-        |(before, inside)| {
-            if inside.contains("per sec") { inside } else { before }
-        },
-    );
-    figure.split_whitespace().next()?.parse().ok().filter(|rate| *rate > 0.0)
-}
-
-fn sysbench(stage: &Stage, folder: &Path) -> Result<Command, Error> {
-    let mut command = Command::new(programs::require("sysbench", "sysbench")?);
-    command.arg(format!("--mysql-socket={}", folder.join("socket").display()));
-    command.args(["--mysql-user=root", "--tables=1", "--threads=1", "--rand-seed=1"]);
-    command.arg(if stage.quick { "--table-size=2000" } else { "--table-size=50000" });
-    Ok(command)
-}
-
-fn pgbench(folder: &Path) -> Result<Command, Error> {
-    let mut command = Command::new(postgresql("pgbench")?);
-    command.args(["--username=bench", "-h"]).arg(folder);
-    Ok(command)
+    let inside = line.split_once('(').map(|(_, inside)| inside).filter(|inside| inside.contains("per sec"));
+    inside.unwrap_or(line).split_whitespace().next()?.parse().ok().filter(|rate| *rate > 0.0)
 }
 
 /// A program of PostgreSQL's, which Debian keeps in a folder by version.
 fn postgresql(name: &str) -> Result<PathBuf, Error> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut found: Vec<(u32, PathBuf)> = versions
-        .filter_map(|entry| {
-            Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin").join(name)))
-        })
-        .filter(|(_, program)| program.is_file())
-        .collect();
-    found.sort();
-    match found.pop() {
-        Some((_, program)) => Ok(program),
-        None => programs::require(name, "postgresql"),
-    }
+    let found = versions.filter_map(|entry| {
+        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+        Some((version, entry.path().join("bin").join(name))).filter(|(_, program)| program.is_file())
+    });
+    found.max().map_or_else(|| programs::require(name, "postgresql"), |(_, program)| Ok(program))
 }
 
 /// PostgreSQL refuses to run as root. In a user namespace root is shown to it as an ordinary user, so that its
 /// folder needs neither another owner nor a path that others may enter.
 fn as_unprivileged(run: &Run, program: &Path) -> Command {
-    if !rustix::process::geteuid().is_root() {
-        let mut command = run.command("setpriv");
-        command.args(ENDS_WITH_US).arg(program);
-        return command;
+    let mut command;
+    if rustix::process::geteuid().is_root() {
+        command = run.command_of_other_user("unshare");
+        command.args(["--user", "--map-user=1000", "--map-group=1000", "--", "setpriv"]);
+    } else {
+        command = run.command("setpriv");
     }
-    let mut command = run.command_of_other_user("unshare");
-    command.args(["--user", "--map-user=1000", "--map-group=1000", "--", "setpriv"]).args(ENDS_WITH_US);
-    command.arg(program);
+    command.args(ENDS_WITH_US).arg(program);
     command
 }
 
@@ -217,12 +199,12 @@ pub fn cases() -> Vec<Case> {
         (Product::PostgreSql, "PostgreSQL, pgbench -N", "--builtin=simple-update"),
     ]
     .map(|(product, name, script)| {
-        let server = Server { product, script };
         let master = if product == Product::MariaDb { "mariadb" } else { "postgresql" };
-        let data = Data::Tree(master.into(), Box::new(move |stage, master| server.load(stage, master)));
+        let data = Data::Tree(master.into(), Box::new(move |stage, master| product.load(stage, master)));
         let figure = ("transactions/s", NOT_SLOWER);
-        let case =
-            case("servers", name, figure, Amount::Fixed, data, move |stage, run, _| server.run(stage, run));
+        let case = case("servers", name, figure, Amount::Fixed, data, move |stage, run, _| {
+            product.run(script, stage, run)
+        });
         // As a server itself writes its files: page by page.
         Case { places: &[Kind::DiskSmall], in_quick: false, ..case }
     })

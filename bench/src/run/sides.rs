@@ -11,7 +11,8 @@ use crate::engine::{Metric, Rounds, Runs, Side};
 use crate::error::Error;
 use crate::number;
 use crate::row::Row;
-use crate::usage::{Snapshot, Usage};
+use crate::table::share;
+use crate::usage::Usage;
 
 /// Bytes added to both sides of a ratio of device bytes, so that nothing against nothing is 1 and a page of
 /// metadata against nothing is not infinite.
@@ -124,7 +125,7 @@ fn with_calls(row: Row, calls: Calls, note: Option<String>, ours: &Runs<Sample>,
     let counts = calls.user > 0 || row.goal.is_none_or(|goal| goal <= 1.0);
     Row {
         met: row.met.map(|met| met && counts),
-        note: note.unwrap_or_else(|| calls_note(calls.user, calls.kernel)),
+        note: note.unwrap_or_else(|| calls_note(calls)),
         calls_user: Some(calls.user),
         calls_kernel: Some(calls.kernel),
         ours_usage: usage(ours),
@@ -167,50 +168,39 @@ fn run_once(
     case.data.reset(stage)?;
     stage.place.sync()?;
     let run = launcher.begin(mode)?;
-    let before = Snapshot::take(stage.place.device.as_ref())?;
+    let before = Usage::now(stage.place.device.as_ref())?;
     let done = (case.run)(stage, &run, operations)?;
     stage.place.sync()?;
-    let usage = Snapshot::take(stage.place.device.as_ref())?.since(&before);
+    let usage = Usage::now(stage.place.device.as_ref())?.since(&before);
     Ok((Sample { done, usage }, run.calls()))
 }
 
 /// Checks that the last runs of all sides have the same sum.
 fn check_sums(runs: &[Runs<Sample>]) -> Result<(), Error> {
-    let sums: Vec<&Option<String>> =
-        runs.iter().filter_map(|runs| Some(&runs.samples.as_ref().ok()?.last()?.done.sum)).collect();
-    match sums.iter().find(|sum| **sum != sums[0]) {
-        None => Ok(()),
-        Some(other) => {
-            let show = |sum: &Option<String>| sum.clone().unwrap_or_else(|| "nothing".into());
-            Err(Error::Differs { ours: show(other), kernel: show(sums[0]) })
-        }
-    }
+    let sum_of = |runs: &Runs<Sample>| Some(runs.samples.as_ref().ok()?.last()?.done.sum.clone());
+    let sums: Vec<String> =
+        runs.iter().filter_map(sum_of).map(|sum| sum.unwrap_or_else(|| "nothing".into())).collect();
+    let other = sums.iter().find(|sum| **sum != sums[0]);
+    other.map_or(Ok(()), |other| Err(Error::Differs { ours: other.clone(), kernel: sums[0].clone() }))
 }
 
 /// Says how much time a process took longer with Bywash, at the median, and how much it may take.
 fn added_note(limit_ns: u32, ratio: f64) -> String {
     let limit = f64::from(limit_ns);
-    let added = if ratio >= ADDED_RATIO_MAX {
-        "next to nothing".to_owned()
-    } else {
-        number::quantity(limit / ratio, "ns")
+    let added = match ratio >= ADDED_RATIO_MAX {
+        true => "next to nothing".to_owned(),
+        false => number::quantity(limit / ratio, "ns"),
     };
     format!("{added} added, at most {} wanted", number::quantity(limit, "ns"))
 }
 
-fn calls_note(user: u64, kernel: u64) -> String {
-    match (user, user + kernel) {
+fn calls_note(calls: Calls) -> String {
+    match (calls.user, calls.user + calls.kernel) {
         (_, 0) => "the library counted no call at all: nothing was served at user level".into(),
         (0, all) => {
             format!("nothing was served at user level ({} calls to the kernel)", number::grouped(all))
         }
-        (user, all) => {
-            format!(
-                "{:.1} % of {} calls at user level",
-                100.0 * user as f64 / all as f64,
-                number::grouped(all)
-            )
-        }
+        (user, all) => format!("{} calls at user level", share(user, all)),
     }
 }
 
@@ -224,7 +214,7 @@ mod tests {
     use std::rc::Rc;
 
     /// Measures a program that is twice as fast at user level and tells in which order its sides were run.
-    fn measured(agrees: bool, goal: f64, user_calls: u64) -> (Vec<Row>, Vec<Mode>) {
+    fn measured(agrees: bool, goal: f64, user_calls: u64) -> (Result<Vec<Row>, Error>, Vec<Mode>) {
         let folder = tempfile::tempdir().unwrap();
         let place = place::in_folder(folder.path());
         let programs = Programs::new(folder.path());
@@ -242,54 +232,41 @@ mod tests {
                 Ok(Done { rate, seconds: operations as f64 / rate, sum: Some(sum.into()) })
             });
         let pretend = Case { rival: Some(("kernel, differently", Some(1.9))), ..pretend };
-        let launcher = Launcher::with_library(&std::env::current_exe().unwrap());
-        let rows =
-            measure(&pretend, &stage, &launcher, Rounds::new(2), &mut |_| {}).unwrap_or_else(|error| {
-                declared(&pretend, "test").into_iter().map(|row| row.without_numbers("", &error)).collect()
-            });
+        let launcher = Launcher(std::env::current_exe().unwrap());
+        let rows = measure(&pretend, &stage, &launcher, Rounds::new(2), &mut |_| {});
         let order = order.borrow().clone();
         (rows, order)
     }
 
     #[test]
-    fn sides_take_turns_and_the_order_changes() {
-        let (_, order) = measured(true, 1.5, 3);
-        let (k, b, r) = (Mode::Kernel, Mode::Bywash, Mode::Rival);
+    fn sides_take_turns_and_each_peer_has_a_row() {
+        let (rows, order) = measured(true, 1.5, 3);
+        let (rows, (k, b, r)) = (rows.unwrap(), (Mode::Kernel, Mode::Bywash, Mode::Rival));
         assert_eq!(order, [k, k, b, r, r, b, k, Mode::Counted]);
-    }
-
-    #[test]
-    fn a_row_has_the_ratio_and_says_whether_the_goal_was_met() {
-        let (rows, _) = measured(true, 1.5, 3);
-        assert_eq!(rows.len(), 2);
-        assert_eq!((rows[0].ratio, rows[0].spread, rows[0].met), (Some(2.0), Some(0.0), Some(true)));
+        assert_eq!((rows.len(), rows[0].ratio, rows[0].met), (2, Some(2.0), Some(true)));
         assert_eq!((rows[0].calls_user, rows[0].calls_kernel), (Some(3), Some(0)));
+        assert_eq!(rows[0].note, "100.0 % of 3 calls at user level");
         assert_eq!((rows[1].peer.as_str(), rows[1].met), ("kernel, differently", Some(true)));
         assert!(rows[1].note.contains("1.00 x the kernel"), "{}", rows[1].note);
-        assert_eq!(measured(true, 2.5, 3).0[0].met, Some(false));
     }
 
     #[test]
     fn a_miss_has_the_kernel_against_itself_beside_it() {
         let (rows, order) = measured(true, 2.5, 3);
-        assert_eq!(rows.len(), 3);
+        let rows = rows.unwrap();
+        assert_eq!((rows.len(), rows[0].met), (3, Some(false)));
         assert_eq!((rows[2].peer.as_str(), rows[2].ratio, rows[2].goal), (KERNEL_ITSELF, Some(1.0), None));
         assert_eq!(order[order.len() - 4..], [Mode::Kernel; 4]);
     }
 
     #[test]
-    fn a_run_in_which_nothing_of_ours_ran_gains_nothing() {
-        let (rows, _) = measured(true, 1.5, 0);
+    fn a_gain_needs_calls_at_user_level_and_equal_results() {
+        let rows = measured(true, 1.5, 0).0.unwrap();
         assert_eq!((rows[0].ratio, rows[0].met), (Some(2.0), Some(false)));
         assert!(rows[0].note.contains("nothing was served at user level"), "{}", rows[0].note);
-        assert_eq!(measured(true, 0.97, 0).0[0].met, Some(true));
-    }
-
-    #[test]
-    fn different_results_are_a_failure() {
-        let (rows, _) = measured(false, 1.5, 3);
-        assert!(rows[0].failed && rows[0].ratio.is_none() && rows[0].met == Some(false));
-        assert!(rows[0].note.contains("results differ"), "{}", rows[0].note);
+        assert_eq!(measured(true, 0.97, 0).0.unwrap()[0].met, Some(true));
+        let error = measured(false, 1.5, 3).0.unwrap_err();
+        assert!(matches!(error, Error::Differs { .. }) && !error.is_absence(), "{error}");
     }
 
     #[test]
@@ -307,11 +284,5 @@ mod tests {
         assert_eq!(ratio(2000.0), ADDED_RATIO_MAX);
         assert_eq!(added_note(50_000, 0.2), "250 us added, at most 50.0 us wanted");
         assert_eq!(added_note(50_000, ADDED_RATIO_MAX), "next to nothing added, at most 50.0 us wanted");
-    }
-
-    #[test]
-    fn notes_say_how_much_was_served_at_user_level() {
-        assert_eq!(calls_note(999, 1), "99.9 % of 1,000 calls at user level");
-        assert!(calls_note(0, 5).starts_with("nothing was served at user level"));
     }
 }
