@@ -3,7 +3,7 @@
 //! A bench has a function that takes a [`Choice`], [`choose`]s among its cases by their names, makes what they need (folders,
 //! servers), and hands them to [`run`]. A case that fails becomes rows that say so; only Ctrl-C ends a run early.
 
-use crate::engine::{Rounds, uninterrupted};
+use crate::engine::Rounds;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::row::{Report, Row};
@@ -34,14 +34,13 @@ impl Choice {
 
 /// Watcher of a run.
 pub trait Audience {
-    /// Tells that `done` of `all` parts are over, and that `what` begins.
+    /// Tells that `done` of `all` cases are over, and that `what` begins.
     fn progress(&mut self, done: u64, all: u64, what: &str);
     /// Tells a row that is complete.
     fn row(&mut self, row: &Row);
 }
 
-/// Measures a case; is told the number of each round that begins, for the progress bar.
-type Measure<'a> = Box<dyn FnOnce(&mut dyn FnMut(u32)) -> Result<Vec<Row>, Error> + 'a>;
+type Measure<'a> = Box<dyn FnOnce() -> Result<Vec<Row>, Error> + 'a>;
 
 /// A case: a name, and a function that measures it.
 pub struct Case<'a> {
@@ -58,7 +57,7 @@ impl<'a> Case<'a> {
     pub fn new(
         name: impl Into<String>,
         declared: Vec<Row>,
-        measure: impl FnOnce(&mut dyn FnMut(u32)) -> Result<Vec<Row>, Error> + 'a,
+        measure: impl FnOnce() -> Result<Vec<Row>, Error> + 'a,
     ) -> Case<'a> {
         Case { name: name.into(), declared, measure: Box::new(measure) }
     }
@@ -91,23 +90,21 @@ impl<S> Declared<S> {
     /// The case with its resources.
     pub fn on(self, stage: &S) -> Case<'_> {
         let Declared { head, name, measure } = self;
-        Case::new(name, vec![head.clone()], move |_| measure(stage, &head))
+        Case::new(name, vec![head.clone()], move || measure(stage, &head))
     }
 }
 
-/// Measures `cases` in `rounds` rounds each. Returns the report, and whether the run was interrupted.
-pub fn run(cases: Vec<Case<'_>>, rounds: u32, audience: &mut dyn Audience) -> (Report, bool) {
+/// Measures `cases`. Returns the report, and whether the run was interrupted.
+pub fn run(cases: Vec<Case<'_>>, audience: &mut dyn Audience) -> (Report, bool) {
     let mut report =
         Report { machine: Machine::this(), version: env!("CARGO_PKG_VERSION").into(), rows: Vec::new() };
-    let all = cases.len() as u64 * u64::from(rounds);
+    let all = cases.len();
     for (number, case) in cases.into_iter().enumerate() {
-        let done = number as u64 * u64::from(rounds);
-        audience.progress(done, all, &case.name);
-        let mut tell = |round: u32| audience.progress(done + u64::from(round), all, &case.name);
-        let rows = match uninterrupted((case.measure)(&mut tell)) {
-            Err(_) => return (report, true),
-            Ok(Ok(rows)) => rows,
-            Ok(Err(error)) => case.declared.into_iter().map(|row| row.without_numbers("", &error)).collect(),
+        audience.progress(number as u64, all as u64, &case.name);
+        let rows = match (case.measure)() {
+            Err(Error::Interrupted) => return (report, true),
+            Err(error) => case.declared.into_iter().map(|row| row.without_numbers("", &error)).collect(),
+            Ok(rows) => rows,
         };
         for row in rows {
             audience.row(&row);
@@ -120,9 +117,6 @@ pub fn run(cases: Vec<Case<'_>>, rounds: u32, audience: &mut dyn Audience) -> (R
 /// The cases that `names` choose; all of them if there is no name. A name chooses the case that has exactly that name, else
 /// those whose name contains it, whatever its letters' case; `BENCH/TEXT` chooses the cases of a bench whose name contains
 /// TEXT.
-///
-/// # Errors
-/// [`Error::Usage`] for a name that chooses nothing; the message lists the benches.
 pub fn choose<C>(cases: Vec<C>, names: &[String], name_of: impl Fn(&C) -> &str) -> Result<Vec<C>, Error> {
     let all: Vec<String> = cases.iter().map(|case| name_of(case).to_lowercase()).collect();
     let fits = |case: &String, name: &String| {
@@ -169,19 +163,17 @@ mod tests {
     #[test]
     fn a_case_that_fails_has_its_declared_rows_and_an_interruption_ends_the_run() {
         let declared = || vec![Row { goal: Some(1.0), ..Row::default() }];
+        let measured = || Ok(vec![Row { note: "measured".into(), ..Row::default() }]);
         let cases = vec![
-            Case::new("a", declared(), |tell: &mut dyn FnMut(u32)| {
-                tell(1);
-                Ok(vec![Row { note: "measured".into(), ..Row::default() }])
-            }),
-            Case::new("b", declared(), |_: &mut dyn FnMut(u32)| Err(Error::failed("b", "broke".into()))),
-            Case::new("c", declared(), |_: &mut dyn FnMut(u32)| Err(Error::Interrupted)),
-            Case::new("d", declared(), |_: &mut dyn FnMut(u32)| unreachable!()),
+            Case::new("a", declared(), measured),
+            Case::new("b", declared(), || Err(Error::failed("b", "broke".into()))),
+            Case::new("c", declared(), || Err(Error::Interrupted)),
+            Case::new("d", declared(), || unreachable!()),
         ];
         let mut log = Log::default();
-        let (report, interrupted) = run(cases, 2, &mut log);
+        let (report, interrupted) = run(cases, &mut log);
         assert!(interrupted && report.rows.len() == 2 && report.rows[1].failed);
-        assert_eq!(log.0, ["0/8 a", "1/8 a", "measured", "2/8 b", "failed: b broke", "4/8 c"]);
+        assert_eq!(log.0, ["0/4 a", "measured", "1/4 b", "failed: b broke", "2/4 c"]);
     }
 
     #[test]

@@ -49,36 +49,23 @@ pub struct Ended {
 
 impl Ended {
     /// Returns the CPU seconds of a program that ended with status 0.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] for another status, with the end of what the program wrote to stderr.
     pub fn success(self) -> Result<f64, Error> {
         self.failure.map_or(Ok(self.cpu_seconds), Err)
     }
 }
 
 /// Runs `command` to its end and keeps its output.
-///
-/// # Errors
-/// [`Error::Failed`] when it takes longer than [`LIMIT`] or ends with anything but status 0, [`Error::Io`] when it cannot be
-/// started, and [`Error::Interrupted`].
 pub fn run(command: &mut Command) -> Result<Ended, Error> {
     let mut ended = Process::start_telling(command.stdin(Stdio::null()))?.wait()?;
     ended.failure.take().map_or(Ok(ended), Err)
 }
 
 /// Path of the running program.
-///
-/// # Errors
-/// [`Error::Io`] if it cannot be found.
 pub fn this_program() -> Result<PathBuf, Error> {
     std::env::current_exe().doing("find", Path::new("this program"))
 }
 
 /// A command that runs this program as another process of `bench`; the words say which one and what it does.
-///
-/// # Errors
-/// Those of [`this_program`].
 pub fn peer<W: AsRef<OsStr>>(bench: &str, words: impl IntoIterator<Item = W>) -> Result<Command, Error> {
     let mut command = Command::new(this_program()?);
     command.args(["bench", "peer", bench]).args(words);
@@ -87,26 +74,17 @@ pub fn peer<W: AsRef<OsStr>>(bench: &str, words: impl IntoIterator<Item = W>) ->
 
 impl Process {
     /// Starts `command`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the program's name, and [`Error::Interrupted`].
     pub fn start(command: &mut Command) -> Result<Process, Error> {
         Process::start_with(command, capture()?, None)
     }
 
     /// Starts `command` and keeps its output.
-    ///
-    /// # Errors
-    /// Those of [`Process::start`].
     pub fn start_telling(command: &mut Command) -> Result<Process, Error> {
         let stdout = capture()?;
         Process::start_with(command.stdout(share(&stdout)?), capture()?, Some(stdout))
     }
 
     /// Starts `command`, a server, with its output going to the file `log`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if `log` cannot be made or the program cannot be started.
     pub fn start_logging(command: &mut Command, log: &Path) -> Result<Process, Error> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(log);
         let file = file.doing("create", log)?;
@@ -139,34 +117,22 @@ impl Process {
     }
 
     /// Waits until the program has ended.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if it takes longer than [`LIMIT`], and [`Error::Interrupted`].
     pub fn wait(mut self) -> Result<Ended, Error> {
         self.wait_for(LIMIT)
     }
 
     /// Waits until the program has ended with status 0, and returns its CPU seconds.
-    ///
-    /// # Errors
-    /// Those of [`Process::wait`] and [`Ended::success`].
     pub fn finish(self) -> Result<f64, Error> {
         self.wait()?.success()
     }
 
     /// Ends the program by SIGTERM, and returns its CPU seconds.
-    ///
-    /// # Errors
-    /// Those of [`Process::stop`].
     pub fn end(mut self) -> Result<f64, Error> {
         self.signal(Signal::TERM);
         Ok(self.wait_for(GRACE)?.cpu_seconds)
     }
 
     /// Asks the program to end with `signal` and waits until it has.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if it does not end in time; it is killed when this is dropped.
     pub fn stop(&mut self, signal: Signal) -> Result<(), Error> {
         if self.has_ended() {
             return Ok(());

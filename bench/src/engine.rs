@@ -127,19 +127,7 @@ impl Rounds {
     ///
     /// # Errors
     /// [`Error::Interrupted`] alone: the reason of a side that failed is in its [`Runs`].
-    pub fn run<S>(&self, sides: Vec<Side<'_, S>>) -> Result<Vec<Runs<S>>, Error> {
-        self.run_telling(sides, |_| {})
-    }
-
-    /// Runs the sides as [`Rounds::run`] does, and tells the number of each round that begins.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`] alone.
-    pub fn run_telling<S>(
-        &self,
-        mut sides: Vec<Side<'_, S>>,
-        mut tell: impl FnMut(u32),
-    ) -> Result<Vec<Runs<S>>, Error> {
+    pub fn run<S>(&self, mut sides: Vec<Side<'_, S>>) -> Result<Vec<Runs<S>>, Error> {
         let mut runs: Vec<Runs<S>> = Vec::new();
         for side in &mut sides {
             interrupt::check()?;
@@ -151,7 +139,6 @@ impl Rounds {
             if round >= ROUNDS_MIN && begin.elapsed() > self.limit {
                 break;
             }
-            tell(round);
             for turn in round * self.repeats..(round + 1) * self.repeats {
                 for side in order(sides.len(), turn as usize) {
                     let Ok(samples) = &mut runs[side].samples else { continue };

@@ -15,51 +15,49 @@
 //! In reading order:
 //!
 //! - [`command`]: the flags and the exit status
-//! - [`campaign`]: cases that are chosen by name and measured one after the other
+//! - `campaign`: cases that are chosen by name and measured one after the other
 //! - [`engine`]: sides that take turns, and the rows of a case; how a case is declared
-//! - [`run`]: unmodified programs with the preloaded library against the kernel alone
-//! - [`ipc`]: containers and channels against other transports between two processes
-//! - [`flow`]: flows against programs and hand-written loops that move the same bytes
-//! - [`plan`]: the simulator's engine and the model against what one would write in Python
+//! - `run`: unmodified programs with the preloaded library against the kernel alone
+//! - `ipc`: containers and channels against other transports between two processes
+//! - `flow`: flows against programs and hand-written loops that move the same bytes
+//! - `plan`: the simulator's engine and the model against what one would write in Python
 //! - [`serve`]: our device server against the kernel's memory and disk, and qemu-storage-daemon
-//! - [`child`]: another program, and waiting for it with a limit
-//! - [`place`], [`mount`], [`workspace`]: the file systems that cases run on, made and removed
-//! - [`programs`]: the small C programs that drive a library, compiled when they are needed
-//! - [`usage`]: device bytes, page faults and CPU time of a run
-//! - [`row`], [`statistics`], [`machine`]: the report
-//! - [`table`], [`markdown`], [`html`], [`curve`], [`number`]: its forms for people
+//! - `child`: another program, and waiting for it with a limit
+//! - `place`, `mount`, [`workspace`]: the file systems that cases run on, made and removed
+//! - `programs`: the small C programs that drive a library, compiled when they are needed
+//! - `usage`, `clock`: device bytes, page faults and CPU time of a run
+//! - [`row`], [`statistics`], `machine`: the report
+//! - `table`, `markdown`, `html`, `curve`, `number`: its forms for people
 //! - [`interrupt`], [`error`], `say`: early ends, and messages on standard error
 #![deny(unsafe_code)]
-// Nobody uses these modules but the command: their documentation is read with that of private items.
-#![allow(rustdoc::private_intra_doc_links)]
 // They panic where nobody reads; see `say`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-pub mod campaign;
-pub mod child;
-pub mod clock;
+mod campaign;
+mod child;
+mod clock;
 pub mod command;
-pub mod curve;
+mod curve;
 pub mod engine;
 pub mod error;
-pub mod flow;
-pub mod html;
+mod flow;
+mod html;
 pub mod interrupt;
-pub mod ipc;
-pub mod machine;
-pub mod markdown;
-pub mod mount;
-pub mod number;
-pub mod place;
-pub mod plan;
-pub mod programs;
+mod ipc;
+mod machine;
+mod markdown;
+mod mount;
+mod number;
+mod place;
+mod plan;
+mod programs;
 pub mod row;
-pub mod run;
+mod run;
 mod say;
 pub mod serve;
 pub mod statistics;
-pub mod table;
-pub mod usage;
+mod table;
+mod usage;
 pub mod workspace;
 
 pub use error::Error;

@@ -25,18 +25,12 @@ pub struct Mount {
 
 impl Mount {
     /// Makes and mounts an XFS in `folder`, on a file there.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Missing`] with the reason when this machine or user cannot.
     pub fn xfs(folder: &Path) -> Result<Mount, Error> {
         let image = folder.join("xfs.image");
         Mount::on_loop("xfs", "xfsprogs", &["-q"], folder.join("xfs"), image, XFS_BYTES)
     }
 
     /// Makes an ext4 of `bytes` on the file `image`, which gets all its blocks at once, and mounts it in `folder` as `name`.
-    ///
-    /// # Errors
-    /// Those of [`Mount::xfs`].
     pub fn ext4(folder: &Path, name: &str, image: PathBuf, bytes: u64) -> Result<Mount, Error> {
         let file = fs::File::create(&image).doing("create", &image)?;
         fallocate(file, FallocateFlags::empty(), 0, bytes).doing("make room for", &image)?;
@@ -46,9 +40,6 @@ impl Mount {
     }
 
     /// Mounts a new tmpfs of `bytes` in `folder` as `name`; of huge pages, where the kernel has them.
-    ///
-    /// # Errors
-    /// Those of [`Mount::xfs`].
     pub fn tmpfs(folder: &Path, name: &str, bytes: u64) -> Result<Mount, Error> {
         let with = |more: &str| {
             let options = format!("mode=0700,size={bytes}{more}");
@@ -106,9 +97,6 @@ impl Drop for Mount {
 }
 
 /// Attaches a loop device to `image`, without a second copy in the page cache where that can be had; returns its path.
-///
-/// # Errors
-/// [`Error::Unavailable`] if there is no loop device to be had.
 pub fn attach(image: &Path) -> Result<String, Error> {
     let losetup =
         |extra: &[&str]| tool(Command::new("losetup").args(["--find", "--show"]).args(extra).arg(image));

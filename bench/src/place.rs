@@ -61,9 +61,6 @@ pub struct Offer {
 
 impl Offer {
     /// The place.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] with the reason for which there is none.
     pub fn place(&self) -> Result<&Place, Error> {
         self.place.as_ref().map_err(|why| Error::Unavailable(why.clone()))
     }
@@ -79,9 +76,6 @@ pub struct Places {
 
 impl Places {
     /// Makes those of `wanted` that can be had and whose name contains `part`, the disk's in `folder`.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`], or [`Error::Io`] if `folder` cannot be used at all.
     pub fn make(folder: &Path, wanted: &[Kind], part: &str) -> Result<Places, Error> {
         let mut places = Places { offers: Vec::new(), memory: None, xfs: None };
         for kind in wanted.iter().copied() {
@@ -111,9 +105,6 @@ impl Places {
     }
 
     /// The place of a kind.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] with the reason for which there is none.
     pub fn find(&self, kind: Kind) -> Result<&Place, Error> {
         let offer = self.offers.iter().find(|offer| offer.kind == kind);
         offer.ok_or_else(|| Error::Unavailable(format!("{kind:?} was not made")))?.place()
@@ -184,9 +175,6 @@ fn is_writable_tmpfs(path: &Path) -> bool {
 impl Place {
     /// Writes `bytes` bytes that do not compress (always the same for the same `seed`) to a new file, in this place's
     /// chunks, and brings them to the device.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the path.
     pub fn write_file(&self, path: &Path, bytes: u64, seed: u64) -> Result<(), Error> {
         let mut noise = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut word = move || {
@@ -201,9 +189,6 @@ impl Place {
     }
 
     /// Writes `content` to a new file, in this place's chunks, and brings it to the device.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the path.
     pub fn write_content(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
         self.write_new(path, content.chunks(self.chunk).map(<[u8]>::to_vec))
     }
@@ -219,9 +204,6 @@ impl Place {
 
     /// Makes `to` a copy of the folder `from`, every file written in this place's chunks and brought to the
     /// device. What was at `to` before is removed.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the path.
     pub fn copy_tree(&self, from: &Path, to: &Path) -> Result<(), Error> {
         if to.exists() {
             fs::remove_dir_all(to).doing("remove", to)?;
@@ -242,9 +224,6 @@ impl Place {
     }
 
     /// Waits until everything written to this place's file system has reached the device.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the path.
     pub fn sync(&self) -> Result<(), Error> {
         let folder = File::open(&self.root).doing("open", &self.root)?;
         rustix::fs::syncfs(&folder).doing("sync", &self.root)

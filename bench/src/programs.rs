@@ -59,10 +59,6 @@ impl Programs {
     }
 
     /// The executable of `program`, compiled if it is not there yet.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] with the Debian package when the compiler or a header is missing; the compiler's own
-    /// words when it fails for another reason.
     pub fn executable(&self, program: &Program) -> Result<PathBuf, Error> {
         let Program { name, source: text, library, header, package } = *program;
         let target = self.folder.join(format!("{name}-{:016x}", hash(text.as_bytes().chunks(1))));
@@ -92,9 +88,6 @@ pub fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// The program `name`, or the package to install.
-///
-/// # Errors
-/// [`Error::Missing`].
 pub fn require(name: &str, package: &'static str) -> Result<PathBuf, Error> {
     find(name).ok_or_else(|| Error::Missing { what: name.into(), package })
 }

@@ -19,9 +19,6 @@ pub struct BlockDevice {
 
 impl BlockDevice {
     /// The device of `directory`'s file system; `None` where it has no block device of its own (tmpfs).
-    ///
-    /// # Errors
-    /// [`Error::Io`] if `directory` cannot be looked at.
     pub fn under(directory: &Path) -> Result<Option<BlockDevice>, Error> {
         let device = rustix::fs::stat(directory).doing("look at", directory)?.st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -61,9 +58,6 @@ pub struct Usage {
 
 impl Usage {
     /// Returns the usage of all children that were waited for, and of `device` since it appeared.
-    ///
-    /// # Errors
-    /// [`Error::Io`] or [`Error::Failed`] if the kernel does not tell.
     pub fn now(device: Option<&BlockDevice>) -> Result<Usage, Error> {
         let bytes = device.map(BlockDevice::bytes).transpose()?;
         let children = getrusage(UsageWho::RUSAGE_CHILDREN)

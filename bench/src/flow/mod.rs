@@ -160,7 +160,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
         rounds: choice.rounds,
     };
     let cases = cases.into_iter().map(|(_, case)| case.on(&stage)).collect();
-    Ok(campaign::run(cases, choice.rounds, audience))
+    Ok(campaign::run(cases, audience))
 }
 
 /// All cases in the order in which they are measured; `folder` is the one on disk.

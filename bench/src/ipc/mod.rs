@@ -264,7 +264,7 @@ impl Case {
     }
 
     /// Measures the case: a trial of each side finds out how many messages its runs need, then all take turns.
-    fn measure(&self, quick: bool, rounds: Rounds, tell: &mut dyn FnMut(u32)) -> Result<Vec<Row>, Error> {
+    fn measure(&self, quick: bool, rounds: Rounds) -> Result<Vec<Row>, Error> {
         let trial = if self.bytes >= MIB { TRIAL / 16 } else { TRIAL };
         let mut tried = Vec::new();
         for (name, side, _) in [("bywash", Side::Transport(self.ours), None)].iter().chain(&self.peers) {
@@ -293,7 +293,7 @@ impl Case {
                 engine::Side::new(name, move || self.run(side, messages))
             }
         });
-        let runs = rounds.run_telling(sides.collect(), tell)?;
+        let runs = rounds.run(sides.collect())?;
         let cpu = |spent: &Spent| spent.cpu;
         let row = |((peer, side), (_, _, goal)): ((&engine::Runs<Spent>, &Side), &Peer)| {
             let row = self.metric().row(&head(self.name), &runs[0], peer, *goal);
@@ -338,21 +338,21 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let mut cases: Vec<campaign::Case<'_>> = table
         .iter()
         .map(|case| {
-            campaign::Case::new(format!("ipc: {}", case.name), case.declared(), move |tell| {
-                case.measure(quick, rounds, tell)
+            campaign::Case::new(format!("ipc: {}", case.name), case.declared(), move || {
+                case.measure(quick, rounds)
             })
         })
         .collect();
-    cases.push(campaign::Case::new("ipc: forwarding", vec![head("forwarding")], move |_| {
+    cases.push(campaign::Case::new("ipc: forwarding", vec![head("forwarding")], move || {
         several::forwarding(quick, rounds)
     }));
     cases.push(campaign::Case::new(
         "ipc: beside a second pair",
         vec![head("beside a second pair")],
-        move |_| several::two_pairs(quick, rounds, cores),
+        move || several::two_pairs(quick, rounds, cores),
     ));
     let cases = campaign::choose(cases, &choice.names, |case| &case.name)?;
-    Ok(campaign::run(cases, choice.rounds, audience))
+    Ok(campaign::run(cases, audience))
 }
 
 /// The part of another process.

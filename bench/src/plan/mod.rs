@@ -45,7 +45,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let python = uninterrupted(Python::prepare(workspace.programs(), workspace.run()))?;
     let stage = Stage { python, quick: choice.quick, rounds: choice.rounds() };
     let cases = cases.into_iter().map(|case| case.on(&stage)).collect();
-    Ok(campaign::run(cases, choice.rounds, audience))
+    Ok(campaign::run(cases, audience))
 }
 
 fn cases() -> Vec<Declared<Stage>> {

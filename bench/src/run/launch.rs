@@ -47,9 +47,6 @@ pub struct Launcher(pub PathBuf);
 
 impl Launcher {
     /// Finds the library.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] if it is not where it could be; the message names the places.
     pub fn find() -> Result<Launcher, Error> {
         let here = child::this_program()?;
         let folder = here.parent().unwrap_or(Path::new("/"));
@@ -78,9 +75,6 @@ impl Launcher {
     }
 
     /// Begins a run: from here until [`Run::calls`] everything started on this side counts together.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if no session can be made.
     pub fn begin(&self, mode: Mode) -> Result<Run<'_>, Error> {
         let make = || Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0));
         let session = (mode == Mode::Counted).then(make).transpose().doing("make", Path::new("a session"))?;

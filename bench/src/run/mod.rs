@@ -4,12 +4,12 @@
 //! that a run starts from and a closure that does one run of a program. [`sides`] measures a case on one file system. A goal
 //! is a ratio to the kernel in the same rounds; where nothing more is asked of a case it is [`NOT_SLOWER`].
 
-pub mod databases;
-pub mod files;
-pub mod launch;
-pub mod processes;
-pub mod servers;
-pub mod sides;
+mod databases;
+mod files;
+mod launch;
+mod processes;
+mod servers;
+mod sides;
 
 use crate::campaign::{self, Audience, Choice};
 use crate::error::{Attempt, Error};
@@ -188,8 +188,6 @@ pub struct Case {
     pub in_quick: bool,
     /// Data that every run starts from.
     pub data: Data,
-    /// Fails if a program that the case needs is missing.
-    pub require: fn(&Stage) -> Result<(), Error>,
     /// Does one run.
     pub run: Work,
 }
@@ -213,7 +211,6 @@ pub fn case(
         rival: None,
         in_quick: true,
         data,
-        require: |_| Ok(()),
         run: Box::new(run),
     }
 }
@@ -259,9 +256,6 @@ fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
 }
 
 /// The chosen benches with their cases and goals, as text.
-///
-/// # Errors
-/// [`Error::Usage`] for a name that chooses nothing.
 pub fn list(choice: &Choice) -> Result<String, Error> {
     let cases = chosen(choice)?;
     let mut text = String::new();
@@ -282,10 +276,6 @@ pub fn list(choice: &Choice) -> Result<String, Error> {
 }
 
 /// Measures what was chosen, on every file system that there is. Returns the report, and whether it was interrupted.
-///
-/// # Errors
-/// [`Error::Usage`] for a name that chooses nothing or a library that is not there, and [`Error::Io`] for a folder that
-/// cannot be used. A case that fails becomes rows that say so.
 pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
     let cases = chosen(choice)?;
     let launcher = Launcher::find()?;
@@ -306,15 +296,15 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let (launcher, programs, folder_in_use) = (&launcher, &programs, &folder_in_use);
     let measured = plan(&cases, &places.offers, choice.quick).into_iter().map(|(case, offer)| {
         let name = format!("{}: {}, {}", case.bench, case.name, offer.name);
-        campaign::Case::new(name, sides::declared(case, &offer.name), move |tell| {
+        campaign::Case::new(name, sides::declared(case, &offer.name), move || {
             let place = offer.place()?;
             let folder = place.root.join(case.bench);
             make_room(&mut folder_in_use.borrow_mut(), &folder)?;
             let stage = Stage { place, folder, programs, quick: choice.quick };
-            sides::measure(case, &stage, launcher, choice.rounds(), tell)
+            sides::measure(case, &stage, launcher, choice.rounds())
         })
     });
-    Ok(campaign::run(measured.collect(), choice.rounds, audience))
+    Ok(campaign::run(measured.collect(), audience))
 }
 
 /// Cases with the places that they run on. All of one bench on one place come together, as they share files; a quick run

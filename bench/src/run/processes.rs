@@ -45,10 +45,9 @@ pub fn cases() -> Vec<Case> {
     ];
     cases.push(Case {
         rival: Some(("kernel with an empty library preloaded", Some(NOT_SLOWER))),
-        require: |_| find_empty_library(),
         ..shell("shell that starts true", LIBRARY_NS_MAX, false)
     });
-    cases.push(Case { require: |_| launcher().map(drop), ..shell("bywash run true", RUN_NS_MAX, true) });
+    cases.push(shell("bywash run true", RUN_NS_MAX, true));
     cases.push(configure());
     cases
 }
@@ -100,15 +99,16 @@ fn shell(name: &'static str, limit_ns: u32, by_run: bool) -> Case {
     let amount = Amount::For { first: 200, seconds: 1.5 };
     let figure = ("processes/s", NOT_SLOWER);
     let case = case("start", name, figure, amount, Data::Nothing, move |_, run, operations| {
-        let kernel = Run::of_kernel();
+        let (kernel, launcher) = (Run::of_kernel(), by_run.then(launcher).transpose()?);
         // Under `bywash run` the shell itself is the kernel's. The run that counts has the library in the shell.
-        let is_launched = by_run && run.mode() == Mode::Bywash;
-        let mut command = if is_launched { kernel.command("/bin/sh") } else { run.command("/bin/sh") };
+        let launcher = launcher.filter(|_| run.mode() == Mode::Bywash);
+        let mut command = if launcher.is_some() { &kernel } else { run }.command("/bin/sh");
         command.args(["-c", LOOP, "sh", &operations.to_string()]);
-        if is_launched {
-            command.arg(launcher()?).args(["run", "--"]);
+        if let Some(launcher) = launcher {
+            command.arg(launcher).args(["run", "--"]);
         }
         if run.mode() == Mode::Rival {
+            find_empty_library()?;
             command.env("LD_PRELOAD", EMPTY_LIBRARY);
         }
         let seconds = child::run(command.arg("/bin/true"))?.wall.as_secs_f64();

@@ -56,24 +56,14 @@ fn metric(case: &Case, reading: Reading) -> Metric<'static, Sample> {
 
 /// Measures `case`: a row for each of its readings, one more against its rival, and where one of them misses its goal, one
 /// of the kernel against itself, which says how far the machine can be trusted.
-///
-/// # Errors
-/// The error that keeps the case from being measured; a side that fails becomes the note of its rows.
-pub fn measure(
-    case: &Case,
-    stage: &Stage,
-    launcher: &Launcher,
-    rounds: Rounds,
-    tell: &mut dyn FnMut(u32),
-) -> Result<Vec<Row>, Error> {
-    (case.require)(stage)?;
+pub fn measure(case: &Case, stage: &Stage, launcher: &Launcher, rounds: Rounds) -> Result<Vec<Row>, Error> {
     case.data.prepare(stage)?;
     let operations = size_up(case, stage, launcher)?;
     let once = |mode| run_once(case, stage, launcher, mode, operations).map(|(sample, _)| sample);
     let side = |name, mode| Side::new(name, move || once(mode));
     let mut sides = vec![side("kernel", Mode::Kernel), side("bywash", Mode::Bywash)];
     sides.extend(case.rival.map(|(name, _)| side(name, Mode::Rival)));
-    let runs = rounds.run_telling(sides, tell)?;
+    let runs = rounds.run(sides)?;
     check_sums(&runs)?;
     let (kernel, ours) = (&runs[0], &runs[1]);
     let calls = match ours.samples {
@@ -233,7 +223,7 @@ mod tests {
             });
         let pretend = Case { rival: Some(("kernel, differently", Some(1.9))), ..pretend };
         let launcher = Launcher(std::env::current_exe().unwrap());
-        let rows = measure(&pretend, &stage, &launcher, Rounds::new(2), &mut |_| {});
+        let rows = measure(&pretend, &stage, &launcher, Rounds::new(2));
         let order = order.borrow().clone();
         (rows, order)
     }

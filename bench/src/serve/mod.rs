@@ -59,7 +59,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     audience.progress(0, cases.len() as u64, "making file systems and servers");
     let house = House::open(workspace.run(), choice.quick, choice.rounds)?;
     let cases = cases.into_iter().map(|case| case.on(&house)).collect();
-    Ok(campaign::run(cases, choice.rounds, audience))
+    Ok(campaign::run(cases, audience))
 }
 
 fn cases(quick: bool) -> Vec<Declared<House>> {
