@@ -4,18 +4,16 @@
 //! large-folio shape and its size persist from run to run: what a write stores follows from its offset, so
 //! every run leaves the same content.
 
-use super::launch::Mode;
-use super::{Amount, Case, Data, Done, NOT_MORE_BYTES, NOT_SLOWER, Reading, case, parse_done, unreadable};
+use super::line::program;
+use super::{Amount, Case, Data, Done, NOT_MORE_BYTES, NOT_SLOWER, Reading, parse_done};
+use crate::number;
 use crate::place::Kind;
-use crate::{child, number, programs};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 /// Sizes of the usual file, of a full and of a quick run: beyond the processor's private caches, so that a warm access is
 /// one to memory.
 const FILE_BYTES: [u64; 2] = [64 * MIB, 8 * MIB];
-/// Part of a file that stays in the processor's private caches, in bytes.
-const TIGHT_BYTES: u64 = MIB;
 /// Size of the file that look-ups are spread over: short runs read few of its pages twice.
 const LARGE_BYTES: u64 = 200 * MIB;
 /// Size of the file that is read from its start to its end some times.
@@ -32,12 +30,12 @@ struct Micro {
     /// `random` or `sequential`.
     pattern: &'static str,
     threads: u64,
-    /// Part of the file that is used, from its start; at most the whole file.
-    span: u64,
+    /// Part of the file that is used, from its start, if not the whole file: it stays in the processor's private caches.
+    span: Option<u64>,
     /// Sizes of the file, of a full and of a quick run.
     file_bytes: [u64; 2],
     /// Further words for the driver: `direct`, `cold` (no warm-up).
-    flags: &'static [&'static str],
+    flags: &'static str,
     /// If true, the file is dropped from the page cache before each run.
     drop_cache: bool,
 }
@@ -47,44 +45,39 @@ const MICRO: Micro = Micro {
     bytes: 4096,
     pattern: "random",
     threads: 1,
-    span: u64::MAX,
+    span: None,
     file_bytes: FILE_BYTES,
-    flags: &[],
+    flags: "",
     drop_cache: false,
 };
 
 impl Micro {
     fn case(self, bench: &'static str, name: String, amount: Amount) -> Case {
-        let data = Data::Noise { bytes: self.file_bytes, drop_cache: self.drop_cache };
-        case(bench, name, ("op/s", NOT_SLOWER), amount, data, move |stage, run, operations| {
-            let mut command = run.command(stage.programs.executable(&programs::MICRO)?);
-            command.arg(Data::noise_file(stage, self.file_bytes)).arg(self.operation);
-            command.arg(self.bytes.to_string()).arg(self.pattern);
-            let span = self.span.min(stage.pick(self.file_bytes[0], self.file_bytes[1]));
-            command
-                .args([self.threads, operations, span, 1].map(|number| number.to_string()))
-                .args(self.flags);
-            command.args((run.mode() == Mode::Rival).then_some("mapped"));
-            parse_done("micro", &child::run(&mut command)?.stdout)
-        })
+        let Micro { operation, bytes, pattern, threads, span, file_bytes, flags, drop_cache } = self;
+        let (data, [full, quick]) = (Data::Noise { bytes: file_bytes, drop_cache }, file_bytes);
+        let span = span.map_or_else(|| format!("{{{full}|{quick}}}"), |span| span.to_string());
+        let line = format!(
+            "micro {} {operation} {bytes} {pattern} {threads} {{ops}} {span} 1 {flags} {{~mapped}}",
+            data.path()
+        );
+        program(bench, name, ("op/s", NOT_SLOWER), amount, data, line, parse_done)
     }
 }
 
 /// `512 B`, `4 KiB`, ...
 fn size_name(bytes: u64) -> String {
-    if bytes < 1024 { format!("{bytes} B") } else { format!("{} KiB", bytes / 1024) }
+    number::bytes(bytes as f64).replace(".0", "")
 }
 
 /// The cases of `micro`, `lengths`, `fio`, `direct` and `device`.
 pub fn cases() -> Vec<Case> {
-    let lasting = |seconds| Amount::For { first: 2000, seconds };
-    let mut cases: Vec<Case> = [512, 4096]
-        .map(|bytes| {
-            let name = format!("pread {} in a tight loop (1 MiB)", size_name(bytes));
-            let micro = Micro { bytes, span: TIGHT_BYTES, ..MICRO };
-            Case { rival: Some(COPY_BOUND), ..micro.case("micro", name, lasting(0.3)) }
-        })
-        .into();
+    let lasting = |seconds| Amount::For(2000, seconds);
+    let mut cases = Vec::new();
+    for bytes in [512, 4096] {
+        let name = format!("pread {} in a tight loop (1 MiB)", size_name(bytes));
+        let micro = Micro { bytes, span: Some(MIB), ..MICRO };
+        cases.push(Case { rival: Some(COPY_BOUND), ..micro.case("micro", name, lasting(0.3)) });
+    }
     for (pattern, threads) in [("random", 1), ("random", 2), ("sequential", 1)] {
         for bytes in [512, 4096, 16_384, 65_536] {
             let in_quick = bytes == 4096 && (pattern == "random") == (threads == 1);
@@ -100,15 +93,27 @@ pub fn cases() -> Vec<Case> {
         let micro = Micro { operation: "write", bytes, ..MICRO };
         cases.push(Case { in_quick: bytes == 4096, ..micro.case("micro", name, lasting(0.15)) });
     }
-    cases.extend(lengths());
+    // Programs that open a cached file, read it for a while and end. Whatever the library does before it gains is in the
+    // time.
+    let look_ups = |count| format!("{} look-ups of 4 KiB in 200 MiB", number::grouped(count));
+    for (name, pattern, bytes, operations) in [
+        (look_ups(8000), "random", LARGE_BYTES, 8000),
+        (look_ups(60_000), "random", LARGE_BYTES, 60_000),
+        (look_ups(200_000), "random", LARGE_BYTES, 200_000),
+        ("32 MiB read 10 times in 4 KiB".into(), "sequential", STREAMED_BYTES, 10 * STREAMED_BYTES / 4096),
+    ] {
+        let micro = Micro { pattern, file_bytes: [bytes, bytes / 8], flags: "cold", ..MICRO };
+        let case = micro.case("lengths", name, Amount::Operations(operations));
+        cases.push(Case { in_quick: operations < 100_000, ..case });
+    }
     cases.extend([512, 4096, 16_384].map(fio));
-    cases.extend(["read", "write"].map(|operation| {
-        let micro = Micro { operation, flags: &["direct", "cold"], ..MICRO };
+    for operation in ["read", "write"] {
+        let micro = Micro { operation, flags: "direct cold", ..MICRO };
         let name = format!("p{operation} 4 KiB random, O_DIRECT");
-        let case = micro.case("direct", name, Amount::For { first: 500, seconds: 0.4 });
-        Case { places: Kind::DEVICES, in_quick: operation == "read", ..case }
-    }));
-    let cold = Micro { file_bytes: [512 * MIB, 64 * MIB], flags: &["cold"], drop_cache: true, ..MICRO };
+        let case = micro.case("direct", name, Amount::For(500, 0.4));
+        cases.push(Case { places: Kind::DEVICES, in_quick: operation == "read", ..case });
+    }
+    let cold = Micro { file_bytes: [512 * MIB, 64 * MIB], flags: "cold", drop_cache: true, ..MICRO };
     cases.push(Case {
         readings: vec![(Reading::DeviceRead, Some(NOT_MORE_BYTES)), (Reading::Rate, Some(NOT_SLOWER))],
         // The chunks that a file was written in no longer matter once its pages have been dropped.
@@ -118,40 +123,17 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Programs that open a cached file, read it for a while and end. Whatever the library does before it gains is in the time.
-fn lengths() -> impl Iterator<Item = Case> {
-    let random = [8000, 60_000, 200_000].map(|operations| {
-        let name = format!("{} look-ups of 4 KiB in 200 MiB", number::grouped(operations));
-        (name, "random", LARGE_BYTES, operations)
-    });
-    let passes = 10;
-    let name = format!("32 MiB read {passes} times in 4 KiB");
-    let streamed = (name, "sequential", STREAMED_BYTES, passes * STREAMED_BYTES / 4096);
-    random.into_iter().chain([streamed]).map(|(name, pattern, bytes, operations)| {
-        let micro = Micro { pattern, file_bytes: [bytes, bytes / 8], flags: &["cold"], ..MICRO };
-        let case = micro.case("lengths", name, Amount::Operations(operations));
-        Case { in_quick: operations < 100_000, ..case }
-    })
-}
-
-/// fio's psync engine over a file that was fully written before.
+/// fio's psync engine over a file that was fully written before. A warm cache is to be measured; fio would drop it.
 fn fio(bytes: u64) -> Case {
     let data = Data::Noise { bytes: FILE_BYTES, drop_cache: false };
-    let name = format!("psync randread {}", size_name(bytes));
-    let case = case("fio", name, ("op/s", NOT_SLOWER), Amount::Fixed, data, move |stage, run, _| {
-        let mut command = run.command(programs::require("fio", "fio")?);
-        let engine = if run.mode() == Mode::Rival { "mmap" } else { "psync" };
-        command.arg(format!("--ioengine={engine}"));
-        command.args(["--name=bywash", "--time_based", "--norandommap", "--randseed=1"]);
-        // A warm cache is to be measured; fio would drop it.
-        command.args(["--invalidate=0", "--output-format=json", "--eta=never", "--allow_file_create=0"]);
-        command.arg(format!("--filename={}", Data::noise_file(stage, FILE_BYTES).display()));
-        command.arg(format!("--size={}", stage.pick(FILE_BYTES[0], FILE_BYTES[1])));
-        command.arg(format!("--runtime={}", stage.pick("500ms", "200ms")));
-        command.arg("--rw=randread").arg(format!("--bs={bytes}"));
-        let output = child::run(&mut command)?.stdout;
-        parse_fio(&output).ok_or_else(|| unreadable("fio", &output))
-    });
+    let (name, [full, quick]) = (format!("psync randread {}", size_name(bytes)), FILE_BYTES);
+    let line = format!(
+        "fio --ioengine={{psync~mmap}} --name=bywash --time_based --norandommap --randseed=1 --invalidate=0 \
+         --output-format=json --eta=never --allow_file_create=0 --filename={} --size={{{full}|{quick}}} \
+         --runtime={{500ms|200ms}} --rw=randread --bs={bytes}",
+        data.path()
+    );
+    let case = program("fio", name, ("op/s", NOT_SLOWER), Amount::Fixed, data, line, parse_fio);
     Case { rival: Some(("kernel with fio's mmap engine", Some(1.0))), in_quick: bytes == 4096, ..case }
 }
 

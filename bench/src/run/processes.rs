@@ -2,7 +2,7 @@
 //! whose price is that of starting one by the library and by `bywash run` (`start`). Builds and scripts consist of them.
 
 use super::launch::{Mode, Run};
-use super::{Amount, Case, Data, Done, NOT_SLOWER, Reading, Stage, case};
+use super::{Amount, Case, Data, Done, NOT_SLOWER, Reading, case, line};
 use crate::child::{self, Process};
 use crate::error::{Attempt, Error};
 use crate::place::{Kind, xorshift};
@@ -31,18 +31,18 @@ const CONFIGURE: &str = include_str!("../../programs/configure.sh");
 
 /// The cases of `tools` and `start`.
 pub fn cases() -> Vec<Case> {
-    let large: Content = ("large", |stage| lines(stage.pick(LARGE_BYTES.0, LARGE_BYTES.1)));
-    let medium: Content = ("medium", |stage| lines(stage.pick(MEDIUM_BYTES.0, MEDIUM_BYTES.1)));
     // The file is named several times where a run would else be too short to be timed.
-    let mut cases = vec![
-        tool("cat", &[], large, 8),
+    let mut cases: Vec<Case> = [
+        ("cat", "cat large large large large large large large large"),
         // Counting, as grep stops at the first match when its output is thrown away.
-        tool("grep", &["-c", "-h", "ffff.*dam"], large, 2),
-        tool("gzip", &["-1", "-c", "-n"], medium, 1),
+        ("grep", "grep -c -h ffff.*dam large large"),
+        ("gzip", "gzip -1 -c -n medium"),
         // To a pipe or file, as tar reads nothing when its archive is /dev/null.
-        tool("tar", &["--hard-dereference", "-cf", "-"], large, 4),
-        tool("sort", &[], medium, 1),
-    ];
+        ("tar", "tar --hard-dereference -cf - large large large large"),
+        ("sort", "sort medium"),
+    ]
+    .map(|(name, line)| tool(name, line))
+    .into();
     cases.push(Case {
         rival: Some(("kernel with an empty library preloaded", Some(NOT_SLOWER))),
         ..shell("shell that starts true", LIBRARY_NS_MAX, false)
@@ -52,25 +52,25 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Name of a file and its content.
-type Content = (&'static str, fn(&Stage) -> Vec<u8>);
-
-fn tool(name: &'static str, arguments: &'static [&'static str], (file, text): Content, times: usize) -> Case {
-    let package = if matches!(name, "cat" | "sort") { "coreutils" } else { name };
-    let data = Data::Text(file, text);
+/// A tool that reads the files `large` or `medium`, which it finds in its working folder: tar writes names into archives.
+fn tool(name: &'static str, line: &'static str) -> Case {
+    let data = match line.ends_with("large") {
+        true => Data::Text("large", |stage| lines(stage.pick(LARGE_BYTES.0, LARGE_BYTES.1))),
+        false => Data::Text("medium", |stage| lines(stage.pick(MEDIUM_BYTES.0, MEDIUM_BYTES.1))),
+    };
     case("tools", name, ("B/s", NOT_SLOWER), Amount::Fixed, data, move |stage, run, _| {
-        let mut command = run.command(programs::require(name, package)?);
-        // A name without a folder: tar writes it into the archive.
-        command.current_dir(&stage.folder).args(arguments).args(std::iter::repeat_n(file, times));
         // Nobody looks at cat's output; a file of that size would measure the writes.
         let output = if name == "cat" { "/dev/null".into() } else { stage.output() };
-        command.stdin(Stdio::null()).stdout(File::create(&output).doing("create", &output)?);
-        let ended = Process::start(&mut command)?.wait()?;
+        let mut command = line::command(line, stage, run, 0, &stage.folder)?;
+        command.current_dir(&stage.folder).stdin(Stdio::null());
+        let ended =
+            Process::start(command.stdout(File::create(&output).doing("create", &output)?))?.wait()?;
         let seconds = ended.wall.as_secs_f64();
         ended.success()?;
-        let bytes = fs::metadata(stage.folder.join(file)).map_or(0, |file| file.len()) as f64;
+        let sizes = line.split(' ').filter_map(|word| fs::metadata(stage.folder.join(word)).ok());
+        let bytes: u64 = sizes.map(|file| file.len()).sum();
         let sum = (name != "cat").then(|| hash_of(&output)).transpose()?;
-        Ok(Done { rate: bytes * times as f64 / seconds, seconds, sum })
+        Ok(Done { rate: bytes as f64 / seconds, seconds, sum })
     })
 }
 
@@ -96,7 +96,7 @@ fn hash_of(path: &Path) -> Result<String, Error> {
 
 /// A shell that starts /bin/true again and again: with the library in it, or each of them by `bywash run`.
 fn shell(name: &'static str, limit_ns: u32, by_run: bool) -> Case {
-    let amount = Amount::For { first: 200, seconds: 1.5 };
+    let amount = Amount::For(200, 1.5);
     let figure = ("processes/s", NOT_SLOWER);
     let case = case("start", name, figure, amount, Data::Nothing, move |_, run, operations| {
         let (kernel, launcher) = (Run::of_kernel(), by_run.then(launcher).transpose()?);
@@ -117,7 +117,7 @@ fn shell(name: &'static str, limit_ns: u32, by_run: bool) -> Case {
     Case {
         // The rate comes first, for the control of a row that misses its goal is read like it. It has no goal of its own:
         // the time that is added has one.
-        readings: vec![(Reading::Rate, None), (Reading::Added { limit_ns }, Some(1.0))],
+        readings: vec![(Reading::Rate, None), (Reading::Added(limit_ns), Some(1.0))],
         places: &[Kind::Tmpfs],
         ..case
     }
@@ -145,19 +145,17 @@ fn launcher() -> Result<PathBuf, Error> {
 }
 
 fn configure() -> Case {
-    let data = Data::Text("configure", |_| CONFIGURE.into());
-    let case =
-        case("start", "configure script", ("rounds/s", NOT_SLOWER), Amount::Fixed, data, |stage, run, _| {
-            let rounds = stage.pick(ROUNDS.0, ROUNDS.1);
-            let work = stage.work();
-            fs::create_dir(&work).map_err(|error| Error::io("make", &work, error))?;
-            let compiler = if programs::find("cc").is_some() { "cc" } else { "" };
-            let mut command = run.command("/bin/sh");
-            command.arg(stage.folder.join("configure")).arg(rounds.to_string());
-            let finished = child::run(command.current_dir(work).env("CC", compiler))?;
-            let seconds = finished.wall.as_secs_f64();
-            Ok(Done { rate: f64::from(rounds) / seconds, seconds, sum: Some(finished.stdout) })
-        });
+    let (figure, data) = (("rounds/s", NOT_SLOWER), Data::Text("configure", |_| CONFIGURE.into()));
+    let case = case("start", "configure script", figure, Amount::Fixed, data, |stage, run, _| {
+        let (rounds, work) = (stage.pick(ROUNDS.0, ROUNDS.1), stage.work());
+        fs::create_dir(&work).doing("make", &work)?;
+        let mut command = run.command("/bin/sh");
+        command.arg(stage.folder.join("configure")).arg(rounds.to_string());
+        let compiler = programs::find("cc").map_or("", |_| "cc");
+        let finished = child::run(command.current_dir(work).env("CC", compiler))?;
+        let seconds = finished.wall.as_secs_f64();
+        Ok(Done { rate: f64::from(rounds) / seconds, seconds, sum: Some(finished.stdout) })
+    });
     Case { places: &[Kind::Tmpfs, Kind::DiskSmall], ..case }
 }
 
@@ -165,15 +163,8 @@ fn configure() -> Case {
 mod tests {
     use super::*;
     use crate::place;
+    use crate::run::Stage;
     use std::process::Command;
-
-    #[test]
-    fn text_is_the_same_every_time_and_of_the_wanted_size() {
-        let text = lines(10_000);
-        assert_eq!(text.len(), 10_000);
-        assert_eq!(text, lines(10_000));
-        assert!(text.iter().filter(|byte| **byte == b'\n').count() > 100);
-    }
 
     #[test]
     fn the_script_finds_what_is_there() {
@@ -197,13 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_starts_as_many_as_it_is_told() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
-        let script = format!("echo x >> {}", log.display());
-        let output = Command::new("/bin/sh").args(["-c", LOOP, "sh", "3", "sh", "-c", &script]).status();
-        assert!(output.unwrap().success());
-        assert_eq!(fs::read_to_string(log).unwrap(), "x\nx\nx\n");
-        assert!(!Command::new("/bin/sh").args(["-c", LOOP, "sh", "3", "false"]).status().unwrap().success());
+    fn a_shell_starts_as_many_as_it_is_told_and_text_is_the_same_every_time() {
+        let shell = |count, command: &[&str]| {
+            Command::new("/bin/sh").args(["-c", LOOP, "sh", count]).args(command).output().unwrap()
+        };
+        let output = shell("3", &["echo", "x"]);
+        assert!(output.status.success() && output.stdout == b"x\nx\nx\n");
+        assert!(!shell("3", &["false"]).status.success());
+        let text = lines(10_000);
+        assert!(text.len() == 10_000 && text == lines(10_000));
+        assert!(text.iter().filter(|byte| **byte == b'\n').count() > 100);
     }
 }

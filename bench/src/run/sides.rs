@@ -46,7 +46,7 @@ fn metric(case: &Case, reading: Reading) -> Metric<'static, Sample> {
             sample.usage.device_read_bytes.unwrap_or(0) as f64
         })
         .ratio(|ours, peer| (peer + DEVICE_FLOOR_BYTES) / (ours + DEVICE_FLOOR_BYTES)),
-        Reading::Added { limit_ns } => {
+        Reading::Added(limit_ns) => {
             let limit = f64::from(limit_ns);
             Metric::cost("time of one", "ns", |sample: &Sample| 1e9 / sample.done.rate)
                 .ratio(move |ours, peer| limit / (ours - peer).max(limit / ADDED_RATIO_MAX))
@@ -77,7 +77,7 @@ pub fn measure(case: &Case, stage: &Stage, launcher: &Launcher, rounds: Rounds) 
         .map(|(reading, goal)| {
             let row = metric(case, *reading).row(&head, ours, kernel, *goal);
             let added = match reading {
-                Reading::Added { limit_ns } => row.ratio.map(|ratio| added_note(*limit_ns, ratio)),
+                Reading::Added(limit_ns) => row.ratio.map(|ratio| added_note(*limit_ns, ratio)),
                 Reading::Rate | Reading::DeviceRead => None,
             };
             with_calls(row, calls, added, ours, kernel)
@@ -137,7 +137,7 @@ fn size_up(case: &Case, stage: &Stage, launcher: &Launcher) -> Result<u64, Error
         Amount::Fixed if stage.quick => Ok(0),
         Amount::Fixed => trial(0).map(|_| 0),
         Amount::Operations(operations) => trial(operations).map(|_| operations),
-        Amount::For { first, seconds } => {
+        Amount::For(first, seconds) => {
             let wanted = if stage.quick { seconds / QUICK_DIVISOR } else { seconds };
             // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
             let factor = (wanted / trial(first)?.seconds).clamp(0.25, 1000.0);
@@ -211,7 +211,7 @@ mod tests {
         let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: false };
         let order = Rc::new(RefCell::new(Vec::new()));
         let log = Rc::clone(&order);
-        let amount = Amount::For { first: 100, seconds: 1.0 };
+        let amount = Amount::For(100, 1.0);
         let pretend =
             case("micro", "pretend", ("op/s", goal), amount, Data::Nothing, move |_, run, operations| {
                 log.borrow_mut().push(run.mode());
@@ -266,7 +266,7 @@ mod tests {
             Runs { name: String::new(), samples: Ok(vec![sample]) }
         };
         let start = case("start", "", ("", 1.0), Amount::Fixed, Data::Nothing, |_, _, _| unreachable!());
-        let metric = metric(&start, Reading::Added { limit_ns: 50_000 });
+        let metric = metric(&start, Reading::Added(50_000));
         let ratio = |rate| metric.row(&Row::default(), &runs(rate), &runs(1000.0), None).ratio.unwrap();
         // 1.25 ms instead of 1 ms, 1.025 ms, and less.
         assert!((ratio(800.0) - 0.2).abs() < 1e-9);
