@@ -133,8 +133,8 @@ demo:
 
 # ---- checking ---------------------------------------------------------------------------------------
 
-.PHONY: check format clippy docs words subjects licences advisories spelling
-check: format clippy docs words subjects licences advisories spelling
+.PHONY: check format clippy docs words subjects publishable licences advisories spelling
+check: format clippy docs words subjects publishable licences advisories spelling
 
 format:
 	$(CARGO) fmt --all --check
@@ -174,12 +174,18 @@ advisories: $(deny)
 	  echo "advisories: not checked, since their database cannot be fetched: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
-# Doc comments that begin with a riddle, sections that name no error; subjects of commits that are too long.
+# Doc comments that begin with a riddle, sections that name no error, interfaces that differ from docs/api, circles of
+# modules; subjects of commits that are too long.
 words:
 	$(CARGO) test --quiet --locked -p bywash-support --test house
 
 subjects:
 	scripts/subjects
+
+# Each crate that is published can be packaged: all that it needs is published, too, and no file is missing.
+published_crates = $(shell sed -n 's|^name = "\(bywash.*\)"|-p \1|p' $$(grep -l '^publish = true' crates/*/Cargo.toml))
+publishable:
+	$(CARGO) package --quiet --locked --offline --allow-dirty --no-verify $(published_crates)
 
 spelling:
 	scripts/packages spelling
@@ -219,7 +225,7 @@ test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
 test: packages note-machine parts nothing-left
 # Much of `unit` is waiting, and much of the rest uses one processor.
 parts: page
-	scripts/side-by-side "format clippy docs words subjects spelling unit browser" \
+	scripts/side-by-side "format clippy docs words subjects publishable spelling unit browser" \
 	  "optimised python bench-quick loom miri fuzz licences advisories"
 
 note-machine:

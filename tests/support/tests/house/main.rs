@@ -1,10 +1,12 @@
-//! Checks of the repository itself: its drawing, its lock files, its published tables, its words.
+//! Checks of the repository itself: its drawing, its lock files, its published tables and crates, its words.
 
+mod api;
 mod circles;
 mod drawing;
 mod locks;
 mod measured;
 mod names;
+mod published;
 mod words;
 
 use std::path::{Path, PathBuf};
