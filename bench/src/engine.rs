@@ -2,7 +2,7 @@
 //!
 //! # Declaring a case
 //!
-//! A bench is a list of [`Case`](crate::campaign::Case)s, each a name and a function that returns rows. That function
+//! A bench is a list of cases, each a name and a function that returns rows. That function
 //! makes sides, lets [`Rounds`] run them, and reads rows off the runs by [`Metric`]s:
 //!
 //! ```

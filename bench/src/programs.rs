@@ -9,43 +9,40 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One of the programs.
+/// A program and the Debian package that has the header of its library.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
+struct Program {
     name: &'static str,
     source: &'static str,
     library: &'static str,
     header: &'static str,
-    /// Debian package that has the header.
     package: &'static str,
 }
 
-/// Plain reads and writes.
-pub const MICRO: Program = Program {
-    name: "micro",
-    source: include_str!("../programs/micro.c"),
-    library: "-lpthread",
-    header: "pthread.h",
-    package: "libc6-dev",
-};
-
-/// Berkeley DB.
-pub const BERKELEY: Program = Program {
-    name: "berkeley",
-    source: include_str!("../programs/berkeley.c"),
-    library: "-ldb",
-    header: "db.h",
-    package: "libdb5.3-dev",
-};
-
-/// SQLite.
-pub const SQLITE: Program = Program {
-    name: "sqlite",
-    source: include_str!("../programs/sqlite.c"),
-    library: "-lsqlite3",
-    header: "sqlite3.h",
-    package: "libsqlite3-dev",
-};
+/// Plain reads and writes, Berkeley DB, and SQLite.
+const PROGRAMS: [Program; 3] = [
+    Program {
+        name: "micro",
+        source: include_str!("../programs/micro.c"),
+        library: "-lpthread",
+        header: "pthread.h",
+        package: "libc6-dev",
+    },
+    Program {
+        name: "berkeley",
+        source: include_str!("../programs/berkeley.c"),
+        library: "-ldb",
+        header: "db.h",
+        package: "libdb5.3-dev",
+    },
+    Program {
+        name: "sqlite",
+        source: include_str!("../programs/sqlite.c"),
+        library: "-lsqlite3",
+        header: "sqlite3.h",
+        package: "libsqlite3-dev",
+    },
+];
 
 /// Compiles programs into a folder and remembers them there.
 pub struct Programs {
@@ -58,8 +55,22 @@ impl Programs {
         Programs { folder: folder.to_path_buf() }
     }
 
-    /// The executable of `program`, compiled if it is not there yet.
-    pub fn executable(&self, program: &Program) -> Result<PathBuf, Error> {
+    /// The executable of the program `name`, compiled if it is not there yet, or else a program of the path. What is
+    /// missing (the compiler, a header) is named with its Debian package.
+    pub fn executable(&self, name: &str) -> Result<PathBuf, Error> {
+        let package = match name {
+            "db_bench" => "rocksdb-tools",
+            "fio" => "fio",
+            "grep" => "grep",
+            "gzip" => "gzip",
+            "tar" => "tar",
+            _ => "coreutils",
+        };
+        let own = PROGRAMS.iter().find(|program| program.name == name);
+        own.map_or_else(|| require(name, package), |program| self.compiled(program))
+    }
+
+    fn compiled(&self, program: &Program) -> Result<PathBuf, Error> {
         let Program { name, source: text, library, header, package } = *program;
         let target = self.folder.join(format!("{name}-{:016x}", hash(text.as_bytes().chunks(1))));
         if target.is_file() {
@@ -109,12 +120,12 @@ mod tests {
     fn a_program_is_compiled_once_and_what_is_missing_names_its_package() {
         let folder = tempfile::tempdir().unwrap();
         let programs = Programs::new(folder.path());
-        let first = programs.executable(&MICRO).unwrap();
+        let first = programs.executable("micro").unwrap();
         let made = fs::metadata(&first).unwrap().modified().unwrap();
-        assert_eq!(programs.executable(&MICRO).unwrap(), first);
+        assert_eq!(programs.executable("micro").unwrap(), first);
         assert_eq!(fs::metadata(&first).unwrap().modified().unwrap(), made);
-        let headless = Program { name: "none", header: "no/such.h", package: "no-dev", ..MICRO };
-        let error = programs.executable(&headless).unwrap_err();
+        let headless = Program { name: "none", header: "no/such.h", package: "no-dev", ..PROGRAMS[0] };
+        let error = programs.compiled(&headless).unwrap_err();
         assert_eq!(error.to_string(), "no/such.h is not installed: apt-get install no-dev");
         let error = require("no-such-program", "nothing").unwrap_err();
         assert!(error.is_absence() && error.to_string().contains("apt-get install nothing"));

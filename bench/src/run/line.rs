@@ -13,10 +13,10 @@
 
 use super::launch::{Mode, Run};
 use super::{Amount, Case, Data, Done, Stage, case, unreadable};
+use crate::child;
 use crate::error::{Attempt, Error};
-use crate::{child, programs};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A case whose run is the program of `line`, from whose output `read` takes the figures.
@@ -66,22 +66,7 @@ pub fn command(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Pat
         text
     });
     let name = words.next().unwrap_or_default();
-    let mut command = run.command(find(&name, stage)?);
+    let mut command = run.command(stage.programs.executable(&name)?);
     command.args(words.filter(|word| !word.is_empty()));
     Ok(command)
-}
-
-fn find(name: &str, stage: &Stage) -> Result<PathBuf, Error> {
-    let package = match name {
-        "micro" => return stage.programs.executable(&programs::MICRO),
-        "berkeley" => return stage.programs.executable(&programs::BERKELEY),
-        "sqlite" => return stage.programs.executable(&programs::SQLITE),
-        "db_bench" => "rocksdb-tools",
-        "fio" => "fio",
-        "grep" => "grep",
-        "gzip" => "gzip",
-        "tar" => "tar",
-        _ => "coreutils",
-    };
-    programs::require(name, package)
 }

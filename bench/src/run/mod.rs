@@ -216,30 +216,10 @@ pub fn case(
     }
 }
 
-/// The benches, with what they hold, in the order in which they run.
-const BENCHES: &[(&str, &str)] = &[
-    (
-        "micro",
-        "pread in a loop, 512 B to 64 KiB, random, sequential and tight, 1 and 2 threads; pwrite beside it",
-    ),
-    ("lengths", "short and long runs over a cached file: 8,000 to 200,000 look-ups, 32 MiB read ten times"),
-    ("fio", "fio's psync engine, random reads"),
-    ("berkeley", "Berkeley DB, btree and hash, without and with transactions"),
-    ("sqlite", "SQLite selects and updates, rollback journal and WAL, synchronous OFF, NORMAL and FULL"),
-    ("rocksdb", "RocksDB's db_bench: readrandom, readseq, fillrandom with and without sync"),
-    ("tools", "cat, grep, gzip, tar and sort over a large file"),
-    ("start", "processes that do nothing: /bin/true by a shell and by bywash run; a configure script"),
-    ("direct", "a file opened with O_DIRECT"),
-    ("device", "bytes on the device: cold random reads"),
-    ("servers", "MariaDB and PostgreSQL on folders of their own (left out by --quick)"),
-];
-
-/// Every case of every bench.
+/// Every case of every bench, in the order in which they run.
 fn all() -> Vec<Case> {
     let parts = [files::cases(), databases::cases(), processes::cases(), servers::cases()];
-    let mut cases: Vec<Case> = parts.into_iter().flatten().collect();
-    cases.sort_by_key(|case| BENCHES.iter().position(|(bench, _)| *bench == case.bench));
-    cases
+    parts.into_iter().flatten().collect()
 }
 
 /// The cases that were chosen. A quick run leaves out what is not part of it, unless that would leave nothing.
@@ -251,24 +231,17 @@ fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
     Ok(named.into_iter().map(|(_, case)| case).filter(|case| case.in_quick || !shortens).collect())
 }
 
-/// The chosen benches with their cases and goals, as text.
+/// The chosen cases and their goals, as text.
 pub fn list(choice: &Choice) -> Result<String, Error> {
-    let cases = chosen(choice)?;
-    let mut text = String::new();
-    for (bench, about) in BENCHES {
-        let mut here = cases.iter().filter(|case| case.bench == *bench).peekable();
-        if here.peek().is_some() {
-            text.push_str(&format!("{bench}: {about}\n"));
-        }
-        for case in here {
-            let goals = sides::declared(case, "").into_iter().map(|row| {
-                let goal = row.goal.map_or_else(|| "no goal".into(), |goal| format!(">= {goal:.2}"));
-                format!("{} {goal}", row.metric)
-            });
-            text.push_str(&format!("    {:<60} {}\n", case.name, goals.collect::<Vec<_>>().join(", ")));
-        }
-    }
-    Ok(text)
+    let line = |case: &Case| {
+        let goals = sides::declared(case, "").into_iter().map(|row| {
+            let goal = row.goal.map_or_else(|| "no goal".into(), |goal| format!(">= {goal:.2}"));
+            format!("{} {goal}", row.metric)
+        });
+        let name = format!("{}: {}", case.bench, case.name);
+        format!("{name:<70} {}\n", goals.collect::<Vec<_>>().join(", "))
+    };
+    Ok(chosen(choice)?.iter().map(line).collect())
 }
 
 /// Measures what was chosen, on every file system that there is. Returns the report, and whether it was interrupted.
@@ -314,14 +287,12 @@ fn plan<'a>(cases: &'a [Case], offers: &'a [Offer], quick: bool) -> Vec<(&'a Cas
         };
         return cases.iter().enumerate().filter_map(one).collect();
     }
-    let of_bench = |bench: &'static str| {
-        let of_place = move |offer: &'a Offer| {
-            let here = cases.iter().filter(move |case| case.bench == bench && fits(case, offer));
-            here.map(move |case| (case, offer))
-        };
-        offers.iter().flat_map(of_place)
+    let of_bench = |bench: &'a [Case]| {
+        let on =
+            move |offer| bench.iter().filter(move |case| fits(case, offer)).map(move |case| (case, offer));
+        offers.iter().flat_map(on)
     };
-    BENCHES.iter().flat_map(|(bench, _)| of_bench(bench)).collect()
+    cases.chunk_by(|one, next| one.bench == next.bench).flat_map(of_bench).collect()
 }
 
 /// One bench's folder at a time, so that a run needs no more room than its largest bench.
@@ -370,18 +341,14 @@ mod tests {
         let mut names = HashSet::new();
         for case in all() {
             assert!(!case.places.is_empty() && !case.readings.is_empty());
-            assert!(BENCHES.iter().any(|(bench, _)| *bench == case.bench));
             assert!(names.insert((case.bench, case.name.clone())), "{} twice", case.name);
-        }
-        for (bench, _) in BENCHES {
-            assert!(names.iter().any(|(name, _)| name == bench), "{bench} holds nothing");
         }
         assert_eq!(count(&[], false), all().len());
         assert_eq!(count(&["sqlite", "tools"], false), count(&["sqlite"], false) + 5);
         // A quick run leaves servers out, unless nothing would be left.
         assert_eq!((count(&["servers"], true), count(&["servers", "tools"], true)), (4, 5));
         let text = list(&Choice::default()).unwrap();
-        assert!(text.contains("tools: cat, grep") && text.contains("throughput >= 0.97"), "{text}");
+        assert!(text.contains("\ntools: cat  ") && text.contains(" throughput >= 0.97\n"), "{text}");
     }
 
     #[test]
