@@ -4,6 +4,7 @@ mod api;
 mod circles;
 mod drawing;
 mod locks;
+mod map;
 mod measured;
 mod names;
 mod published;
