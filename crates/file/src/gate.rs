@@ -13,14 +13,20 @@
 //! Invariant: the token in the upper half of `inside` is set only by a compare-exchange from zero, so a
 //! mapped writer is alone. [`Gate::leave_mapped`] compares the token, so that a thread that left its copy by
 //! a jump (longjmp) can be taken out whether it had entered, had left, or neither. Writers through the kernel
-//! wait `PATIENCE` turns for a mapped writer and then go on, because the gate orders writes and does not
-//! protect memory.
+//! wait `TURNS_KERNEL` turns for a mapped writer, which is much longer than a thread that can run waits for a
+//! processor, and then go on: such a writer has left its copy by a jump, and the gate does not protect memory.
 
 use bywash_sync::{AtomicU32, AtomicU64, Ordering, pause};
 
-/// Number of turns that a writer through the kernel waits for a mapped writer; after the first hundred, each
-/// turn yields the processor.
-const PATIENCE: u32 = if cfg!(loom) { 3 } else { 10_000 };
+/// Number of turns that a writer through the kernel waits for a mapped writer: spinning at first, then yielding
+/// the processor, then sleeping [`SLEEP_NS`] each, 0.3 seconds in all.
+const TURNS_KERNEL: u32 = if cfg!(loom) { 3 } else { TURNS_YIELDING + 2_000 };
+/// Turn from which on a waiting writer yields the processor.
+const TURNS_SPINNING: u32 = 100;
+/// Turn from which on a waiting writer sleeps.
+const TURNS_YIELDING: u32 = 1_000;
+/// Time that a waiting writer sleeps in a turn.
+const SLEEP_NS: u32 = 100_000;
 /// Number of times that a mapped writer tries an occupied gate. A mapped writer that went to the kernel at
 /// once would occupy the gate itself and turn away the next one.
 const TURNS_MAPPED: u32 = if cfg!(loom) { 2 } else { 100 };
@@ -99,7 +105,7 @@ impl Gate {
         // SYNC: gate (acquire).
         let mut inside = self.inside.fetch_add(KERNEL, Ordering::Acquire);
         let mut turns = 0;
-        while inside >> MAPPED_SHIFT != 0 && !nested && turns < PATIENCE {
+        while inside >> MAPPED_SHIFT != 0 && !nested && turns < TURNS_KERNEL {
             turns += 1;
             give_way(turns);
             inside = self.inside.load(Ordering::Acquire);
@@ -136,9 +142,12 @@ impl Gate {
 }
 
 fn give_way(turns: u32) {
-    pause();
-    if !cfg!(loom) && turns > 100 {
+    if cfg!(loom) || turns <= TURNS_SPINNING {
+        pause();
+    } else if turns <= TURNS_YIELDING {
         crate::sys::yield_now();
+    } else {
+        crate::sys::sleep(SLEEP_NS);
     }
 }
 
@@ -162,6 +171,29 @@ mod tests {
         assert!(gate.unchanged(mark));
         assert!(gate.enter_mapped(1));
         assert!(!gate.unchanged(mark));
+    }
+
+    #[test]
+    fn a_writer_through_the_kernel_waits_for_a_mapped_one_that_is_not_run() {
+        let gate = Gate::new();
+        assert!(gate.enter_mapped(1));
+        let entered = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                gate.enter_kernel(true, false);
+                entered.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            // Longer than a thread waits for a processor on a machine with more threads than processors.
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            assert!(!entered.load(std::sync::atomic::Ordering::SeqCst));
+            gate.leave_mapped(1);
+            waiting.join().unwrap();
+        });
+        gate.leave_kernel(true);
+        // One that never leaves, since a jump took its thread away, is not waited for without end.
+        assert!(gate.enter_mapped(1));
+        gate.enter_kernel(true, false);
+        gate.leave_kernel(true);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod nr {
     pub const RT_SIGPROCMASK: usize = 14;
     pub const RT_SIGPENDING: usize = 127;
     pub const SCHED_YIELD: usize = 24;
+    pub const NANOSLEEP: usize = 35;
     pub const MADVISE: usize = 28;
     pub const FCNTL: usize = 72;
     pub const SIGALTSTACK: usize = 131;
@@ -206,6 +207,13 @@ pub fn path_of(fd: i32, to: &mut [u8]) -> usize {
 pub fn yield_now() {
     // SAFETY: the call has no arguments and touches no memory of the process.
     unsafe { call(nr::SCHED_YIELD, [0; 6]) };
+}
+
+/// Sleeps for less than a second (nanosleep(2)), or until a signal arrives.
+pub fn sleep(nanoseconds: u32) {
+    let time = [0i64, i64::from(nanoseconds)];
+    // SAFETY: the kernel reads a timespec, two words, and a null pointer asks for no remainder.
+    unsafe { call(nr::NANOSLEEP, [(&raw const time) as usize, 0, 0, 0, 0, 0]) };
 }
 
 /// Set of signals in the kernel's form: bit n-1 for signal n.
