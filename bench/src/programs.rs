@@ -44,6 +44,20 @@ const PROGRAMS: [Program; 3] = [
     },
 ];
 
+/// Debian packages, and programs of them.
+const PACKAGES: [(&str, &[&str]); 10] = [
+    ("fio", &["fio"]),
+    ("grep", &["grep"]),
+    ("gzip", &["gzip"]),
+    ("mariadb-client", &["mariadb-admin"]),
+    ("mariadb-server", &["mariadb-install-db", "mariadbd"]),
+    ("postgresql", &["initdb", "pg_isready", "pgbench", "postgres"]),
+    ("rocksdb-tools", &["db_bench"]),
+    ("sysbench", &["sysbench"]),
+    ("tar", &["tar"]),
+    ("util-linux", &["setpriv", "unshare"]),
+];
+
 /// Compiles programs into a folder and remembers them there.
 pub struct Programs {
     folder: PathBuf,
@@ -55,19 +69,14 @@ impl Programs {
         Programs { folder: folder.to_path_buf() }
     }
 
-    /// The executable of the program `name`, compiled if it is not there yet, or else a program of the path. What is
-    /// missing (the compiler, a header) is named with its Debian package.
+    /// The executable of the program `name`, compiled if it is one of ours and not there yet. What is missing (a program,
+    /// the compiler, a header) is named with its Debian package.
     pub fn executable(&self, name: &str) -> Result<PathBuf, Error> {
-        let package = match name {
-            "db_bench" => "rocksdb-tools",
-            "fio" => "fio",
-            "grep" => "grep",
-            "gzip" => "gzip",
-            "tar" => "tar",
-            _ => "coreutils",
-        };
-        let own = PROGRAMS.iter().find(|program| program.name == name);
-        own.map_or_else(|| require(name, package), |program| self.compiled(program))
+        if let Some(program) = PROGRAMS.iter().find(|program| program.name == name) {
+            return self.compiled(program);
+        }
+        let package = PACKAGES.iter().find(|(_, programs)| programs.contains(&name));
+        require(name, package.map_or("coreutils", |package| package.0))
     }
 
     fn compiled(&self, program: &Program) -> Result<PathBuf, Error> {
@@ -91,11 +100,17 @@ impl Programs {
     }
 }
 
-/// Finds `name` on the path, or in the folders for administrators, which a user's path may lack.
+/// Finds `name` on the path, in the folders for administrators, which a user's path may lack, or in that of the newest
+/// PostgreSQL, which comes before its wrappers on the path.
 pub fn find(name: &str) -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let version =
+        |entry: fs::DirEntry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path()));
+    let newest = versions.filter_map(version).max().map(|(_, folder)| folder.join("bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+    let folders = newest.into_iter().chain(std::env::split_paths(&path));
+    let mut files = folders.chain(["/usr/sbin".into(), "/sbin".into()]).map(|folder| folder.join(name));
+    files.find(|file| file.is_file())
 }
 
 /// The program `name`, or the package to install.

@@ -5,6 +5,7 @@
 //! | `{folder}` | the folder of the bench on the file system of the run |
 //! | `{work}` | the folder that the program works in |
 //! | `{ops}` | the number of operations |
+//! | `{=NAME}` | the path of the program NAME |
 //! | `{A\|B}` | `A`, or `B` in a quick run |
 //! | `{A~B}` | `A`, or `B` on the side of the rival |
 //!
@@ -46,27 +47,29 @@ pub fn loaded(name: &str, line: String) -> Data {
 
 /// The command of `line` on the side of `run`.
 pub fn command(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<Command, Error> {
-    let mut words = line.split(' ').map(|word| {
+    let value = |name: &str| {
+        Ok(match (name, name.split_once('|'), name.split_once('~')) {
+            ("folder", ..) => stage.folder.display().to_string(),
+            ("work", ..) => work.display().to_string(),
+            ("ops", ..) => operations.to_string(),
+            (_, Some((full, quick)), _) => stage.pick(full, quick).to_owned(),
+            (.., Some((_, rival))) if run.mode() == Mode::Rival => rival.to_owned(),
+            (.., Some((usual, _))) => usual.to_owned(),
+            _ => stage.programs.executable(name.trim_start_matches('='))?.display().to_string(),
+        })
+    };
+    let (program, words) = line.split_once(' ').unwrap_or((line, ""));
+    let path = stage.programs.executable(program)?;
+    let changes_user = program == "unshare";
+    let mut command = if changes_user { run.command_of_other_user(path) } else { run.command(path) };
+    for word in words.split(' ') {
         let mut parts = word.split('{');
         let mut text = parts.next().unwrap_or_default().to_owned();
         for (name, rest) in parts.filter_map(|part| part.split_once('}')) {
-            text += &match name {
-                "folder" => stage.folder.display().to_string(),
-                "work" => work.display().to_string(),
-                "ops" => operations.to_string(),
-                choice => match (choice.split_once('|'), choice.split_once('~')) {
-                    (Some((full, quick)), _) => stage.pick(full, quick).to_owned(),
-                    (_, Some((_, rival))) if run.mode() == Mode::Rival => rival.to_owned(),
-                    (_, Some((usual, _))) => usual.to_owned(),
-                    (None, None) => unreachable!("{choice} is no placeholder"),
-                },
-            };
+            text += &value(name)?;
             text += rest;
         }
-        text
-    });
-    let name = words.next().unwrap_or_default();
-    let mut command = run.command(stage.programs.executable(&name)?);
-    command.args(words.filter(|word| !word.is_empty()));
+        command.args((!text.is_empty()).then_some(text));
+    }
     Ok(command)
 }

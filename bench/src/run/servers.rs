@@ -2,97 +2,103 @@
 //! that folder. Only the server runs on the side under test; the client never has the library.
 
 use super::launch::Run;
-use super::{Amount, Case, Data, Done, NOT_SLOWER, Stage, case, unreadable};
+use super::{Amount, Case, Data, Done, NOT_SLOWER, Stage, case, line, unreadable};
 use crate::child::{self, Process};
 use crate::error::Error;
+use crate::interrupt;
 use crate::place::Kind;
-use crate::{interrupt, programs};
 use rustix::process::Signal;
-use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Longest time that a server takes to start, or to recover.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// sockaddr_un holds 108 bytes, its end included; `/.s.PGSQL.5432` is the longest name put there.
 const SOCKET_FOLDER_BYTES: usize = 107 - "/.s.PGSQL.5432".len();
-/// Words for setpriv(1): the program is ended when this process is, however that ends.
-const ENDS_WITH_US: [&str; 3] = ["--pdeathsig", "QUIT", "--"];
+/// Runs a program that is ended when this process is, however that ends.
+const ENDS_WITH_US: &str = "setpriv --pdeathsig QUIT --";
+/// PostgreSQL refuses to run as root. In a user namespace root is shown to it as an ordinary user, so that its
+/// folder needs neither another owner nor a path that others may enter.
+const UNPRIVILEGED: &str = "unshare --user --map-user=1000 --map-group=1000 --";
+const SYSBENCH: &str = "sysbench --mysql-socket={work}/socket --mysql-user=root --tables=1 --threads=1 --rand-seed=1 \
+                        --table-size={50000|2000}";
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Product {
-    MariaDb,
-    PostgreSql,
+/// A server: the command lines that make its folder, start it, say that it answers, and fill its table.
+struct Server {
+    install: String,
+    start: String,
+    /// Succeeds once the server answers; if empty, it answers once its socket does.
+    answers: &'static str,
+    load: Vec<String>,
+    /// Words before the rate in the client's output.
+    mark: &'static str,
+    end: Signal,
 }
 
-impl Product {
+fn mariadb() -> Server {
+    Server {
+        install: "mariadb-install-db --no-defaults --user=root --skip-test-db --auth-root-authentication-method=normal \
+                  --datadir={work}"
+            .into(),
+        start: format!(
+            "{ENDS_WITH_US} {{=mariadbd}} --no-defaults --skip-networking --innodb-buffer-pool-size=8M --user=root \
+             --innodb-log-file-size=16M --innodb-flush-method=fsync --datadir={{work}} --socket={{work}}/socket \
+             --pid-file={{work}}/pid"
+        ),
+        answers: "",
+        load: vec![
+            "mariadb-admin --no-defaults --user=root --socket={work}/socket create sbtest".into(),
+            format!("{SYSBENCH} oltp_read_write prepare"),
+        ],
+        mark: "transactions:",
+        end: Signal::TERM,
+    }
+}
+
+fn postgresql() -> Server {
+    let as_other = if rustix::process::geteuid().is_root() { UNPRIVILEGED } else { "env" };
+    let as_other = format!("{as_other} {ENDS_WITH_US}");
+    Server {
+        install: format!("{as_other} {{=initdb}} --username=bench --auth=trust --no-sync -D {{work}}"),
+        start: format!(
+            "{as_other} {{=postgres}} -D {{work}} -k {{work}} -c listen_addresses= -c shared_buffers=8MB"
+        ),
+        answers: "pg_isready --quiet -h {work}",
+        load: vec!["pgbench --username=bench -h {work} --initialize --quiet --scale={4|1} postgres".into()],
+        mark: "tps = ",
+        // The fast shutdown, which does not wait for clients.
+        end: Signal::INT,
+    }
+}
+
+impl Server {
     /// Makes the server's folder and its table.
-    fn load(self, stage: &Stage, master: &Path) -> Result<(), Error> {
-        drop(self.client(stage, master)?);
+    fn load(&self, stage: &Stage, master: &Path) -> Result<(), Error> {
+        let plain = Run::of_kernel();
+        let mut load = Vec::new();
+        for line in &self.load {
+            load.push(line::command(line, stage, &plain, 0, master)?);
+        }
         if master.as_os_str().len() > SOCKET_FOLDER_BYTES {
             let master = master.display();
             return Err(Error::Unavailable(format!(
                 "{master} is too long a path for a socket: name a shorter folder with --dir",
             )));
         }
-        let plain = Run::of_kernel();
-        let mut install = match self {
-            Product::MariaDb => {
-                let mut install = Command::new(programs::require("mariadb-install-db", "mariadb-server")?);
-                install.args(["--no-defaults", "--user=root", "--skip-test-db"]);
-                install.arg("--auth-root-authentication-method=normal");
-                install.arg(format!("--datadir={}", master.display()));
-                install
-            }
-            Product::PostgreSql => {
-                let mut install = as_unprivileged(&plain, &postgresql("initdb")?);
-                install.args(["--username=bench", "--auth=trust", "--no-sync", "-D"]).arg(master);
-                install
-            }
-        };
-        child::run(&mut install)?;
+        child::run(&mut line::command(&self.install, stage, &plain, 0, master)?)?;
         let mut server = self.start(stage, &plain, master)?;
-        let mut fill = self.client(stage, master)?;
-        match self {
-            Product::MariaDb => {
-                let mut create = Command::new(programs::require("mariadb", "mariadb-client")?);
-                create.args(["--no-defaults", "--user=root", "--execute=CREATE DATABASE sbtest"]);
-                child::run(create.arg(format!("--socket={}", master.join("socket").display())))?;
-                fill.args(["oltp_read_write", "prepare"]);
-            }
-            Product::PostgreSql => {
-                let scale = stage.pick("--scale=4", "--scale=1");
-                fill.args(["--initialize", "--quiet", scale, "postgres"]);
-            }
-        }
-        child::run(&mut fill)?;
-        self.stop(&mut server)
+        load.iter_mut().try_for_each(|command| child::run(command).map(drop))?;
+        server.stop(self.end)
     }
 
     /// Starts the server on `folder` and waits until it answers.
-    fn start(self, stage: &Stage, run: &Run, folder: &Path) -> Result<Process, Error> {
-        let mut command = match self {
-            Product::MariaDb => {
-                let mut command = run.command(programs::require("setpriv", "util-linux")?);
-                command.args(ENDS_WITH_US).arg(programs::require("mariadbd", "mariadb-server")?);
-                command.args(["--no-defaults", "--skip-networking", "--innodb-buffer-pool-size=8M"]);
-                command.args(["--user=root", "--innodb-log-file-size=16M", "--innodb-flush-method=fsync"]);
-                let files = [("datadir", ""), ("socket", "socket"), ("pid-file", "pid")];
-                command.args(files.map(|(name, file)| format!("--{name}={}", folder.join(file).display())));
-                command
-            }
-            Product::PostgreSql => {
-                let mut command = as_unprivileged(run, &postgresql("postgres")?);
-                command.arg("-D").arg(folder).arg("-k").arg(folder);
-                command.args(["-c", "listen_addresses=", "-c", "shared_buffers=8MB"]);
-                command
-            }
-        };
+    fn start(&self, stage: &Stage, run: &Run, folder: &Path) -> Result<Process, Error> {
+        let mut command = line::command(&self.start, stage, run, 0, folder)?;
         let mut server = Process::start_logging(&mut command, &stage.folder.join("server.log"))?;
         let deadline = Instant::now() + START_LIMIT;
-        while !self.answers(folder) {
+        while !self.is_answering(stage, folder) {
             interrupt::check()?;
             if server.has_ended() || Instant::now() > deadline {
                 return Err(server.failure(format!("did not answer within {} s", START_LIMIT.as_secs())));
@@ -102,60 +108,22 @@ impl Product {
         Ok(server)
     }
 
-    fn answers(self, folder: &Path) -> bool {
-        match self {
-            Product::MariaDb => UnixStream::connect(folder.join("socket")).is_ok(),
-            Product::PostgreSql => postgresql("pg_isready").is_ok_and(|program| {
-                let mut probe = Command::new(program);
-                child::run(probe.args(["--quiet", "-h"]).arg(folder)).is_ok()
-            }),
+    fn is_answering(&self, stage: &Stage, folder: &Path) -> bool {
+        if self.answers.is_empty() {
+            return UnixStream::connect(folder.join("socket")).is_ok();
         }
+        let probe = line::command(self.answers, stage, &Run::of_kernel(), 0, folder);
+        probe.and_then(|mut probe| child::run(&mut probe)).is_ok()
     }
 
-    fn stop(self, server: &mut Process) -> Result<(), Error> {
-        // PostgreSQL's fast shutdown does not wait for clients.
-        server.stop(if self == Product::MariaDb { Signal::TERM } else { Signal::INT })
-    }
-
-    /// Does one run with sysbench's script, or pgbench's flag.
-    fn run(self, script: &str, stage: &Stage, run: &Run) -> Result<Done, Error> {
+    /// Does one run with the client of `line`.
+    fn run(&self, line: &str, stage: &Stage, run: &Run) -> Result<Done, Error> {
         let folder = stage.work();
         let mut server = self.start(stage, run, &folder)?;
-        let seconds = stage.pick(2, 1);
-        let mut client = self.client(stage, &folder)?;
-        client.arg(format!("--time={seconds}"));
-        let (program, mark) = match self {
-            Product::MariaDb => {
-                client.args([script, "run"]);
-                ("sysbench", "transactions:")
-            }
-            Product::PostgreSql => {
-                client.args([script, "--client=1", "--no-vacuum", "--random-seed=1", "postgres"]);
-                ("pgbench", "tps = ")
-            }
-        };
-        let output = child::run(&mut client)?.stdout;
-        self.stop(&mut server)?;
-        let rate = parse_rate(&output, mark).ok_or_else(|| unreadable(program, &output))?;
-        Ok(Done { rate, seconds: f64::from(seconds), sum: None })
-    }
-
-    /// sysbench or pgbench, for the server of `folder`.
-    fn client(self, stage: &Stage, folder: &Path) -> Result<Command, Error> {
-        let mut command;
-        match self {
-            Product::MariaDb => {
-                command = Command::new(programs::require("sysbench", "sysbench")?);
-                command.arg(format!("--mysql-socket={}", folder.join("socket").display()));
-                command.args(["--mysql-user=root", "--tables=1", "--threads=1", "--rand-seed=1"]);
-                command.arg(stage.pick("--table-size=50000", "--table-size=2000"));
-            }
-            Product::PostgreSql => {
-                command = Command::new(postgresql("pgbench")?);
-                command.args(["--username=bench", "-h"]).arg(folder);
-            }
-        }
-        Ok(command)
+        let output = child::run(&mut line::command(line, stage, &Run::of_kernel(), 0, &folder)?)?.stdout;
+        server.stop(self.end)?;
+        let rate = parse_rate(&output, self.mark).ok_or_else(|| unreadable("the client", &output))?;
+        Ok(Done { rate, seconds: stage.pick(2.0, 1.0), sum: None })
     }
 }
 
@@ -166,45 +134,26 @@ fn parse_rate(output: &str, mark: &str) -> Option<f64> {
     inside.unwrap_or(line).split_whitespace().next()?.parse().ok().filter(|rate| *rate > 0.0)
 }
 
-/// A program of PostgreSQL's, which Debian keeps in a folder by version.
-fn postgresql(name: &str) -> Result<PathBuf, Error> {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let found = versions.filter_map(|entry| {
-        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
-        Some((version, entry.path().join("bin").join(name))).filter(|(_, program)| program.is_file())
-    });
-    found.max().map_or_else(|| programs::require(name, "postgresql"), |(_, program)| Ok(program))
-}
-
-/// PostgreSQL refuses to run as root. In a user namespace root is shown to it as an ordinary user, so that its
-/// folder needs neither another owner nor a path that others may enter.
-fn as_unprivileged(run: &Run, program: &Path) -> Command {
-    let mut command;
-    if rustix::process::geteuid().is_root() {
-        command = run.command_of_other_user("unshare");
-        command.args(["--user", "--map-user=1000", "--map-group=1000", "--", "setpriv"]);
-    } else {
-        command = run.command("setpriv");
-    }
-    command.args(ENDS_WITH_US).arg(program);
-    command
-}
-
 /// The cases of `servers`.
 pub fn cases() -> Vec<Case> {
+    let (mariadb, postgresql) = (Rc::new(mariadb()), Rc::new(postgresql()));
+    let sysbench = |script| format!("{SYSBENCH} --time={{2|1}} {script} run");
+    let pgbench = |script| {
+        let words = "--client=1 --no-vacuum --random-seed=1 --time={2|1} postgres";
+        format!("pgbench --username=bench -h {{work}} --builtin={script} {words}")
+    };
     [
-        (Product::MariaDb, "MariaDB, point select", "oltp_point_select"),
-        (Product::MariaDb, "MariaDB, read-write", "oltp_read_write"),
-        (Product::PostgreSql, "PostgreSQL, pgbench -S", "--builtin=select-only"),
-        (Product::PostgreSql, "PostgreSQL, pgbench -N", "--builtin=simple-update"),
+        (&mariadb, "mariadb", "MariaDB, point select", sysbench("oltp_point_select")),
+        (&mariadb, "mariadb", "MariaDB, read-write", sysbench("oltp_read_write")),
+        (&postgresql, "postgresql", "PostgreSQL, pgbench -S", pgbench("select-only")),
+        (&postgresql, "postgresql", "PostgreSQL, pgbench -N", pgbench("simple-update")),
     ]
-    .map(|(product, name, script)| {
-        let master = if product == Product::MariaDb { "mariadb" } else { "postgresql" };
-        let data = Data::Tree(master.into(), Box::new(move |stage, master| product.load(stage, master)));
+    .map(|(server, master, name, line)| {
+        let (loaded, server) = (Rc::clone(server), Rc::clone(server));
+        let data = Data::Tree(master.into(), Box::new(move |stage, master| loaded.load(stage, master)));
         let figure = ("transactions/s", NOT_SLOWER);
-        let case = case("servers", name, figure, Amount::Fixed, data, move |stage, run, _| {
-            product.run(script, stage, run)
-        });
+        let run = move |stage: &Stage, run: &Run, _| server.run(&line, stage, run);
+        let case = case("servers", name, figure, Amount::Fixed, data, run);
         // As a server itself writes its files: page by page.
         Case { places: &[Kind::DiskSmall], in_quick: false, ..case }
     })
