@@ -15,6 +15,7 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Path to a volume that the program chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PathChoice {
     /// Maps the volume where its medium is memory that can be mapped, else uses the channel. [`VolumePath`]
     /// tells which.
@@ -56,6 +57,7 @@ impl VolumePath {
 
 /// Reaction of a client or queue to the death of its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reconnect {
     /// Every request in flight ends with [`Error::Gone`], and so does every later one. A compare-and-write in
     /// flight ends with [`Error::OutcomeUnknown`].

@@ -55,6 +55,7 @@ pub struct Description {
 
 /// Error for a description that cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The text cannot be parsed. The message names the place.
     #[error("{0}")]

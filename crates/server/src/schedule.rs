@@ -55,6 +55,7 @@ const BURST: f64 = 0.01;
 
 /// Error for a client that cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The share is 0 or greater than [`SHARE_MAX`].
     #[error("a share of {0}: there are 1 to {SHARE_MAX}")]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 /// Error of an operation on the store, on a table of grants, or on a size or mode.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The block size is not a power of two from 512 B to 1 GiB.
     #[error("a block of {0} was asked for; it must be a power of two from 512 B to 1 GiB")]

@@ -51,6 +51,7 @@ pub(crate) const THREADS_MAX: usize = 64;
 
 /// Kind of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FileKind {
     /// A regular file.
     File,
@@ -60,6 +61,7 @@ pub enum FileKind {
 
 /// Engine that carries commands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EngineKind {
     /// io_uring; a block device also gets one thread, for requests that io_uring does not have.
     Ring,

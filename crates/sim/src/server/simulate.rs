@@ -36,6 +36,7 @@ impl Default for Options {
 
 /// Error for a description that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// More threads of a description, or processes of a trace, than a simulation supports. Holds their
     /// number.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 /// Form of an imported text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TextFormat {
     /// A trace in the CSV format.
     Own,

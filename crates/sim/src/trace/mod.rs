@@ -93,6 +93,7 @@ pub struct Trace {
 
 /// Error for a text that is not a trace and cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The text is neither a trace, nor output of strace, nor output of blkparse.
     #[error(
