@@ -22,7 +22,6 @@
 //! - [`identity`]: recognises a device by the label on it; adopts a device, and writes its label again
 //! - [`volume_report`]: converts a volume of the store to a report
 //! - [`schedule`]: chooses whose request is served next, so that no client starves another
-//! - [`metrics`]: counters in the format of Prometheus
 //! - [`Error`]: reasons why a server cannot start
 //!
 //! With the feature `testing` there is also `SteppedServer`, a server without threads that its caller steps.
@@ -38,7 +37,6 @@ mod error;
 mod helpers;
 pub mod identity;
 mod limits;
-pub mod metrics;
 pub mod schedule;
 mod server;
 #[cfg(feature = "testing")]

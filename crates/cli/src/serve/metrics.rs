@@ -4,11 +4,12 @@
 //! default they are served at a Unix socket of the server's user, or at a network address to clients that
 //! bear a token.
 
+use super::prometheus;
 use crate::cli::serve::MetricsArg;
 use crate::error::Failure;
 use crate::http::{Content, Listener, Service};
 use bywash_link::SocketFile;
-use bywash_server::{StatusHandle, metrics};
+use bywash_server::StatusHandle;
 use std::borrow::Cow;
 use std::fs;
 use std::io;
@@ -45,8 +46,8 @@ pub fn start(argument: &MetricsArg, watch: StatusHandle) -> Result<StatusReport,
     let site = move |path: &str| match path {
         "/metrics" => {
             let status = watch.status().ok_or("the server stops\n")?;
-            let bytes = Cow::Owned(metrics::text(&status).into_bytes());
-            Ok(Content { kind: metrics::CONTENT_TYPE, bytes })
+            let bytes = Cow::Owned(prometheus::text(&status).into_bytes());
+            Ok(Content { kind: prometheus::CONTENT_TYPE, bytes })
         }
         _ => Err("there is only /metrics\n"),
     };

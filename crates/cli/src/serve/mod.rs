@@ -2,6 +2,7 @@
 
 mod export;
 mod metrics;
+mod prometheus;
 mod status;
 
 use crate::cli::serve::{ServeArgs, ServeCommand, ServerArgs};
