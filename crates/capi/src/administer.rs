@@ -37,7 +37,7 @@ pub unsafe extern "C" fn bywash_client_create(
 ) -> c_int {
     // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
     match unsafe { volume_name(device) } {
-        // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+        // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
         Ok(device) => unsafe {
             ask(client, name, |client, name| {
                 client.create(NewVolume { name: name.into(), device, bytes, owner, group, mode })
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn bywash_client_rename(
 ) -> c_int {
     // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
     match unsafe { volume_name(to) } {
-        // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+        // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
         Ok(to) => unsafe { ask(client, name, |client, name| client.rename(name, &to)) },
         Err(failure) => answer(Err(failure)),
     }

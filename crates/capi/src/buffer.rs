@@ -116,7 +116,7 @@ unsafe fn take(
     if !BUFFERS.look(handle, fits)? {
         return Err(other);
     }
-    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+    // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
     unsafe { consume_live(&BUFFERS, place) }
 }
 

@@ -241,7 +241,7 @@ unsafe fn submit(
         let (given, place) = unsafe { (submission.read(), &raw mut (*submission).buffer) };
         let buffer = match given.buffer.id {
             0 => None,
-            // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+            // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
             _ => Some(unsafe { take_of_channel(place) }?),
         };
         let bywash_submission { opcode, flags, arguments, user_data, .. } = given;
@@ -256,7 +256,7 @@ unsafe fn submit(
             Err(SubmitError { error, submission }) => {
                 if let Some(buffer) = submission.buffer {
                     let handle = BUFFERS.insert(BufferSource::Channel(buffer))?;
-                    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call
+                    // SAFETY: the header's rule: the caller keeps its pointers valid until the call
                     // returns.
                     unsafe { place.write(handle) };
                 }

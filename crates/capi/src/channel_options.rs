@@ -49,7 +49,8 @@ pub(crate) fn client_options(handle: bywash_channel_client_options) -> Result<Op
     }
     CLIENT_OPTIONS.look(handle, |chosen| {
         let rest = chosen.rest.clone();
-        // SAFETY: who set this promised what is asked for; see `bywash_channel_client_options_set_trusted`.
+        // SAFETY: whoever called `bywash_channel_client_options_set_trusted` promised that the server keeps to the
+        // protocol, and touches a buffer only while a request with that buffer is in flight.
         if chosen.trusted { unsafe { rest.trusted() } } else { rest }
     })
 }

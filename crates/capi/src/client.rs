@@ -186,7 +186,8 @@ pub unsafe extern "C" fn bywash_client_connect(
             0 => Options::new(),
             _ => OPTIONS.look(options, |Chosen { rest, trusted }| match trusted {
                 false => rest.clone(),
-                // SAFETY: who set this promised what is asked for; see `bywash_client_options_set_trusted`.
+                // SAFETY: whoever called `bywash_client_options_set_trusted` promised that the server keeps to the
+                // protocol, and touches a buffer only while a request with that buffer is in flight.
                 true => unsafe { rest.clone().trusted() },
             })?,
         };

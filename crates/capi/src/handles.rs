@@ -202,7 +202,7 @@ impl<T> Table<T> {
     pub(crate) fn look<R>(&self, handle: impl Handle, look: impl FnOnce(&mut T) -> R) -> Result<R, Failure> {
         let slots = self.lock_of(handle);
         let (_, slot) = slots.find(handle)?;
-        // SAFETY: the slot belongs to the table and this thread holds the lock, as in `remove`.
+        // SAFETY: the slot is one of the table's, this thread has the lock, and no call is in it (`find`).
         let slot = unsafe { &mut *slot.as_ptr() };
         slot.value.as_mut().map(look).ok_or(DEAD)
     }
@@ -224,7 +224,7 @@ impl<T> Table<T> {
     ) -> Result<R, Failure> {
         let slots = self.lock_of(handle);
         let (_, slot) = slots.find(handle)?;
-        // SAFETY: the slot belongs to the table and this thread holds the lock, as in `remove`.
+        // SAFETY: the slot is one of the table's, this thread has the lock, and no call is in it (`find`).
         unsafe { (*slot.as_ptr()).busy = true };
         drop(slots);
         // SAFETY: slots do not move, and while one is busy nobody else touches its value.
@@ -240,7 +240,7 @@ impl<T> Table<T> {
 impl<T> Slots<T> {
     fn at(&self, number: u32) -> NonNull<Slot<T>> {
         let block = self.blocks[number as usize / BLOCK_SLOTS];
-        // SAFETY: within the block, which has so many slots.
+        // SAFETY: a block has `BLOCK_SLOTS` slots, and the remainder of a division by that number is less.
         unsafe { block.add(number as usize % BLOCK_SLOTS) }
     }
 
@@ -285,7 +285,7 @@ pub(crate) unsafe fn put<V>(to: *mut V, value: V, null: &'static std::ffi::CStr)
     if to.is_null() {
         return Err(Failure::null(null));
     }
-    // SAFETY: not null, and the caller keeps the rest of this function's safety contract.
+    // SAFETY: not null, and the caller promises that it is valid then.
     unsafe { to.write(value) };
     Ok(())
 }
@@ -321,13 +321,13 @@ pub(crate) unsafe fn consume<T, H: Handle>(table: &Table<T>, place: *mut H) -> R
     if place.is_null() {
         return Err(Failure::null(c"the pointer to the handle is null; pass the address of the variable"));
     }
-    // SAFETY: not null, and the caller keeps the rest of this function's safety contract.
+    // SAFETY: not null, and the caller promises that it is valid then.
     let handle = unsafe { place.read() };
     if handle.id() == 0 {
         return Ok(None);
     }
     let value = table.remove(handle)?;
-    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+    // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
     unsafe { place.write(H::from_id(0)) };
     Ok(Some(value))
 }

@@ -342,7 +342,7 @@ unsafe fn split(
         let text = format!("a message of {there} pieces, and room for {most}; make room for all");
         return Err(Failure::new(BYWASH_ERROR_ARGUMENT, text));
     }
-    // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+    // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
     let held = unsafe { consume_live(&MESSAGES, message) }?;
     let origin = held.origin;
     let StoredMessage { first, rest, .. } = held;

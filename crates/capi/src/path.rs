@@ -130,7 +130,7 @@ pub(crate) fn come_to(listener: bywash_listener, timeout_ns: i64) -> Result<Owne
 
 /// A descriptor that C gives away.
 pub(crate) fn given(fd: c_int) -> Result<OwnedFd, Failure> {
-    // SAFETY: a question about a number.
+    // SAFETY: F_GETFD takes no pointer, and the kernel refuses a number that is no descriptor.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(Failure::new(BYWASH_ERROR_ARGUMENT, format!("descriptor {fd} is not open")));
     }

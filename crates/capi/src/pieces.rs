@@ -50,7 +50,7 @@ pub(crate) unsafe fn pieces_of<'a, P>(pieces: *const P, count: usize) -> Result<
     if pieces.is_null() {
         return Err(Failure::null(NULL));
     }
-    // SAFETY: not null, and the caller keeps the rest of this function's safety contract.
+    // SAFETY: not null, and the caller promises that it is valid then.
     Ok(unsafe { std::slice::from_raw_parts(pieces, count) })
 }
 

@@ -226,7 +226,7 @@ pub unsafe extern "C" fn bywash_queue_close(queue: *mut bywash_queue) -> c_int {
         if matches!(*state, State::Stopping) {
             return Err(STOPPING);
         }
-        // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+        // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
         unsafe { consume(&QUEUES, queue) }?;
         end.notes.is_closed.store(true, Relaxed);
         let was = replace(&mut *state, State::Gone);
@@ -298,8 +298,8 @@ pub unsafe extern "C" fn bywash_queue_reap(
         end.reaping(|queue| {
             let mut told = 0;
             let mut tell = |completion: Completion| {
-                // SAFETY: the caller's array, which has more places than were told; see below. What was lent
-                // is there until this returns.
+                // SAFETY: the header's rule: the caller's array has `most` elements, and no more completions than
+                // that are reaped below. Memory that was lent to the queue stays until this function returns.
                 unsafe { done.add(told).write(end.notes.finish(completion)) };
                 told += 1;
             };

@@ -205,7 +205,7 @@ pub unsafe extern "C" fn bywash_ship_cargo(
             let one = shipment.wrapping_add(number);
             // SAFETY: valid by the header's rule for pointers, with as many elements as the count says.
             let (container, message) = unsafe { (&raw mut (*one).container, &raw mut (*one).message) };
-            // SAFETY: the same rule as above: the caller keeps its pointers valid until the call returns.
+            // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
             match unsafe { (container.read().id, message.read().id) } {
                 (_, 0) => Ok(PieceSlot::Container(container)),
                 (0, _) => Ok(PieceSlot::Message(message)),

@@ -23,8 +23,8 @@ pub struct Region {
     owner: MemoryOwner,
 }
 
-// SAFETY: an address range that `owner` keeps mapped; see `Region::new`. Moving it to a thread accesses no
-// memory.
+// SAFETY: an address range that `owner`, which is `Send`, keeps mapped on whichever thread it is used
+// (`Region::new`). Moving it to another thread accesses no memory.
 unsafe impl Send for Region {}
 
 impl Region {

@@ -23,8 +23,8 @@ pub type MemoryOwner = Arc<dyn Any + Send + Sync>;
 #[repr(transparent)]
 pub struct Segment(libc::iovec);
 
-// SAFETY: an address and a length; the maker of a segment promises that the memory stays mapped. See
-// `Segment::new`.
+// SAFETY: an address and a length; the maker of a segment promises that the memory stays mapped on whichever
+// thread it is used (`Segment::new`).
 unsafe impl Send for Segment {}
 // SAFETY: a shared reference gives out only the address and length, which never change.
 unsafe impl Sync for Segment {}

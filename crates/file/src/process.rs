@@ -15,9 +15,9 @@ use bywash_sync::prepare_fences;
 /// call; [`state::wake`] does the rest, because most processes never make such a call.
 ///
 /// # Safety
-/// Must be called once, while no other thread of the process calls this crate.
+/// Must be called once.
 pub unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks) {
-    // SAFETY: the caller promises the same.
+    // SAFETY: the caller promises that this is the only call.
     unsafe { state::begin(settings, record, hooks, set_up) };
 }
 
@@ -68,7 +68,7 @@ pub unsafe fn reset_child(record: Option<Record>) {
     threads::reset_child();
     window::reset_child();
     open_file::reset_child();
-    // SAFETY: the caller promises that this is the only thread.
+    // SAFETY: the caller promises that this is the only thread of the process.
     unsafe { state::set_record(record) };
     prepare_fences();
     state::set_alive();

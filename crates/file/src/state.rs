@@ -97,11 +97,29 @@ pub struct Hooks {
 // These static variables lie in `.data` and not on pages of their own, because a process writes pages of `.data` at
 // its start anyway.
 
-/// Value that is written only by [`begin`] and [`set_record`], while no other thread uses this crate.
+/// Value that [`begin`] stores, and that nobody reads before [`BEGUN`] is set.
 struct Once<T>(UnsafeCell<T>);
-// SAFETY: `begin` and `set_record` alone write the value, and their callers promise that no other thread
-// uses this crate meanwhile; all other access is reading.
-unsafe impl<T> Sync for Once<T> {}
+// SAFETY: `begin` writes the value once, before it sets `BEGUN`, and readers look at `BEGUN` first (`get`).
+// Later `set_record` alone writes a value, in a process of one thread.
+unsafe impl<T: Sync> Sync for Once<T> {}
+
+impl<T> Once<T> {
+    /// Returns the value, or `None` if the data path has not begun.
+    #[inline(always)]
+    fn get(&self) -> Option<&T> {
+        // SYNC: begun (acquire).
+        // SAFETY: `begin` has stored the value before it set `BEGUN`, and does not write it again. No caller
+        // keeps a reference to the record, the one value that is replaced later.
+        BEGUN.load(Ordering::Acquire).then(|| unsafe { &*self.0.get() })
+    }
+}
+
+/// True if the data path has begun. Threads that constructors of other libraries have started may use this crate
+/// before.
+#[unsafe(link_section = ".data")]
+static BEGUN: AtomicBool = AtomicBool::new(false);
+/// Settings of a process whose data path has not begun.
+static DEFAULTS: Settings = Settings::new();
 
 #[unsafe(link_section = ".data")]
 static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings::new()));
@@ -129,19 +147,20 @@ static WANTS_FILES: AtomicBool = AtomicBool::new(false);
 static ALIVE: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Stores the settings, and makes the data path dormant: [`wake`] calls `set_up` at the first call that could
-/// be served.
+/// be served. Other threads may use this crate meanwhile.
 ///
 /// # Safety
-/// Must be called once, while no other thread of the process calls this crate.
+/// Must be called once.
 pub(crate) unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Hooks, set_up: fn() -> bool) {
-    // SAFETY: the caller promises that no other thread uses this crate, so nobody reads the static variables
-    // meanwhile.
+    // SAFETY: the caller promises that this is the only call, and nobody reads the values before `BEGUN` is set.
     unsafe {
         *SETTINGS.0.get() = settings;
         *RECORD.0.get() = record;
         *HOOKS.0.get() = Some(hooks);
         *SET_UP.0.get() = Some(set_up);
     }
+    // SYNC: begun (release; `Once::get` acquires).
+    BEGUN.store(true, Ordering::Release);
     WANTS_FILES.store(settings.wants_files, Relaxed);
     // The fences are prepared here, because membarrier(2) takes milliseconds once there are threads.
     prepare_fences();
@@ -153,9 +172,7 @@ pub(crate) unsafe fn begin(settings: Settings, record: Option<Record>, hooks: Ho
 pub fn wake() -> bool {
     match STATE.load(Ordering::Acquire) {
         READY => true,
-        // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
-        // promise.
-        DORMANT => unsafe { *SET_UP.0.get() }.is_some_and(|set_up| set_up()),
+        DORMANT => SET_UP.get().copied().flatten().is_some_and(|set_up| set_up()),
         _ => false,
     }
 }
@@ -185,20 +202,16 @@ pub(crate) unsafe fn set_record(record: Option<Record>) {
     }
 }
 
-/// Returns the settings.
+/// Returns the settings: the default ones before the data path has begun.
 #[inline(always)]
 pub fn settings() -> &'static Settings {
-    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
-    // promise.
-    unsafe { &*SETTINGS.0.get() }
+    SETTINGS.get().unwrap_or(&DEFAULTS)
 }
 
 /// Returns the record that this process counts into, if it has one.
 #[inline]
 pub fn record() -> Option<Record> {
-    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
-    // promise.
-    unsafe { *RECORD.0.get() }
+    RECORD.get().copied().flatten()
 }
 
 /// Stores the limit on the size of files that the process writes, in bytes (RLIMIT_FSIZE).
@@ -217,9 +230,7 @@ pub(crate) fn wants_files() -> bool {
 }
 
 pub(crate) fn hooks() -> Option<Hooks> {
-    // SAFETY: `Once` is written only while no other thread uses this crate, which the writers' callers
-    // promise.
-    unsafe { *HOOKS.0.get() }
+    HOOKS.get().copied().flatten()
 }
 
 pub(crate) fn handlers_ready() -> bool {

@@ -10,7 +10,8 @@ use bywash_session::settings::{self, Setting};
 use bywash_session::{Record, Session};
 use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU32, AtomicUsize};
 
 /// Entry for the dynamic loader, which calls [`begin`] before `main` and before the executable's constructors
 /// (`.init_array`). Constructors of linked libraries and the executable's `.preinit_array` run earlier, and
@@ -25,19 +26,31 @@ static BEGIN: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_
 static END: extern "C" fn() = end;
 
 /// Copy of a path from the environment, because the program may change its environment.
-struct KeptBytes<const N: usize>(UnsafeCell<[u8; N]>);
-// SAFETY: `begin` alone writes the bytes, once. A thread that a linked library's constructor started could
-// read them meanwhile (`session_path`); nothing here excludes that.
+struct KeptBytes<const N: usize> {
+    /// The copy, with a zero byte behind it.
+    bytes: UnsafeCell<[u8; N]>,
+    /// Length of the copy, in bytes; 0 until it is complete.
+    length: AtomicUsize,
+}
+// SAFETY: `keep`, which is called once, writes the bytes before it stores their length, and readers look at
+// the length first (`get`).
 unsafe impl<const N: usize> Sync for KeptBytes<N> {}
 
-static SESSION: KeptBytes<256> = KeptBytes(UnsafeCell::new([0; 256]));
-static ONLY: KeptBytes<4096> = KeptBytes(UnsafeCell::new([0; 4096]));
-static EXCEPT: KeptBytes<4096> = KeptBytes(UnsafeCell::new([0; 4096]));
+static SESSION: KeptBytes<256> = KeptBytes::new();
+static ONLY: KeptBytes<4096> = KeptBytes::new();
+static EXCEPT: KeptBytes<4096> = KeptBytes::new();
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
 
 impl<const N: usize> KeptBytes<N> {
-    /// Copies `value`, with a zero byte behind it; returns `None` if it is too long.
-    fn keep(&'static self, value: &[u8]) -> Option<&'static [u8]> {
+    const fn new() -> KeptBytes<N> {
+        KeptBytes { bytes: UnsafeCell::new([0; N]), length: AtomicUsize::new(0) }
+    }
+
+    /// Copies `value`; returns `None` if it is too long.
+    ///
+    /// # Safety
+    /// Must be called once.
+    unsafe fn keep(&'static self, value: &[u8]) -> Option<&'static [u8]> {
         if value.len() >= N {
             return None;
         }
@@ -45,11 +58,22 @@ impl<const N: usize> KeptBytes<N> {
             // The bytes are zero already, so their page need not be touched.
             return Some(&[]);
         }
-        // SAFETY: `begin` alone calls this, once for each value, and hands out no reference before. As for
-        // `Sync` above, no other thread is excluded.
-        let cells = unsafe { &mut *self.0.get() };
-        cells[..value.len()].copy_from_slice(value);
-        Some(&cells[..value.len()])
+        // SAFETY: the caller promises that this is the only call, and nobody reads the bytes before their length
+        // is stored.
+        let bytes = unsafe { &mut *self.bytes.get() };
+        bytes[..value.len()].copy_from_slice(value);
+        // SYNC: kept-bytes (release; `get` acquires).
+        self.length.store(value.len(), Release);
+        self.get().map(|bytes| &bytes[..value.len()])
+    }
+
+    /// Returns the copy and its zero byte; `None` until it is complete, and if it is empty.
+    fn get(&'static self) -> Option<&'static [u8]> {
+        // SYNC: kept-bytes (acquire).
+        let length = self.length.load(Acquire);
+        // SAFETY: a length that is not 0 is less than `N`, and was stored behind the last write of the bytes,
+        // which never change from then on.
+        (length != 0).then(|| unsafe { core::slice::from_raw_parts(self.bytes.get().cast(), length + 1) })
     }
 }
 
@@ -67,7 +91,8 @@ unsafe extern "C" fn begin(
     if environment.is_on(&settings::OFF) {
         return;
     }
-    let Some(settings) = read_settings(&environment) else { return };
+    // SAFETY: the loader calls this function once.
+    let Some(settings) = (unsafe { read_settings(&environment) }) else { return };
     let hooks = Hooks {
         on_set_up: set_up,
         on_register: thread_begins,
@@ -76,9 +101,7 @@ unsafe extern "C" fn begin(
     };
     let is_counted = settings.wants_files;
     let record = is_counted.then(claim_record).flatten();
-    // SAFETY: the loader calls this once. `process::begin` demands that no other thread calls `bywash_file`
-    // meanwhile, which holds unless the constructor of a linked library started a thread that makes file
-    // calls: nothing here excludes such a thread, which would read the settings while they are written.
+    // SAFETY: the loader calls this function once, and nobody else calls `process::begin`.
     unsafe { process::begin(settings, record, hooks) };
     if is_counted {
         // The tables are set up now, so that calls are counted from the first one on.
@@ -113,10 +136,10 @@ struct Environment(*const *const c_char);
 impl Environment {
     fn get(&self, setting: &Setting) -> Option<&'static [u8]> {
         let mut at = self.0;
-        // SAFETY: the loader passes a list of C strings that ends with a null. A constructor of a linked
-        // library may have changed the environment before, which leaves such a list. The strings are used
-        // only during `begin`, so they need to stay valid only so long; a thread that changes the environment
-        // meanwhile is not excluded.
+        // SAFETY: the loader passes a list of C strings that ends with a null; a constructor of a linked
+        // library that has changed the environment has left such a list. The strings are used only during
+        // `begin`. A thread that changes the environment meanwhile breaks the condition of setenv(3) and its
+        // kin, which are not safe while another thread reads it, as constructors of any library do.
         unsafe {
             while !at.is_null() && !(*at).is_null() {
                 if let Some(value) = value_of(*at, setting.variable.as_bytes()) {
@@ -158,7 +181,10 @@ unsafe fn value_of(text: *const c_char, name: &[u8]) -> Option<*const c_char> {
 
 /// Reads the settings from the environment. Returns `None` if a list of paths is too long to be copied: the
 /// library then serves nothing, instead of serving files that the list excludes.
-fn read_settings(environment: &Environment) -> Option<Settings> {
+///
+/// # Safety
+/// Must be called once.
+unsafe fn read_settings(environment: &Environment) -> Option<Settings> {
     let mut settings = Settings::new();
     if let Some(bytes) = environment.size(&settings::THRESHOLD) {
         settings.threshold = bytes as usize;
@@ -169,19 +195,19 @@ fn read_settings(environment: &Environment) -> Option<Settings> {
     }
     settings.resident_bytes = environment.size(&settings::RESIDENT);
     settings.positions_at_user_level = environment.get(&settings::POSITIONS) == Some(b"user");
-    settings.only = ONLY.keep(environment.get(&settings::ONLY).unwrap_or_default())?;
-    settings.except = EXCEPT.keep(environment.get(&settings::EXCEPT).unwrap_or_default())?;
-    settings.wants_files = SESSION
-        .keep(environment.get(&settings::SESSION).unwrap_or_default())
-        .is_some_and(|path| !path.is_empty());
+    let value = |setting| environment.get(setting).unwrap_or_default();
+    // SAFETY: the caller promises that this is the only call of this function, and nothing else keeps values.
+    unsafe {
+        settings.only = ONLY.keep(value(&settings::ONLY))?;
+        settings.except = EXCEPT.keep(value(&settings::EXCEPT))?;
+        settings.wants_files = SESSION.keep(value(&settings::SESSION)).is_some_and(|path| !path.is_empty());
+    }
     Some(settings)
 }
 
 /// Returns the path of the session, if the process belongs to one.
 pub fn session_path() -> Option<&'static CStr> {
-    // SAFETY: the bytes are zero at first and `begin` leaves a zero behind the path, so they are a C string.
-    let path = unsafe { CStr::from_ptr(SESSION.0.get().cast::<c_char>()) };
-    (!path.is_empty()).then_some(path)
+    CStr::from_bytes_with_nul(SESSION.get()?).ok()
 }
 
 /// Claims a record for this process; returns `None` if there is no session, or no free record in it.

@@ -27,10 +27,10 @@ impl<T> Cell<T> {
         #[cfg(not(loom))]
         let value = self.0.get();
         #[cfg(not(loom))]
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller promises that nobody else uses the value until `use_it` returns.
         return use_it(unsafe { &mut *value });
         #[cfg(loom)]
-        // SAFETY: the caller's promise, which loom checks.
+        // SAFETY: the caller promises that nobody else uses the value until `use_it` returns, which loom checks.
         return self.0.with_mut(|value| use_it(unsafe { &mut *value }));
     }
 }

@@ -123,3 +123,62 @@ fn no_library_is_loaded_with_it_but_the_c_library() {
     assert!(needed.contains(&"libc.so.6"), "{needed:?}");
     assert!(needed.iter().all(|name| ["libc.so.6", "ld-linux-x86-64.so.2"].contains(name)), "{needed:?}");
 }
+
+/// A library whose constructor starts a thread that reads a file, at offsets and at its own position, from before the
+/// preloaded library's constructor until after it.
+const EARLY_READER: &str = r#"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+static atomic_int rounds, ends;
+static pthread_t reader;
+static void *read_all(void *name) {
+  int fd = open(name, O_RDONLY);
+  for (; !ends; rounds++)
+    for (unsigned char at = 0, there[2]; at < 250; at += 2)
+      if (pread(fd, there, 1, at) != 1 || there[0] != at || lseek(fd, at + 1, SEEK_SET) != at + 1
+          || read(fd, there + 1, 1) != 1 || there[1] != at + 1)
+        abort();
+  return NULL;
+}
+__attribute__((constructor)) static void begin(int count, char **words) {
+  if (count != 2 || pthread_create(&reader, NULL, read_all, words[1])) abort();
+  while (rounds < 3) usleep(100);
+}
+void end_reader(void) {
+  for (int before = rounds; rounds < before + 50;) usleep(100);
+  ends = 1;
+  pthread_join(reader, NULL);
+}
+"#;
+
+#[test]
+fn a_thread_that_an_earlier_constructor_has_started_reads_as_before() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let build = |source: &str, name: &str, options: &[&str]| {
+        std::fs::write(path(&format!("{name}.c")), source).unwrap();
+        let mut command = Command::new("cc");
+        command.current_dir(folder.path()).args(["-O2", "-pthread", "-o", name, &format!("{name}.c")]);
+        assert!(command.args(options).status().unwrap().success(), "{name}");
+    };
+    build(EARLY_READER, "libearly.so", &["-shared", "-fPIC"]);
+    build(
+        "void end_reader(void); int main(void) { end_reader(); }",
+        "main",
+        &["-L.", "-learly", "-Wl,-rpath,."],
+    );
+    std::fs::write(path("file"), (0..=255).collect::<Vec<u8>>()).unwrap();
+    let library = library().unwrap();
+    for settings in [["BYWASH_POSITIONS", "user"], ["BYWASH_WRITES", "1"]] {
+        for _ in 0..20 {
+            let mut command = Command::new(path("main"));
+            command.current_dir(folder.path()).arg("file").env("LD_PRELOAD", &library);
+            let status =
+                command.env(settings[0], settings[1]).env("BYWASH_ADVANCE", "1000000").status().unwrap();
+            assert!(status.success(), "{settings:?}: {status}");
+        }
+    }
+}
