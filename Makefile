@@ -34,8 +34,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 release := $(target)/release
-# Optimised without link-time optimisation: what tests and quick benches run, built in a third of the time.
-ci := $(target)/ci
+# What the tests run.
+debug := $(target)/debug
 # What is tested and linted besides the default features.
 features = --features bywash-container/async,bywash-channel/async,bywash-device/testing,bywash-server/testing,bywash-flow/reliable$(if $(has_page),$(comma)bywash-cli/page)
 tools := $(target)/tools
@@ -157,7 +157,7 @@ deny_version := 0.20.2
 deny := $(tools)/bin/cargo-deny
 
 $(deny):
-	$(CARGO) install --quiet --locked --debug --root $(tools) cargo-deny@$(deny_version)
+	CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --locked --debug --root $(tools) cargo-deny@$(deny_version)
 
 licences: $(deny)
 	$(deny) --log-level warn --locked check licenses bans sources
@@ -193,7 +193,7 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test parts note-machine nothing-left unit optimised browser python loom miri fuzz bench-peers bench-quick
+.PHONY: packages test parts note-machine nothing-left built unit browser python loom miri fuzz bench-peers bench-quick
 packages:
 	scripts/packages test
 
@@ -223,10 +223,10 @@ test-long: package package-test
 before := $(target)/machine-before
 test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
 test: packages note-machine parts nothing-left
-# Much of `unit` is waiting, and much of the rest uses one processor.
+# Much of `unit` is waiting. The second list begins with what builds in folders of its own, while the first one builds.
 parts: page
 	scripts/side-by-side "format clippy docs words subjects publishable spelling unit browser" \
-	  "optimised python bench-quick loom miri fuzz licences advisories"
+	  "licences advisories miri loom fuzz python bench-quick"
 
 note-machine:
 	mkdir -p $(target)
@@ -235,22 +235,22 @@ note-machine:
 nothing-left:
 	scripts/left-behind check $(before)
 
-unit:
+# What the tests run, built once: the command, its library, the C library.
+built:
 	$(CARGO) build --locked --workspace $(features)
-	$(CARGO) test --locked --workspace --no-fail-fast $(features)
 
-# The command, its library and the C library as tests and quick benches run them.
-optimised:
-	$(CARGO) build --profile ci --locked -p bywash-cli -p bywash-capi -p bywash-shim $(page_feature)
+# Most tests wait for processes, timeouts or devices for most of their time: more of them than processors run at once.
+unit: built
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --locked --workspace --no-fail-fast $(features)
 
 # The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
-# target/page/shots. The command is the one that `unit` has built.
+# target/page/shots.
 node_20 := node -e 'if (parseInt(process.versions.node) < 20) { console.log("Node.js 20 is needed"); process.exit(1); }'
-browser:
+browser: built
 	@if [[ -z "$(has_page)" ]]; then \
 	  echo "browser: left out, since there is no page"; \
 	elif reason=$$({ $(node_20) && npm ci --silent --no-audit --no-fund --prefix web/tests; } 2>&1); then \
-	  PAGE_COMMAND=$(target)/debug/bywash PAGE_OUT=$(target)/page/shots node --test web/tests/page.test.js; \
+	  PAGE_COMMAND=$(debug)/bywash PAGE_OUT=$(target)/page/shots node --test web/tests/page.test.js; \
 	else \
 	  echo "browser: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
@@ -265,14 +265,14 @@ make_venv := $(PYTHON) -m venv --clear $(venv) && $(venv)/bin/pip install --quie
   cp $(python_tools) $(venv)/tools
 python_tools_ready = cmp -s $(python_tools) $(venv)/tools || reason=$$({ $(make_venv); } 2>&1)
 
-python: optimised
+python: built
 	@if $(python_tools_ready); then \
 	  rm -f $(wheels)/bywash-*.whl; \
-	  $(venv)/bin/maturin build --quiet --profile ci --locked -m python/Cargo.toml --out $(wheels); \
+	  $(venv)/bin/maturin build --quiet --profile dev --locked -m python/Cargo.toml --out $(wheels); \
 	  $(venv)/bin/pip install --quiet --force-reinstall --no-deps --no-index $(wheels)/bywash-*.whl; \
 	  $(venv)/bin/python -m mypy.stubtest bywash --concise --mypy-config-file python/pyproject.toml \
 	    --allowlist python/tests/stubtest-allowlist --ignore-unused-allowlist; \
-	  BYWASH_COMMAND=$(ci)/bywash $(venv)/bin/pytest -q python; \
+	  BYWASH_COMMAND=$(debug)/bywash $(venv)/bin/pytest -q python; \
 	else \
 	  echo "python: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
@@ -283,7 +283,7 @@ loom:
 	@for crate in sync link file; do \
 	  if grep -rqE '^ *mod loom_tests' crates/$$crate/src; then \
 	    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(target)/loom \
-	      $(CARGO) test --locked --profile ci -p bywash-$$crate --lib loom_tests; \
+	      $(CARGO) test --locked --profile explore -p bywash-$$crate --lib loom_tests; \
 	  fi; \
 	done
 
@@ -311,22 +311,25 @@ fuzz:
 # iceoryx2 as published, for `bywash bench ipc`: a program beside the command, since it needs libclang. Where it cannot be
 # built, the reason is kept there for the rows of the bench. PEERS_IN: the folders of the commands.
 PEERS_IN ?= $(release)
+# Its profile: what is published is measured with `release`.
+PEERS_PROFILE ?= release
 iceoryx2 := bywash-bench-iceoryx2
 bench-peers:
 	@mkdir -p $(PEERS_IN); \
 	if reason=$$({ scripts/packages bench-peers && \
-	    $(CARGO) build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(target)/iceoryx2; } 2>&1); then \
-	  for folder in $(PEERS_IN); do rm -f $$folder/$(iceoryx2).reason; cp $(target)/iceoryx2/release/$(iceoryx2) $$folder; done; \
+	    $(CARGO) build --profile $(PEERS_PROFILE) --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(target)/iceoryx2; } 2>&1); then \
+	  for folder in $(PEERS_IN); do rm -f $$folder/$(iceoryx2).reason; cp $(target)/iceoryx2/$(PEERS_PROFILE:dev=debug)/$(iceoryx2) $$folder; done; \
 	else \
 	  for folder in $(PEERS_IN); do rm -f $$folder/$(iceoryx2); tail -n 1 <<< "$$reason" > $$folder/$(iceoryx2).reason; done; \
 	  echo "bench-peers: iceoryx2 left out, since it cannot be built: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
 # Whether the benches work, not how fast anything is.
-bench-quick: PEERS_IN = $(ci)
-bench-quick: optimised bench-peers
-	$(ci)/bywash bench run --quick
-	$(ci)/bywash bench ipc --quick
-	$(ci)/bywash bench flow --quick
-	$(ci)/bywash bench plan --quick
-	$(ci)/bywash bench serve --quick
+bench-quick: PEERS_IN = $(debug)
+bench-quick: PEERS_PROFILE = dev
+bench-quick: built bench-peers
+	$(debug)/bywash bench run --quick
+	$(debug)/bywash bench ipc --quick
+	$(debug)/bywash bench flow --quick
+	$(debug)/bywash bench plan --quick
+	$(debug)/bywash bench serve --quick
