@@ -200,7 +200,7 @@ pub unsafe extern "C" fn bywash_listener_fd(listener: bywash_listener, fd: *mut 
     answer(number.and_then(|number| unsafe { put(fd, number, c"the pointer for the descriptor is null") }))
 }
 
-/// Closes a listener and zeroes the handle. The name remains. A zero handle is ignored.
+/// Closes a listener and sets the handle to zero. The socket file remains. A zero handle is ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_listener_close(listener: *mut bywash_listener) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.

@@ -47,7 +47,8 @@ pub struct bywash_done {
 /// A queue that C has.
 pub(crate) struct QueueEnd {
     state: Mutex<State>,
-    /// True while a dispatcher reaps: calls of other threads are then brief and wait for each other.
+    /// True while a dispatcher thread reaps and calls back. Calls of other threads take the lock then, and hold
+    /// it only briefly.
     pub(crate) is_dispatched: AtomicBool,
     pub(crate) notes: Arc<Notes>,
 }

@@ -81,7 +81,7 @@ unsafe fn take(place: PieceSlot, shipment: &mut Vec<Shipment>) -> Result<TakenPi
 /// Keeps what came back under new handles. What finds no room in a table is freed.
 ///
 /// # Safety
-/// As [`take`], for all places.
+/// Each pointer to a handle is valid for reads and writes, as for [`take`].
 unsafe fn restore(taken: Vec<TakenPieces>, shipment: Vec<Shipment>) {
     if taken.iter().map(|taken| taken.pieces).sum::<usize>() != shipment.len() {
         // Sealed memory that could not be mapped again is gone, and nobody knows which; the rest goes too.
@@ -107,10 +107,10 @@ unsafe fn restore(taken: Vec<TakenPieces>, shipment: Vec<Shipment>) {
     }
 }
 
-/// Ships what is at several places as one message.
+/// Ships the containers and messages that several handles of the caller name, as one message.
 ///
 /// # Safety
-/// As [`take`], for all places.
+/// Each pointer to a handle is valid for reads and writes, as for [`take`].
 unsafe fn ship_places(
     path: &Path,
     places: impl Iterator<Item = Result<PieceSlot, Failure>>,

@@ -25,8 +25,8 @@ fn small() -> Options {
     Options::new().arena_bytes(1 << 16).depth(8)
 }
 
-/// Completes each request with the sum of its first argument and the bytes of its contents; requests at hand
-/// in any order.
+/// Serves a channel: the value of each completion is the request's first argument plus the sum of the bytes in
+/// its buffer. Requests that are waiting are completed in random order.
 fn serve_sums(mut server: Server, mut random: Random) -> Error {
     let mut held: Vec<Request> = Vec::new();
     loop {

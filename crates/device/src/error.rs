@@ -35,7 +35,7 @@ pub enum Error {
     /// [`write_exclusive`](crate::write_exclusive).
     #[error("the device cannot {what}: {why}")]
     Command {
-        /// Action: "read" or "write".
+        /// Verb of the failed command, "read" or "write", for the message.
         what: &'static str,
         /// Reason for the failure.
         why: String,

@@ -38,11 +38,11 @@ impl Verdict {
 /// Statement of a source about one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Claim {
-    /// A published value. A number agrees if it differs by at most `tolerance`, a share of the value.
+    /// A published value. A computed number agrees if it differs from the value by at most `tolerance`.
     Value {
         /// The value, as published.
         value: f64,
-        /// Largest deviation that still agrees, as a share of the value.
+        /// Largest difference that still agrees, as a fraction of `value`.
         tolerance: f64,
     },
     /// A strict lower limit: "more than".

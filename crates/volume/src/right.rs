@@ -59,7 +59,7 @@ impl fmt::Display for Mode {
 pub enum UserClass {
     /// The user who owns the volume.
     Owner,
-    /// Members of the volume's group, except its owner.
+    /// Users in the group of the volume, except for the owner of the volume.
     Group,
     /// All other users.
     Others,

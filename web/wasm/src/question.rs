@@ -26,7 +26,7 @@ enum Question {
     Write { description: Value },
     /// Evaluates a description under every architecture, and returns its sliders.
     Evaluate { description: Value },
-    /// Evaluates a description at the positions of a slider.
+    /// Evaluates a description once for every position of the slider `key`, as the points of a curve.
     Curve { description: Value, key: String, show: CurveKind },
     /// Simulates a description under one architecture.
     Simulate { description: Value, architecture: Architecture, requests: u64, seed: u64 },

@@ -60,7 +60,7 @@ pub(crate) enum Medium {
     Ethernet,
 }
 
-/// Abilities of the kernel for a port.
+/// Features that the kernel has for the sockets of a datagram endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineFacts {
     pub medium: Medium,

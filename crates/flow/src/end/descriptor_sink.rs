@@ -117,7 +117,8 @@ impl DescriptorSink {
     /// Waits until the sink accepts data.
     ///
     /// # Errors
-    /// [`Error::Io`] with ETIMEDOUT if the peer of a connection counts as dead, or if poll(2) fails;
+    /// [`Error::Io`] with ETIMEDOUT if the peer of a connection has not responded for the endpoint's `timeout`;
+    /// [`Error::Io`] if poll(2) fails;
     /// [`Error::Cancelled`] if the flow is cancelled.
     pub(crate) fn wait(&self, control: &Control) -> Result<(), Error> {
         while !control.wait(self.as_fd(), PollFlags::OUT, Some(Instant::now() + PEER_CHECK_INTERVAL))? {

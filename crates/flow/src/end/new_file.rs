@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct NewFile {
     /// Final path of the file, with symbolic links resolved.
     path: PathBuf,
-    /// Path of the file until then; `None` if it has no name.
+    /// Path of the file while it is not complete; `None` if it has no name then (O_TMPFILE).
     temporary: Option<PathBuf>,
     /// True if an existing file at the final path must not be replaced.
     exclusive: bool,
@@ -107,7 +107,8 @@ impl NewFile {
         numbered(&self.path, PARTIAL).filter(is_file).collect()
     }
 
-    /// Returns the new file of a flow that continues the partial file `part`.
+    /// Returns this file with the partial file `part` as its contents so far: the flow appends to the partial
+    /// file, which takes the final name at the end.
     pub(crate) fn resumed(self, part: PathBuf) -> NewFile {
         let (path, exclusive) = (self.path.clone(), self.exclusive);
         NewFile { path, temporary: Some(part), exclusive, resumed: true }

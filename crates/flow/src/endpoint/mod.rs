@@ -49,7 +49,7 @@ pub(crate) use stream::{Listening, StreamEndpoint};
 /// ```
 #[derive(Clone)]
 pub struct Endpoint {
-    /// The parsed endpoint, which answers all questions about it.
+    /// The parsed endpoint, by its own type.
     pub(crate) kind: Arc<dyn EndpointType>,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct ReliableOptions {
     pub(crate) host: String,
     /// UDP port; 0 for a listener that takes any.
     pub(crate) port: u16,
-    /// True if this end waits for its peer.
+    /// True if the endpoint listens for a connection instead of connecting.
     pub(crate) listen: bool,
     /// Fingerprint of the only trusted certificate; `None` to trust any.
     pub(crate) pin: Option<Fingerprint>,

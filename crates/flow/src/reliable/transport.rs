@@ -104,7 +104,8 @@ pub(super) fn endpoint() -> EndpointConfig {
     EndpointConfig::default()
 }
 
-/// Creates a socket with buffers as large as a fast stream needs.
+/// Creates a UDP socket that is bound to `address`, with the largest kernel buffers that the system allows up to
+/// those that a fast QUIC stream needs.
 ///
 /// # Errors
 /// The error of socket(2) or bind(2).

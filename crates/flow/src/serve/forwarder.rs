@@ -348,7 +348,8 @@ impl WorkerLoop<'_> {
         }
     }
 
-    /// Handles an event of a socket: closes a broken connection, or queues the pair for a turn.
+    /// Handles an event of one of the two sockets of a forwarded connection: closes both if the connection is
+    /// broken, else queues the connection to be served.
     fn note(&mut self, key: usize, flags: epoll::EventFlags, ready: &mut VecDeque<usize>) {
         let (index, side) = (key / 2, key % 2);
         let Some(pair) = self.pairs.get_mut(index).and_then(Option::as_mut) else { return };

@@ -35,7 +35,7 @@ fn parse(words: &mut Words<'_>) -> Result<Stage, Error> {
     Ok(Stage::new(HashData { algorithm, expect }))
 }
 
-/// Parses the digits of a hash.
+/// Checks that `text` has as many hexadecimal digits as a hash of `algorithm`, and returns them in lower case.
 pub(super) fn digits(algorithm: HashAlgorithm, text: &str) -> Result<String, String> {
     match text.len() == algorithm.digits() && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         true => Ok(text.to_ascii_lowercase()),

@@ -41,7 +41,7 @@ pub(crate) use filter::{Chain, Demand, Filter};
 /// ```
 #[derive(Clone)]
 pub struct Stage {
-    /// The parsed stage, which answers all questions about it.
+    /// The parsed stage, by its own type.
     pub(crate) kind: Arc<dyn StageType>,
 }
 

@@ -39,12 +39,14 @@ pub const fn words_needed<const WORDS: usize>(capacity: usize) -> usize {
     ENTRIES + capacity * WORDS
 }
 
-/// Returns the turn of a complete entry at a position, where positions count all entries ever sent.
+/// Returns the number of the lap, which a written entry contains, for a position; positions count all entries
+/// ever sent.
 pub(crate) const fn turn_of(position: u64, capacity: usize) -> u32 {
     ((position >> capacity.trailing_zeros()) as u32).wrapping_add(1)
 }
 
-/// Returns the first word of a complete entry: the payload of `word`, and the turn.
+/// Builds the first word of an entry, which marks the entry as written: the payload bits of `word`, and the
+/// number of the lap.
 pub(crate) const fn first_word(word: u64, turn: u32) -> u64 {
     word >> 32 << 32 | turn as u64
 }

@@ -30,7 +30,9 @@ impl LabelArea {
     }
 }
 
-/// Reads the label of a device that is large enough for one, or finds out what else the device holds.
+/// Reads the beginning and the end of a device, and returns its label, or the kind of contents found instead:
+/// zeros, a damaged label, a partition table, a file system, or other data. The device must be large enough for
+/// a label.
 ///
 /// # Errors
 /// [`Error::Device`] if the device cannot be read, [`Error::Label`] if a later version wrote its label.

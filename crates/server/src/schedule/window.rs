@@ -70,7 +70,7 @@ struct Measurement {
     began_ns: u64,
     served: i64,
     commands: u32,
-    /// True if a window has held a user back since the measurement began.
+    /// True if some user had to wait because of an in-flight limit since the measurement began.
     held: bool,
 }
 

@@ -16,7 +16,8 @@ pub enum Effect {
     Pair,
     /// The call may give descriptors, and so their positions, to another process.
     Shares,
-    /// The call begins something that is incompatible with data paths.
+    /// The call sets up a facility that data paths cannot coexist with, such as an io_uring or a seccomp filter:
+    /// the library passes everything to the kernel from then on.
     StepsAside,
     /// The call sets the signal mask, for good or while it waits.
     Mask,

@@ -388,7 +388,8 @@ impl Variant {
 mod tests {
     use super::*;
 
-    /// Verdicts at present. A line that starts or stops to agree changes this list.
+    /// Holds the verdict on each line of Figures 8 and 9: agrees or differs. If a change of the simulator changes
+    /// a verdict, this list must be changed as well.
     #[test]
     fn figures_8_and_9_agree_where_they_do_and_differ_where_they_do() {
         use Verdict::{Agrees, Differs, Reference};

@@ -248,8 +248,8 @@ impl Hardware {
         }
     }
 
-    /// Returns the seconds for which a pass over `bytes` bytes occupies the processor if memory is otherwise
-    /// idle.
+    /// Returns the seconds for which a copy, a read or a checksum of `bytes` bytes occupies the processor if
+    /// memory is otherwise idle.
     pub fn pass_time(&self, pass: Pass, bytes: f64) -> f64 {
         let Some(memory) = &self.memory else { return 0.0 };
         let blocks = (bytes / f64::from(block_of(bytes))).ceil();

@@ -218,8 +218,8 @@ impl Store {
     /// Returns a volume, and its extents in the order of its blocks.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::VolumeLost`] if it ended with its
-    /// device.
+    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::VolumeLost`] if it was on a
+    /// memory device, whose contents have ended with the server.
     pub fn get(&self, name: &str) -> Result<(Volume, Vec<Extent>), Error> {
         self.view(|view| {
             let record = view.volumes.get(name).map_err(failed(READING))?;

@@ -38,7 +38,7 @@ impl FilePosition {
     }
 }
 
-/// Direction of the data of a call.
+/// Direction in which a recorded system call moves data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     /// Into the program.
