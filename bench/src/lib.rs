@@ -30,6 +30,8 @@
 //! - `table`, `markdown`, `html`, `curve`, `number`: its forms for people
 //! - [`interrupt`], [`error`], `say`: early ends, and messages on standard error
 #![deny(unsafe_code)]
+// Only the command uses this crate: its documentation is for those who change it, with private items.
+#![allow(rustdoc::private_intra_doc_links)]
 // They panic where nobody reads; see `say`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

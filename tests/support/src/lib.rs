@@ -2,10 +2,10 @@
 //!
 //! Each module is a feature of the same name, so that a crate builds no more than what its tests use.
 //!
-//! - [`peers`]: peers that die or break the protocol
-//! - [`hosts`]: several hosts on one machine, by network namespaces
-//! - [`disks`]: loop devices and mounted file systems that disappear with the test
-//! - [`guest`]: a virtual machine with a disk that is served by vhost-user (x86-64 alone)
+//! - `peers`: peers that die or break the protocol
+//! - `hosts`: several hosts on one machine, by network namespaces
+//! - `disks`: loop devices and mounted file systems that disappear with the test
+//! - `guest`: a virtual machine with a disk that is served by vhost-user (x86-64 alone)
 //!
 //! The test target `house` holds ARCHITECTURE.md, the lock files, the published tables and the doc comments
 //! against the tree.
