@@ -1,24 +1,26 @@
 //! `bywash-bench-iceoryx2`: iceoryx2 as published, doing the work of `bywash bench ipc`, which starts it.
 //!
 //! ```text
-//!   bywash-bench-iceoryx2 PATTERN BYTES MESSAGES WARM-UP BUFFERS CORE CORE
+//!   bywash-bench-iceoryx2 EXCHANGE BUFFERS
 //! ```
 //!
-//! PATTERN is `ping-pong` or `stream`. It starts itself once more as the second process, and writes the seconds that the
-//! messages took and the processor time of both processes, in seconds. As in the bench the sender writes every word of a
-//! message and the receiver sums every word.
+//! EXCHANGE is the bench's own `Exchange` in JSON. The program starts itself once more as the second process, and writes the
+//! times of the first one, in JSON too.
 //!
 //! Its own recommendations are followed: publish and subscribe, one service each way, memory that is loaned and written
 //! once, nothing discarded, and a full buffer makes the publisher wait. Both ends poll.
 
+use exchange::{Exchange, Failure, Wire, check_length, pin};
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
-use rustix::thread::{CpuSet, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
+#[allow(dead_code, reason = "the bench uses the rest of it")]
+#[path = "../../src/ipc/exchange.rs"]
+mod exchange;
 #[allow(dead_code, reason = "the bench uses the rest of it")]
 #[path = "../../src/ipc/words.rs"]
 mod words;
@@ -29,119 +31,45 @@ const LIMIT: Duration = Duration::from_secs(10);
 const LOOKS: u32 = 1 << 20;
 /// Argument that makes this the second process; the name of the services follows.
 const SECOND: &str = "second";
-/// Bytes of the message that ends a stream.
-const LAST_BYTES: usize = 64;
-
-type Failure = Box<dyn std::error::Error>;
 
 fn failed(error: impl std::fmt::Debug) -> Failure {
     format!("{error:?}").into()
-}
-
-/// Work of a run, as the command line says.
-struct Work {
-    is_ping_pong: bool,
-    bytes: usize,
-    messages: u64,
-    warm_up: u64,
-    buffers: usize,
-    cores: [usize; 2],
-}
-
-impl Work {
-    fn parse(arguments: &[String]) -> Result<Work, Failure> {
-        let [pattern, numbers @ ..] = arguments else { return Err("no pattern was given".into()) };
-        let numbers: Vec<u64> = numbers.iter().map(|number| number.parse()).collect::<Result<_, _>>()?;
-        let &[bytes, messages, warm_up, buffers, first, second] = numbers.as_slice() else {
-            return Err("six numbers are needed: bytes, messages, warm-up, buffers, and two cores".into());
-        };
-        Ok(Work {
-            is_ping_pong: pattern == "ping-pong",
-            bytes: (bytes as usize).max(LAST_BYTES),
-            messages,
-            warm_up,
-            buffers: buffers as usize,
-            cores: [first as usize, second as usize],
-        })
-    }
-
-    /// The first process's part; answers the seconds and the processor time.
-    fn first(&self, end: &mut End, second: &mut Child) -> Result<(f64, f64), Failure> {
-        let mut spent = (0.0, 0.0);
-        for messages in [self.warm_up, self.messages] {
-            let (cpu, begin) = (own_cpu() + cpu_of(second)?, Instant::now());
-            let mut sent = 0u64;
-            for number in 0..messages {
-                sent = sent.wrapping_add(end.send(self.bytes, number)?);
-                if self.is_ping_pong {
-                    sent = sent.wrapping_sub(end.receive(second)?);
-                }
-            }
-            let agrees = match self.is_ping_pong {
-                true => sent == 0,
-                // The last message's words count up from the sum that the other one found.
-                false => end.receive(second)? == words::sum_of(LAST_BYTES as u64 / 8, sent),
-            };
-            if !agrees {
-                return Err("the sums differ".into());
-            }
-            spent = (begin.elapsed().as_secs_f64(), own_cpu() + cpu_of(second)? - cpu);
-        }
-        Ok(spent)
-    }
-
-    /// The second process's part. It ends with its parent.
-    fn second(&self, end: &mut End) -> Result<(), Failure> {
-        let parent = std::os::unix::process::parent_id();
-        let mut orphaned = move || std::os::unix::process::parent_id() != parent;
-        for messages in [self.warm_up, self.messages] {
-            let mut received = 0u64;
-            for number in 0..messages {
-                received = received.wrapping_add(end.receive_while(&mut orphaned)?);
-                if self.is_ping_pong {
-                    end.send(self.bytes, number)?;
-                }
-            }
-            if !self.is_ping_pong {
-                end.send(LAST_BYTES, received)?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// One end of two services.
 struct End {
     publisher: Publisher<ipc::Service, [u64], ()>,
     subscriber: Subscriber<ipc::Service, [u64], ()>,
+    /// The process at the other end, for the first one: the second one ends with its parent.
+    second: Option<Second>,
     _node: Node<ipc::Service>,
 }
 
 impl End {
     /// Opens an end and waits for the other one.
-    fn open(work: &Work, second: bool, name: &str) -> Result<End, Failure> {
+    fn open(exchange: &Exchange, buffers: usize, second: Option<Second>, name: &str) -> Result<End, Failure> {
         set_log_level(LogLevel::Error);
         let mut config = Config::default();
         config.global.prefix = FileName::new(name.as_bytes()).map_err(failed)?;
         config.global.set_root_path(&Path::new(folder(name).as_bytes()).map_err(failed)?);
         let node = NodeBuilder::new().config(&config).create::<ipc::Service>().map_err(failed)?;
-        let service = |way: &str| {
-            let name = ServiceName::new(&format!("{name}/{way}")).map_err(failed)?;
+        let service = |direction: &str| {
+            let name = ServiceName::new(&format!("{name}/{direction}")).map_err(failed)?;
             node.service_builder(&name)
                 .publish_subscribe::<[u64]>()
                 .enable_safe_overflow(false)
-                .subscriber_max_buffer_size(work.buffers)
+                .subscriber_max_buffer_size(buffers)
                 .max_publishers(1)
                 .max_subscribers(1)
                 .open_or_create()
                 .map_err(failed)
         };
         let (there, back) = (service("there")?, service("back")?);
-        let (out, in_) = if second { (back, there) } else { (there, back) };
-        let subscriber = in_.subscriber_builder().buffer_size(work.buffers).create().map_err(failed)?;
+        let (out, in_) = if second.is_some() { (there, back) } else { (back, there) };
+        let subscriber = in_.subscriber_builder().buffer_size(buffers).create().map_err(failed)?;
         let publisher = out
             .publisher_builder()
-            .initial_max_slice_len(work.bytes.div_ceil(8))
+            .initial_max_slice_len(exchange.largest().div_ceil(8))
             .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .create()
             .map_err(failed)?;
@@ -154,10 +82,11 @@ impl End {
             }
             std::thread::yield_now();
         }
-        Ok(End { publisher, subscriber, _node: node })
+        Ok(End { publisher, subscriber, second, _node: node })
     }
+}
 
-    /// Sends a message, each word of which is made from `seed`; answers their sum.
+impl Wire for End {
     #[expect(unsafe_code, reason = "every word is written just before")]
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Failure> {
         let mut sample = self.publisher.loan_slice_uninit(bytes / 8).map_err(failed)?;
@@ -167,44 +96,23 @@ impl End {
         Ok(sum)
     }
 
-    /// Receives a message from the second process and answers the sum of its words.
-    fn receive(&mut self, second: &mut Child) -> Result<u64, Failure> {
-        self.receive_while(&mut || !matches!(second.try_wait(), Ok(None)))
-    }
-
-    fn receive_while(&mut self, is_over: &mut impl FnMut() -> bool) -> Result<u64, Failure> {
+    fn receive(&mut self, bytes: usize) -> Result<u64, Failure> {
         let mut looks = 0u32;
         loop {
             if let Some(sample) = self.subscriber.receive().map_err(failed)? {
+                check_length(8 * sample.payload().len(), bytes)?;
                 return Ok(words::sum_words(sample.payload()));
             }
             looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(LOOKS) && is_over() {
+            if let Some(second) = &mut self.second
+                && looks.is_multiple_of(LOOKS)
+                && !matches!(second.0.try_wait(), Ok(None))
+            {
                 return Err("the other process has ended".into());
             }
             std::hint::spin_loop();
         }
     }
-}
-
-/// Keeps this process on a core, if there is such a core.
-fn pin(core: usize) {
-    let mut set = CpuSet::new();
-    set.set(core);
-    let _ = sched_setaffinity(None, &set);
-}
-
-/// Processor time of this process so far, in seconds.
-fn own_cpu() -> f64 {
-    let now = clock_gettime(ClockId::ProcessCPUTime);
-    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
-/// Processor time of the first thread of a process so far, in seconds.
-fn cpu_of(process: &Child) -> Result<f64, Failure> {
-    let text = std::fs::read_to_string(format!("/proc/{}/schedstat", process.id()))?;
-    let nanoseconds: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;
-    Ok(nanoseconds as f64 / 1e9)
 }
 
 /// Folder of what iceoryx2 writes down of a run.
@@ -238,25 +146,30 @@ impl Drop for Second {
 }
 
 fn run(arguments: &[String]) -> Result<(), Failure> {
-    if let [second, name, rest @ ..] = arguments
-        && second == SECOND
-    {
-        let work = Work::parse(rest)?;
-        pin(work.cores[1]);
-        return work.second(&mut End::open(&work, true, name)?);
+    let (name, rest) = match arguments {
+        [second, name, rest @ ..] if second == SECOND => (Some(name), rest),
+        rest => (None, rest),
+    };
+    let [exchange, buffers] = rest else {
+        return Err("the exchange and the number of buffers are needed".into());
+    };
+    let (exchange, buffers) = (serde_json::from_str::<Exchange>(exchange)?, buffers.parse()?);
+    if let Some(name) = name {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        pin(exchange.cores[1]);
+        return exchange.second(&mut End::open(&exchange, buffers, None, name)?);
     }
-    let work = Work::parse(arguments)?;
     let name = format!("bywash-bench-{}_", std::process::id());
     let _left_behind = LeftBehind(&name);
-    let child = Command::new(std::env::current_exe()?).arg(SECOND).arg(&name).args(arguments).spawn()?;
-    let mut second = Second(child);
-    pin(work.cores[0]);
-    let mut end = End::open(&work, false, &name)?;
-    let (seconds, cpu) = work.first(&mut end, &mut second.0)?;
-    if !second.0.wait()?.success() {
+    let second = Command::new(std::env::current_exe()?).arg(SECOND).arg(&name).args(arguments).spawn()?;
+    let process = second.id();
+    pin(exchange.cores[0]);
+    let mut end = End::open(&exchange, buffers, Some(Second(second)), &name)?;
+    let spent = exchange.first(&mut end, process)?;
+    if !end.second.as_mut().is_some_and(|second| second.0.wait().is_ok_and(|status| status.success())) {
         return Err("the second process failed".into());
     }
-    println!("{seconds} {cpu}");
+    println!("{}", serde_json::to_string(&spent)?);
     Ok(())
 }
 

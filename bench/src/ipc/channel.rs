@@ -3,11 +3,9 @@
 //! The first process is the client and the second one the server. The client trusts the server and works in
 //! the buffer in place; the server copies out before it believes.
 
-use super::broken;
-use super::wire::{Wait, Wire, check_length};
+use super::exchange::{Failure, Wire, check_length};
 use super::words::{fill, sum};
-use crate::error::Error;
-use bywash_channel::{Buffer, Client, Completion, Options, Request, Server, ServerOptions, Submission};
+use bywash_channel::{Buffer, Client, Completion, Options, Request, Server, ServerOptions, Submission, Wait};
 use std::os::fd::OwnedFd;
 
 /// The server answers in the buffer.
@@ -24,14 +22,14 @@ pub fn open(
     wait: Wait,
     answers: bool,
     second: bool,
-) -> Result<Box<dyn Wire>, Error> {
+) -> Result<Box<dyn Wire>, Failure> {
     if second {
-        let server = Server::over(socket, &ServerOptions::new().wait(wait.into())).map_err(broken)?;
+        let server = Server::over(socket, &ServerOptions::new().wait(wait))?;
         return Ok(Box::new(Serving { server, received: None, copy: vec![0; bytes] }));
     }
     let arena = (bytes.next_power_of_two() * DEPTH as usize).min(4 << 20).max(bytes * 8);
-    let options = trusted(Options::new().wait(wait.into()).depth(DEPTH).arena_bytes(arena));
-    let client = Client::over(socket, &options).map_err(broken)?;
+    let options = trusted(Options::new().wait(wait).depth(DEPTH).arena_bytes(arena));
+    let client = Client::over(socket, &options)?;
     Ok(Box::new(Requesting { client, answers }))
 }
 
@@ -48,38 +46,39 @@ struct Requesting {
 
 impl Requesting {
     /// A buffer, when need be one that comes back first.
-    fn buffer(&mut self, bytes: usize) -> Result<Buffer, Error> {
+    fn buffer(&mut self, bytes: usize) -> Result<Buffer, Failure> {
         loop {
             match self.client.alloc(bytes) {
                 Err(bywash_channel::Error::ArenaFull { .. }) if self.client.in_flight() > 0 => {
                     drop(self.reap()?)
                 }
-                buffer => return buffer.map_err(broken),
+                buffer => return Ok(buffer?),
             }
         }
     }
 
-    fn submit(&mut self, opcode: u8, buffer: Buffer) -> Result<(), Error> {
+    fn submit(&mut self, opcode: u8, buffer: Buffer) -> Result<(), Failure> {
         while self.client.in_flight() == self.client.depth() {
             self.reap()?;
         }
-        self.client.submit(Submission::new(opcode).buffer(buffer)).map(drop).map_err(broken)
+        self.client.submit(Submission::new(opcode).buffer(buffer))?;
+        Ok(())
     }
 
-    fn reap(&mut self) -> Result<Completion, Error> {
-        self.client.reap().map_err(broken)
+    fn reap(&mut self) -> Result<Completion, Failure> {
+        Ok(self.client.reap()?)
     }
 }
 
 impl Wire for Requesting {
-    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Failure> {
         let mut buffer = self.buffer(bytes)?;
-        let sum = fill(buffer.map_mut().map_err(broken)?, seed);
+        let sum = fill(buffer.map_mut()?, seed);
         self.submit(if self.answers { ANSWER } else { TAKE }, buffer)?;
         Ok(sum)
     }
 
-    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
+    fn receive(&mut self, bytes: usize) -> Result<u64, Failure> {
         if !self.answers {
             // First what is in flight, and then something that can be answered.
             while self.client.in_flight() > 0 {
@@ -91,9 +90,9 @@ impl Wire for Requesting {
         let done = self.reap()?;
         check_length(done.value as usize, bytes)?;
         let Some(buffer) = done.buffer else {
-            return Err(broken("an answer came without its buffer"));
+            return Err("an answer came without its buffer".into());
         };
-        Ok(sum(&buffer.map().map_err(broken)?[..bytes]))
+        Ok(sum(&buffer.map()?[..bytes]))
     }
 }
 
@@ -105,23 +104,23 @@ struct Serving {
 }
 
 impl Wire for Serving {
-    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Failure> {
         let request = match self.received.take() {
             Some(request) => request,
-            None => self.server.next().map_err(broken)?,
+            None => self.server.next()?,
         };
         let sum = fill(&mut self.copy[..bytes], seed);
         self.server.memory(&request).write(0, &self.copy[..bytes]);
-        self.server.complete(request, 0, bytes as u64).map_err(broken)?;
+        self.server.complete(request, 0, bytes as u64)?;
         Ok(sum)
     }
 
-    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
-        let request = self.server.next().map_err(broken)?;
+    fn receive(&mut self, bytes: usize) -> Result<u64, Failure> {
+        let request = self.server.next()?;
         check_length(request.len(), bytes)?;
         self.server.memory(&request).read(0, &mut self.copy[..bytes]);
         if request.opcode() == TAKE {
-            self.server.complete(request, 0, 0).map_err(broken)?;
+            self.server.complete(request, 0, 0)?;
         } else {
             self.received = Some(request);
         }

@@ -1,78 +1,44 @@
 //! `bywash bench ipc`: containers and channels against other transports between two processes.
 //!
-//! `cases` is the table: a name, a metric, our transport, and the peers with their goals. `Case::measure` lets all of them
+//! `cases` is the table: a name, our transport, the messages, and the peers with their goals. `Case::measure` lets all of them
 //! do the same work in turns.
 //!
-//! - `words`: the work that both ends do with every message
-//! - `wire`: the calls that all transports have; `transport`, `channel`, `futex`: the transports
-//! - `bounds`: what no transport can beat
-//! - `iceoryx2`: the same work by a program that is built apart
+//! - `words`: the work that both ends do with every message; `exchange`: the messages of a run and their times
+//! - `transport`, `channel`, `bare`: the transports, and what none of them can beat
 //! - `pair`: two processes and the messages between them; `several`: a third one in the middle, a second pair beside
 
-mod bounds;
+mod bare;
 mod channel;
-mod futex;
-mod iceoryx2;
+mod exchange;
 mod pair;
 mod several;
 mod transport;
-mod wire;
 mod words;
 
 use crate::campaign::{self, Audience, Choice};
 use crate::engine::{self, Rounds};
 use crate::error::Error;
 use crate::row::{Report, Row};
-use bounds::Reading;
-use pair::{PERIOD, Pattern, Spent, Work};
+use bywash_container::Wait;
+use exchange::{Exchange, Failure, PERIOD, Spent};
+use pair::Work;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 use transport::{Transport, buffers};
-use wire::Wait;
 
-/// Name, side and goal of a peer.
-type Peer = (&'static str, Side, Option<f64>);
+/// Name, transport and goal of a peer.
+type Peer = (&'static str, Transport, Option<f64>);
 /// Metric of a message's times.
 type Metric<'a> = engine::Metric<'a, Spent>;
-
-/// One of the sides of a case.
-#[derive(Clone, Copy, Debug)]
-enum Side {
-    /// A transport between two processes.
-    Transport(Transport),
-    /// iceoryx2, publish and subscribe, in a program that is built apart.
-    Iceoryx2,
-    /// A cache line that goes there and back.
-    CacheLine,
-    /// Memory that one core writes and the other one sums, in so many buffers; `None`: in the fastest number up to as many
-    /// as a path has.
-    HandOver { reading: Reading, buffers: Option<usize> },
-}
-
-/// Figure that is read off a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Figure {
-    /// Nanoseconds one way.
-    Latency,
-    /// Bytes a second.
-    Throughput,
-    /// Processor time of both processes for a message, or for a request and its answer, in microseconds.
-    Cpu,
-}
 
 /// One case: the same work by us and by each peer.
 struct Case {
     name: &'static str,
-    figure: Figure,
-    pattern: Pattern,
     ours: Transport,
-    bytes: usize,
+    /// The messages of a run, whose number follows from a trial.
+    exchange: Exchange,
     peers: Vec<Peer>,
-    /// Time from one paced message to the next.
-    period: Duration,
 }
 
-const TRUSTED: Transport = Transport::Trusted(Wait::Spin);
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 /// Ratio to a pipe's processor time that paced messages are to reach: at most 1.1 times as much.
@@ -86,174 +52,136 @@ const TWO_COPIES_GOAL: f64 = 2.0;
 const SECONDS: (f64, f64) = (0.4, 0.05);
 /// Messages of the run that finds out how many are needed.
 const TRIAL: u64 = 128;
+/// Runs of each number of buffers that is tried.
+const TRIES: u32 = 3;
+
+const UNIX: Peer = ("AF_UNIX", Transport::Unix(None), None);
+const LARGE: Peer = ("AF_UNIX, 4 MiB buffers", Transport::Unix(Some(4 * MIB)), None);
+const PIPE: Peer = ("pipe", Transport::Pipe, None);
+const LINE: Peer = ("a bare cache line", Transport::CacheLine, Some(0.45));
+const ICEORYX2: Peer = ("iceoryx2", Transport::Iceoryx2, None);
+const FUTEX: Peer = ("bare futex", Transport::Futex, None);
+const LOOP: Peer = ("pipe, event loop", Transport::PipeLoop, Some(PACED_GOAL));
+const IN_PLACE: Peer = bound(false);
+const COPIED: Peer = bound(true);
+
+const fn bound(copies: bool) -> Peer {
+    ("bound: a bare hand-over", Transport::HandOver { copies, buffers: None }, Some(HAND_OVER_GOAL))
+}
+
+const fn goal(peer: Peer, goal: f64) -> Peer {
+    (peer.0, peer.1, Some(goal))
+}
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    let unix: Peer = ("AF_UNIX", Side::Transport(Transport::Unix(None)), None);
-    let large: Peer = ("AF_UNIX, 4 MiB buffers", Side::Transport(Transport::Unix(Some(4 * MIB))), None);
-    let pipe: Peer = ("pipe", Side::Transport(Transport::Pipe), None);
-    let line: Peer = ("a bare cache line", Side::CacheLine, Some(0.45));
-    let iceoryx2: Peer = ("iceoryx2", Side::Iceoryx2, None);
-    let futex: Peer = ("bare futex", Side::Transport(Transport::Futex), None);
-    let looped: Peer = ("pipe, event loop", Side::Transport(Transport::PipeLoop), Some(PACED_GOAL));
-    let goal = |peer: Peer, goal: f64| (peer.0, peer.1, Some(goal));
-    let bound = |reading| -> Peer {
-        ("bound: a bare hand-over", Side::HandOver { reading, buffers: None }, Some(HAND_OVER_GOAL))
-    };
-    let (in_place, copied) = (bound(Reading::InPlace), bound(Reading::Copied));
-    let case = |figure, pattern, name, ours, bytes, peers: &[Peer]| Case {
-        name,
-        figure,
-        pattern,
-        ours,
-        bytes,
-        peers: peers.to_vec(),
-        period: PERIOD,
-    };
-    let latency = |name, ours, bytes, peers: &[Peer]| {
-        case(Figure::Latency, Pattern::PingPong, name, ours, bytes, peers)
-    };
-    let throughput = |name, ours, bytes, peers: &[Peer]| {
-        case(Figure::Throughput, Pattern::Stream, name, ours, bytes, peers)
-    };
-    let every = |period, pattern, name, ours, peers: &[Peer]| Case {
-        period,
-        ..case(Figure::Cpu, pattern, name, ours, 64, peers)
-    };
-    let paced = |name, ours, peers: &[Peer]| every(PERIOD, Pattern::PacedStream, name, ours, peers);
-    let paced_requests =
-        |name, ours, peers: &[Peer]| every(PERIOD, Pattern::PacedPingPong, name, ours, peers);
-    let sleepers = [goal(pipe, PACED_GOAL), futex, unix];
-    let loops = [looped, pipe, futex];
-    let containers = [goal(iceoryx2, 1.0), goal(unix, TWO_COPIES_GOAL), large, pipe];
-    let (sleep, adaptive) = (Transport::Trusted(Wait::Sleep), Transport::Trusted(Wait::Adaptive));
-    let checked = Transport::Checked(Wait::Spin);
-    let (answers, requests) = (Transport::Answers, Transport::Requests(Wait::Spin));
-    let large_ones = [in_place, containers[0], containers[1], large, pipe];
-    let checked_ones = [copied, goal(unix, TWO_COPIES_GOAL), large];
-    let mut cases = vec![
+    use Transport::{Answers, Checked, Requests, Trusted, TrustedLoop};
+    use Wait::{Adaptive, Sleep, Spin};
+    let stream = |bytes| Exchange { bytes, messages: 0, answered: false, period: None, cores: [0, 1] };
+    let both = |bytes| Exchange { answered: true, ..stream(bytes) };
+    let every = |period| Exchange { period: Some(period), ..stream(64) };
+    let (paced, answered) = (every(PERIOD), Exchange { answered: true, ..every(PERIOD) });
+    let (seldom, often) = (every(10 * PERIOD), every(PERIOD / 10));
+    let sleepers: &[Peer] = &[goal(PIPE, PACED_GOAL), FUTEX, UNIX];
+    let loops: &[Peer] = &[LOOP, PIPE, FUTEX];
+    let large: &[Peer] = &[IN_PLACE, goal(ICEORYX2, 1.0), goal(UNIX, TWO_COPIES_GOAL), LARGE, PIPE];
+    let checked: &[Peer] = &[COPIED, goal(UNIX, TWO_COPIES_GOAL), LARGE];
+    let kernel: &[Peer] = &[UNIX, PIPE];
+    let pipe: &[Peer] = &[goal(PIPE, 1.0), UNIX];
+    let table: &[(&'static str, Transport, Exchange, &[Peer])] = &[
         // Two lines go each way, ours and the index behind it; the bare one is of the same run and machine.
-        latency("64 B, polling", TRUSTED, 64, &[iceoryx2, line]),
-        latency("64 KiB, polling", TRUSTED, 64 * KIB, &[in_place, iceoryx2, unix]),
-        latency("64 B, blocking", sleep, 64, &[goal(pipe, 1.0), unix]),
-        latency("64 B, adaptive", adaptive, 64, &[goal(pipe, 1.0), unix]),
-        latency("64 KiB, blocking", sleep, 64 * KIB, &[goal(pipe, 1.0), unix]),
-        throughput("4 KiB, trusted", TRUSTED, 4 * KIB, &[iceoryx2, unix, large, pipe]),
-        throughput("64 KiB, trusted", TRUSTED, 64 * KIB, &large_ones),
-        throughput("1 MiB, trusted", TRUSTED, MIB, &large_ones),
-        throughput("4 KiB, checked", checked, 4 * KIB, &[unix, large]),
-        throughput("64 KiB, checked", checked, 64 * KIB, &checked_ones),
-        throughput("1 MiB, checked", checked, MIB, &checked_ones),
-        latency("64 B, request and answer, polling", answers(Wait::Spin), 64, &[unix, pipe]),
-        latency("4 KiB, request and answer, polling", answers(Wait::Spin), 4 * KIB, &[unix, pipe]),
-        latency("4 KiB, request and answer, blocking", answers(Wait::Sleep), 4 * KIB, &[unix, pipe]),
-        throughput("64 B, requests at depth 256", requests, 64, &[unix, pipe]),
-        throughput("4 KiB, requests at depth 256", requests, 4 * KIB, &[unix, pipe]),
-        paced("64 B at 1 kHz, blocking", sleep, &sleepers),
-        paced("64 B at 1 kHz, adaptive", adaptive, &sleepers),
-        paced("64 B at 1 kHz, event loop", Transport::TrustedLoop, &loops),
-        paced_requests("64 B and an answer at 1 kHz, event loop", Transport::TrustedLoop, &loops),
-        every(10 * PERIOD, Pattern::PacedStream, "64 B at 100 Hz, blocking", sleep, &sleepers),
-        every(10 * PERIOD, Pattern::PacedStream, "64 B at 100 Hz, adaptive", adaptive, &sleepers),
-        every(PERIOD / 10, Pattern::PacedStream, "64 B at 10 kHz, blocking", sleep, &sleepers),
-        every(PERIOD / 10, Pattern::PacedStream, "64 B at 10 kHz, adaptive", adaptive, &sleepers),
-        paced_requests("64 B and an answer at 1 kHz, blocking", sleep, &sleepers),
-        paced_requests("64 B and an answer at 1 kHz, adaptive", adaptive, &sleepers),
-        paced_requests("64 B, request and answer at 1 kHz, blocking", answers(Wait::Sleep), &sleepers),
-        paced_requests("64 B, request and answer at 1 kHz, adaptive", answers(Wait::Adaptive), &sleepers),
-        latency("exchange of 32 MiB", TRUSTED, 32 * MIB, &[unix, large]),
+        ("64 B, polling", Trusted(Spin), both(64), &[ICEORYX2, LINE]),
+        ("64 KiB, polling", Trusted(Spin), both(64 * KIB), &[IN_PLACE, ICEORYX2, UNIX]),
+        ("64 B, blocking", Trusted(Sleep), both(64), pipe),
+        ("64 B, adaptive", Trusted(Adaptive), both(64), pipe),
+        ("64 KiB, blocking", Trusted(Sleep), both(64 * KIB), pipe),
+        ("4 KiB, trusted", Trusted(Spin), stream(4 * KIB), &[ICEORYX2, UNIX, LARGE, PIPE]),
+        ("64 KiB, trusted", Trusted(Spin), stream(64 * KIB), large),
+        ("1 MiB, trusted", Trusted(Spin), stream(MIB), large),
+        ("4 KiB, checked", Checked(Spin), stream(4 * KIB), &[UNIX, LARGE]),
+        ("64 KiB, checked", Checked(Spin), stream(64 * KIB), checked),
+        ("1 MiB, checked", Checked(Spin), stream(MIB), checked),
+        ("64 B, request and answer, polling", Answers(Spin), both(64), kernel),
+        ("4 KiB, request and answer, polling", Answers(Spin), both(4 * KIB), kernel),
+        ("4 KiB, request and answer, blocking", Answers(Sleep), both(4 * KIB), kernel),
+        ("64 B, requests at depth 256", Requests(Spin), stream(64), kernel),
+        ("4 KiB, requests at depth 256", Requests(Spin), stream(4 * KIB), kernel),
+        ("64 B at 1 kHz, blocking", Trusted(Sleep), paced, sleepers),
+        ("64 B at 1 kHz, adaptive", Trusted(Adaptive), paced, sleepers),
+        ("64 B at 1 kHz, event loop", TrustedLoop, paced, loops),
+        ("64 B and an answer at 1 kHz, event loop", TrustedLoop, answered, loops),
+        ("64 B at 100 Hz, blocking", Trusted(Sleep), seldom, sleepers),
+        ("64 B at 100 Hz, adaptive", Trusted(Adaptive), seldom, sleepers),
+        ("64 B at 10 kHz, blocking", Trusted(Sleep), often, sleepers),
+        ("64 B at 10 kHz, adaptive", Trusted(Adaptive), often, sleepers),
+        ("64 B and an answer at 1 kHz, blocking", Trusted(Sleep), answered, sleepers),
+        ("64 B and an answer at 1 kHz, adaptive", Trusted(Adaptive), answered, sleepers),
+        ("64 B, request and answer at 1 kHz, blocking", Answers(Sleep), answered, sleepers),
+        ("64 B, request and answer at 1 kHz, adaptive", Answers(Adaptive), answered, sleepers),
+        ("exchange of 32 MiB", Trusted(Spin), both(32 * MIB), &[UNIX, LARGE]),
     ];
-    cases.iter_mut().for_each(Case::add_polled_rivals);
-    cases
-}
-
-impl Side {
-    /// The reason for which this side cannot be measured here.
-    fn absence(self) -> Option<Error> {
-        match self {
-            Side::Iceoryx2 => iceoryx2::program().err(),
-            Side::Transport(_) | Side::CacheLine | Side::HandOver { .. } => None,
-        }
-    }
-
-    /// Manner in which this side waits, for notes.
-    fn waits(self) -> &'static str {
-        match self {
-            Side::Transport(transport) => transport.waits(),
-            Side::Iceoryx2 | Side::CacheLine | Side::HandOver { .. } => "spins",
-        }
-    }
-
-    /// The note of a row whose peer is this side.
-    fn note(self, ours: Transport) -> String {
-        let waits = ours.waits();
-        let Side::HandOver { reading, buffers } = self else {
-            return format!("bywash {waits}; the rival {}", self.waits());
-        };
-        let takes = match reading {
-            Reading::InPlace => "sums them where they are",
-            Reading::Copied => "copies them out and sums the copy",
-        };
-        let tried = buffers.map_or(String::new(), |count| format!(" in {count} buffers, the fastest number"));
-        format!("one core writes the words{tried}, the other one {takes}; bywash {waits}")
-    }
+    let case = |&(name, ours, exchange, peers): &_| Case::new(name, ours, exchange, peers);
+    table.iter().map(case).collect()
 }
 
 impl Case {
-    /// Adds the same rival with ends that poll for each whose ends sleep in the kernel, where ours spin: or the ratio
-    /// would be that of spinning to sleeping. An adaptive end does not spin for messages with pauses.
-    fn add_polled_rivals(&mut self) {
-        if !self.ours.waits().starts_with("spins") || self.figure == Figure::Cpu {
-            return;
+    /// A case. Where our ends spin, each rival whose ends sleep in the kernel is there with ends that poll too: otherwise the
+    /// ratio would be that of spinning to sleeping. An adaptive end does not spin for messages with pauses.
+    fn new(name: &'static str, ours: Transport, exchange: Exchange, peers: &[Peer]) -> Case {
+        let mut peers = peers.to_vec();
+        if ours.waits().starts_with("spins") && exchange.period.is_none() {
+            let polled = peers.clone().into_iter().filter_map(|peer| match peer.1 {
+                Transport::Unix(None) => Some(("AF_UNIX, polled", Transport::UnixPolled, None)),
+                Transport::Pipe => Some(("pipe, polled", Transport::PipePolled, None)),
+                _ => None,
+            });
+            peers.extend(polled);
         }
-        let polled = self.peers.iter().filter_map(|peer| match peer.1 {
-            Side::Transport(transport) => transport.polled(),
-            Side::Iceoryx2 | Side::CacheLine | Side::HandOver { .. } => None,
-        });
-        let polled: Vec<Peer> = polled.map(|(name, way)| (name, Side::Transport(way), None)).collect();
-        self.peers.extend(polled);
+        Case { name, ours, exchange, peers }
     }
 
     fn metric(&self) -> Metric<'_> {
-        match self.figure {
-            Figure::Latency => Metric::cost("one-way latency", "ns", |spent| spent.wall * 1e9 / 2.0),
-            Figure::Throughput => Metric::rate("throughput", "B/s", |spent| self.bytes as f64 / spent.wall),
-            Figure::Cpu => Metric::cost("CPU time a message", "us", |spent| spent.cpu * 1e6),
+        match self.exchange {
+            Exchange { period: Some(_), .. } => {
+                Metric::cost("CPU time a message", "us", |spent| spent.cpu * 1e6)
+            }
+            Exchange { answered: true, .. } => {
+                Metric::cost("one-way latency", "ns", |spent| spent.wall * 1e9 / 2.0)
+            }
+            Exchange { bytes, .. } => {
+                Metric::rate("throughput", "B/s", move |spent| bytes as f64 / spent.wall)
+            }
         }
     }
 
-    fn work(&self, transport: Transport, messages: u64) -> Work {
-        let Case { pattern, bytes, period, .. } = *self;
-        Work { transport, pattern, bytes, messages, period, cores: [0, 1] }
+    /// Runs one side; returns the times of a message.
+    fn run(&self, transport: Transport, messages: u64) -> Result<Spent, Error> {
+        let spent = Work { transport, exchange: Exchange { messages, ..self.exchange } }.run()?;
+        Ok(Spent { wall: spent.wall / messages as f64, cpu: spent.cpu / messages as f64 })
     }
 
-    fn run(&self, side: Side, messages: u64) -> Result<Spent, Error> {
-        let spent = match side {
-            Side::Transport(transport) => self.work(transport, messages).run(),
-            Side::Iceoryx2 => iceoryx2::run(&self.work(self.ours, messages)),
-            Side::CacheLine => bounds::cache_line(messages),
-            Side::HandOver { reading, buffers: count } => {
-                let count = count.unwrap_or_else(|| buffers(self.bytes));
-                bounds::hand_over(self.pattern, self.bytes, messages, count, reading)
-            }
-        };
-        Ok(spent?.of_one(messages))
-    }
-
-    /// The side itself, or the bound with the number of buffers that a trial found the fastest.
-    fn settle(&self, side: Side, trial: u64) -> Result<Side, Error> {
-        let Side::HandOver { reading, buffers: None } = side else { return Ok(side) };
-        let count = bounds::fastest(self.pattern, self.bytes, trial, buffers(self.bytes), reading)?;
-        Ok(Side::HandOver { reading, buffers: Some(count) })
+    /// The side itself, or the bound with the number of buffers of which the median run is the fastest: bytes that the other
+    /// core has just touched are dear to fetch from its nearest caches, and those of many buffers have to come from memory.
+    fn settle(&self, side: Transport, trial: u64) -> Result<Transport, Error> {
+        let Transport::HandOver { copies, buffers: None } = side else { return Ok(side) };
+        let quarters = std::iter::successors(Some(buffers(self.exchange.bytes)), |count| Some(count / 4));
+        let tried = quarters.take_while(|count| *count > 0);
+        let tried: Vec<_> = tried.map(|count| Transport::HandOver { copies, buffers: Some(count) }).collect();
+        let sides = tried.iter().map(|side| engine::Side::new("bound", || self.run(*side, trial)));
+        let runs = Rounds::new(TRIES).run(sides.collect())?;
+        let walls =
+            runs.iter().zip(tried).filter_map(|(runs, side)| Some((runs.median(|run| run.wall)?, side)));
+        let fastest = walls.min_by(|one, other| one.0.total_cmp(&other.0));
+        fastest.map(|fastest| fastest.1).ok_or_else(|| broken("no number of buffers can be handed over"))
     }
 
     /// Messages of a run of a side that takes `own` seconds for one, beside others of which the slowest takes `slowest`: as
     /// many as that one has time for, and more where this side would be done before its run says anything.
     fn messages(&self, own: f64, slowest: f64, quick: bool) -> u64 {
         let wanted = if quick { SECONDS.1 } else { SECONDS.0 };
-        let messages = match self.figure {
-            Figure::Cpu => wanted / self.period.as_secs_f64(),
-            Figure::Latency | Figure::Throughput => (wanted / slowest).max(wanted / 4.0 / own),
+        let messages = match self.exchange.period {
+            Some(period) => wanted / period.as_secs_f64(),
+            None => (wanted / slowest).max(wanted / 4.0 / own),
         };
         (messages as u64).clamp(4, 5_000_000)
     }
@@ -265,50 +193,52 @@ impl Case {
 
     /// Measures the case: a trial of each side finds out how many messages its runs need, then all take turns.
     fn measure(&self, quick: bool, rounds: Rounds) -> Result<Vec<Row>, Error> {
-        let trial = if self.bytes >= MIB { TRIAL / 16 } else { TRIAL };
-        let mut tried = Vec::new();
-        for (name, side, _) in [("bywash", Side::Transport(self.ours), None)].iter().chain(&self.peers) {
-            let own = match side.absence() {
-                Some(error) => Err(error),
-                // Paced messages take as long as they are told to.
-                None if self.figure == Figure::Cpu => Ok((*side, self.period.as_secs_f64())),
-                // Four trials long: their figures decide.
-                None => engine::uninterrupted(
-                    self.settle(*side, 4 * trial).and_then(|side| Ok((side, self.run(side, trial)?.wall))),
-                )?,
-            };
-            tried.push((*name, own));
+        let trial = if self.exchange.bytes >= MIB { TRIAL / 16 } else { TRIAL };
+        let (mut sides, mut slowest) = (Vec::new(), 0f64);
+        for &(name, side, goal) in [("bywash", self.ours, None)].iter().chain(&self.peers) {
+            // Paced messages take as long as they are told to. The bound is tried four trials long: their figures decide.
+            let own = self.exchange.period.map_or_else(
+                || self.settle(side, 4 * trial).and_then(|side| Ok((side, self.run(side, trial)?.wall))),
+                |period| Ok((side, period.as_secs_f64())),
+            );
+            let own = engine::uninterrupted(own)?;
+            slowest = slowest.max(own.as_ref().map_or(0.0, |own| own.1));
+            let note = own.as_ref().map_or(String::new(), |own| note(self.ours, own.0));
+            sides.push((name, goal, note, own));
         }
-        let times = tried.iter().filter_map(|(_, own)| Some(own.as_ref().ok()?.1));
-        let slowest = times.fold(0.0, f64::max);
-        let settled: Vec<Side> = tried
-            .iter()
-            .zip(std::iter::once(Side::Transport(self.ours)).chain(self.peers.iter().map(|peer| peer.1)))
-            .map(|((_, own), declared)| own.as_ref().map_or(declared, |own| own.0))
-            .collect();
-        let sides = tried.into_iter().map(|(name, own)| match own {
-            Err(error) => engine::Side::absent(name, error),
-            Ok((side, own)) => {
-                let messages = self.messages(own, slowest, quick);
-                engine::Side::new(name, move || self.run(side, messages))
+        let (mut notes, mut turns) = (Vec::new(), Vec::new());
+        for (name, goal, note, own) in sides {
+            notes.push((goal, note));
+            turns.push(match own {
+                Err(error) => engine::Side::absent(name, error),
+                Ok((side, own)) => {
+                    let messages = self.messages(own, slowest, quick);
+                    engine::Side::new(name, move || self.run(side, messages))
+                }
+            });
+        }
+        let runs = rounds.run(turns)?;
+        let row = |(peer, (goal, note)): (&engine::Runs<Spent>, (Option<f64>, String))| {
+            let row = self.metric().row(&head(self.name), &runs[0], peer, goal);
+            if row.ratio.is_none() {
+                return row;
             }
-        });
-        let runs = rounds.run(sides.collect())?;
-        let cpu = |spent: &Spent| spent.cpu;
-        let row = |((peer, side), (_, _, goal)): ((&engine::Runs<Spent>, &Side), &Peer)| {
-            let row = self.metric().row(&head(self.name), &runs[0], peer, *goal);
-            match row.ratio {
-                None => row,
-                Some(_) => Row {
-                    note: side.note(self.ours),
-                    ours_cpu_per_message: runs[0].median(cpu),
-                    peer_cpu_per_message: peer.median(cpu),
-                    ..row
-                },
-            }
+            let cpu = |runs: &engine::Runs<Spent>| runs.median(|spent| spent.cpu);
+            Row { note, ours_cpu_per_message: cpu(&runs[0]), peer_cpu_per_message: cpu(peer), ..row }
         };
-        Ok(runs[1..].iter().zip(&settled[1..]).zip(&self.peers).map(row).collect())
+        Ok(runs.iter().zip(notes).skip(1).map(row).collect())
     }
+}
+
+/// The note of a row.
+fn note(ours: Transport, peer: Transport) -> String {
+    let waits = ours.waits();
+    let Transport::HandOver { copies, buffers } = peer else {
+        return format!("bywash {waits}; the rival {}", peer.waits());
+    };
+    let takes = if copies { "copies them out and sums the copy" } else { "sums them where they are" };
+    let tried = buffers.map_or(String::new(), |count| format!(" in {count} buffers, the fastest number"));
+    format!("one core writes the words{tried}, the other one {takes}; bywash {waits}")
 }
 
 /// A row of this bench without figures.
@@ -316,9 +246,10 @@ fn head(case: &str) -> Row {
     Row { metric: "throughput".into(), unit: "B/s".into(), peer: "-".into(), ..Row::head("ipc", case, "") }
 }
 
-/// An error of a transport, as one of the two processes.
-fn broken(error: impl std::fmt::Display) -> Error {
-    Error::failed("two processes", error.to_string())
+/// An error of the bench, or one of a transport as that of the two processes.
+fn broken(error: impl Into<Failure>) -> Error {
+    let failed = |error: Failure| Error::failed("two processes", error.to_string());
+    error.into().downcast::<Error>().map_or_else(failed, |error| *error)
 }
 
 #[expect(unsafe_code, reason = "to trust the peer is the caller's promise")]
@@ -335,22 +266,18 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let (quick, rounds) = (choice.quick, choice.rounds());
     let cores = crate::machine::Machine::this().cores;
     let table = cases();
-    let mut cases: Vec<campaign::Case<'_>> = table
-        .iter()
-        .map(|case| {
-            campaign::Case::new(format!("ipc: {}", case.name), case.declared(), move || {
-                case.measure(quick, rounds)
-            })
-        })
-        .collect();
+    let mut cases: Vec<campaign::Case<'_>> = Vec::new();
+    for case in &table {
+        let measure = move || case.measure(quick, rounds);
+        cases.push(campaign::Case::new(format!("ipc: {}", case.name), case.declared(), measure));
+    }
     cases.push(campaign::Case::new("ipc: forwarding", vec![head("forwarding")], move || {
         several::forwarding(quick, rounds)
     }));
-    cases.push(campaign::Case::new(
-        "ipc: beside a second pair",
-        vec![head("beside a second pair")],
-        move || several::two_pairs(quick, rounds, cores),
-    ));
+    let beside = "beside a second pair";
+    cases.push(campaign::Case::new(format!("ipc: {beside}"), vec![head(beside)], move || {
+        several::two_pairs(quick, rounds, cores)
+    }));
     let cases = campaign::choose(cases, &choice.names, |case| &case.name)?;
     Ok(campaign::run(cases, audience))
 }
@@ -373,135 +300,80 @@ enum Job {
 /// # Errors
 /// [`Error::Usage`] if the words are no such part, and [`Error::Failed`].
 pub fn peer(words: &[&str]) -> Result<(), Error> {
-    match serde_json::from_str(&words.join(" ")) {
-        Ok(Job::Second(work)) => work.second(),
-        Ok(Job::Middle { messages, copies }) => several::middle(messages, copies),
-        Ok(Job::Sink { messages }) => several::sink(messages),
-        Ok(Job::Neighbour { moves, cores, messages }) => several::neighbour(moves, cores, messages),
-        Err(error) => {
-            Err(Error::Usage(format!("'{}' is no process of this bench: {error}", words.join(" "))))
-        }
-    }
+    let job = serde_json::from_str(&words.join(" "));
+    let done = match job.map_err(|error| {
+        Error::Usage(format!("'{}' is no process of this bench: {error}", words.join(" ")))
+    })? {
+        Job::Second(work) => work.second(),
+        Job::Middle { messages, copies } => several::middle(messages, copies),
+        Job::Sink { messages } => several::sink(messages),
+        Job::Neighbour { moves, cores, messages } => several::neighbour(moves, cores, messages),
+    };
+    done.map_err(broken)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn case(name: &str) -> Case {
+        cases().into_iter().find(|case| case.name == name).unwrap()
+    }
+
+    /// Spinning is never compared with sleeping alone, and large messages have a bound of the same run.
     #[test]
-    fn every_case_has_a_name_of_its_own_and_something_to_be_compared_with() {
+    fn every_case_has_the_peers_that_make_its_ratios_fair() {
         let cases = cases();
         for (number, case) in cases.iter().enumerate() {
+            let has = |name: &str| case.peers.iter().any(|peer| peer.0 == name);
             assert!(!case.peers.is_empty() && case.declared().len() == case.peers.len(), "{}", case.name);
             assert!(cases[..number].iter().all(|other| other.name != case.name), "{} twice", case.name);
-        }
-    }
-
-    #[test]
-    fn no_case_compares_spinning_with_sleeping_alone() {
-        let mut polled = 0;
-        let spins = |case: &&Case| case.ours.waits().starts_with("spins") && case.figure != Figure::Cpu;
-        for case in cases().iter().filter(spins) {
-            let has = |waits: &str| case.peers.iter().any(|peer| peer.1.waits() == waits);
-            if has("sleeps in the kernel") {
-                assert!(has("polls by system calls"), "{}", case.name);
-                polled += 1;
+            let sleeps = case.peers.iter().any(|peer| peer.1.waits() == "sleeps in the kernel");
+            let spins = case.ours.waits().starts_with("spins") && case.exchange.period.is_none();
+            let polls = case.peers.iter().any(|peer| peer.1.waits() == "polls by system calls");
+            assert_eq!(polls, sleeps && spins, "{}", case.name);
+            if case.exchange.period.is_some() {
+                let rival = if case.ours == Transport::TrustedLoop { "pipe, event loop" } else { "pipe" };
+                let is_wanted = |peer: &Peer| peer.0 == rival && peer.2 == Some(PACED_GOAL);
+                assert!(case.peers.iter().any(is_wanted) && has("bare futex"), "{}", case.name);
             }
+            let job = Job::Second(Work { transport: case.ours, exchange: case.exchange });
+            let text = serde_json::to_string(&job).unwrap();
+            assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
         }
-        assert!(polled > 10, "{polled}");
-        let blocking = cases().into_iter().find(|case| case.name == "64 B, blocking").unwrap();
-        assert!(blocking.peers.iter().all(|peer| peer.1.waits() == "sleeps in the kernel"));
-    }
-
-    /// A goal against AF_UNIX follows from its copies; the other goals are against what the same machine can do.
-    #[test]
-    fn large_messages_have_a_bound_of_the_same_run() {
-        let cases = cases();
-        for name in
-            ["64 KiB, polling", "64 KiB, trusted", "1 MiB, trusted", "64 KiB, checked", "1 MiB, checked"]
-        {
-            let case = cases.iter().find(|case| case.name == name).unwrap();
-            let copies = matches!(case.ours, Transport::Checked(_));
-            let wanted = if copies { Reading::Copied } else { Reading::InPlace };
-            let is_bound =
-                |peer: &&Peer| matches!(peer.1, Side::HandOver { reading, .. } if reading == wanted);
-            let bound = case.peers.iter().find(is_bound);
-            assert_eq!(bound.and_then(|peer| peer.2), Some(HAND_OVER_GOAL), "{name}");
-            let unix = case.peers.iter().find(|peer| peer.0 == "AF_UNIX").unwrap();
-            assert!(unix.2.is_none_or(|goal| goal <= TWO_COPIES_GOAL), "{name}");
-        }
-        let case = cases.iter().find(|case| case.name == "64 KiB, trusted").unwrap();
-        let bound = case.settle(case.peers[0].1, 20).unwrap();
-        assert!(bound.note(TRUSTED).contains("the fastest number"), "{bound:?}");
-        assert!(case.run(bound, 20).unwrap().wall > 0.0);
-    }
-
-    #[test]
-    fn paced_messages_come_at_more_than_one_rate() {
-        for period in [10 * PERIOD, PERIOD, PERIOD / 10] {
-            for ours in [Transport::Trusted(Wait::Sleep), Transport::Trusted(Wait::Adaptive)] {
-                let is_that = |case: &&Case| case.period == period && case.ours == ours;
-                assert!(cases().iter().filter(is_that).any(|case| case.figure == Figure::Cpu), "{period:?}");
-            }
-        }
-    }
-
-    /// Each mode that sleeps, and each kind of end.
-    #[test]
-    fn paced_messages_are_compared_with_a_pipe_wherever_somebody_sleeps() {
-        let cases = cases();
-        let paced: Vec<&Case> = cases.iter().filter(|case| case.figure == Figure::Cpu).collect();
-        for ours in [
-            Transport::Trusted(Wait::Sleep),
-            Transport::Trusted(Wait::Adaptive),
-            Transport::TrustedLoop,
-            Transport::Answers(Wait::Sleep),
-            Transport::Answers(Wait::Adaptive),
+        for (name, copied) in [
+            ("64 KiB, polling", false),
+            ("64 KiB, trusted", false),
+            ("1 MiB, trusted", false),
+            ("64 KiB, checked", true),
+            ("1 MiB, checked", true),
         ] {
-            assert!(paced.iter().any(|case| case.ours == ours), "{ours:?}");
-        }
-        for case in paced {
-            let rival = if case.ours == Transport::TrustedLoop { "pipe, event loop" } else { "pipe" };
-            let is_wanted = |peer: &Peer| peer.0 == rival && peer.2 == Some(PACED_GOAL);
-            assert!(case.peers.iter().any(is_wanted), "{}", case.name);
-            assert!(case.peers.iter().any(|peer| peer.0 == "bare futex"), "{}", case.name);
+            assert_eq!(case(name).peers[0], if copied { COPIED } else { IN_PLACE }, "{name}");
         }
     }
 
     /// A side that takes a thousandth of the slowest one's time is not measured by what it does in a thousandth of a run.
     #[test]
     fn a_fast_side_has_more_messages_than_a_slow_one() {
-        let cases = cases();
-        let case = cases.iter().find(|case| case.name == "64 KiB, trusted").unwrap();
-        assert_eq!(case.messages(1e-3, 1e-3, false), 400);
-        assert_eq!(case.messages(1e-6, 1e-3, false), 100_000);
-        assert_eq!(case.messages(1e-12, 1.0, false), 5_000_000);
-        assert_eq!(Spent { wall: 3.0, cpu: 6.0 }.of_one(300), Spent { wall: 0.01, cpu: 0.02 });
-        let runs = engine::Runs { name: "it".into(), samples: Ok(vec![Spent { wall: 0.01, cpu: 0.02 }]) };
-        let row = case.metric().row(&head("x"), &runs, &runs, None);
+        let large = case("64 KiB, trusted");
+        assert_eq!(large.messages(1e-3, 1e-3, false), 400);
+        assert_eq!(large.messages(1e-6, 1e-3, false), 100_000);
+        assert_eq!(large.messages(1e-12, 1.0, false), 5_000_000);
+        assert_eq!(case("64 B at 100 Hz, blocking").messages(1e-6, 1e-3, false), 40);
+        let samples = Ok(vec![Spent { wall: 0.01, cpu: 0.02 }]);
+        let runs = engine::Runs { name: "it".into(), samples };
+        let row = large.metric().row(&head("x"), &runs, &runs, None);
         assert_eq!((row.ours, row.ratio), (Some((64 << 10) as f64 / 0.01), Some(1.0)));
-        let paced = cases.iter().find(|case| case.name == "64 B at 100 Hz, blocking").unwrap();
-        assert_eq!(paced.messages(1e-6, 1e-3, false), 40);
     }
 
-    /// The tests' own program has nothing beside it.
+    /// The tests' own program has no program for iceoryx2 beside it.
     #[test]
-    fn a_peer_that_is_not_there_has_a_row_that_says_what_to_do() {
-        let error = Side::Iceoryx2.absence().unwrap();
+    fn what_is_not_there_or_not_known_says_so() {
+        let error = case("64 B, polling").run(Transport::Iceoryx2, 1).unwrap_err();
         assert!(error.is_absence() && error.to_string().contains("make bench-peers"), "{error}");
-        let polling = cases().into_iter().find(|case| case.name == "64 B, polling").unwrap();
-        assert!(polling.peers.iter().any(|peer| peer.0 == "iceoryx2"));
-    }
-
-    #[test]
-    fn the_second_process_learns_what_to_do() {
-        for case in cases() {
-            let job = Job::Second(case.work(case.ours, 3));
-            let text = serde_json::to_string(&job).unwrap();
-            assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
-        }
         for wrong in ["", "{}", "{\"Second\":{}}"] {
             assert!(matches!(peer(&[wrong]), Err(Error::Usage(_))), "{wrong}");
         }
+        assert!(matches!(broken(Error::Interrupted), Error::Interrupted));
     }
 }

@@ -4,20 +4,19 @@
 //! With four cores or more every process of two pairs has one and polls. With fewer each pair has one core, and its ends
 //! sleep.
 
-use super::pair::{PERIOD, Pattern, Work, pin, start};
+use super::exchange::{Exchange, Failure, pin};
+use super::pair::{Work, standard_ends, start};
 use super::transport::Transport;
-use super::wire::Wait;
 use super::words::{fill, sum};
 use super::{Job, broken, head, trusted};
 use crate::engine::{Metric, Rounds, Side};
 use crate::error::Error;
 use crate::interrupt;
 use crate::row::Row;
-use bywash_container::{Options, Path, Wait as PathWait, socket_pair};
+use bywash_container::{Options, Path, Wait, socket_pair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{FdFlags, fcntl_setfd};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -51,8 +50,8 @@ struct Forwarded {
 /// [`Error::Interrupted`].
 pub fn forwarding(quick: bool, rounds: Rounds) -> Result<Vec<Row>, Error> {
     let messages = if quick { 500 } else { 10_000 };
-    let unmapped = Side::new("bywash", || forward(messages, false));
-    let copied = Side::new("forwarding a copy", || forward(messages, true));
+    let unmapped = Side::new("bywash", || forward(messages, false).map_err(broken));
+    let copied = Side::new("forwarding a copy", || forward(messages, true).map_err(broken));
     let runs = rounds.run(vec![unmapped, copied])?;
     let head = Row { note: "every process spins, then sleeps".into(), ..head("64 KiB forwarded unmapped") };
     let bytes = (FORWARDED_BYTES as u64 * messages) as f64;
@@ -66,35 +65,34 @@ pub fn forwarding(quick: bool, rounds: Rounds) -> Result<Vec<Row>, Error> {
 
 fn options(bytes: usize) -> Options {
     // Three processes on two cores: an idle one must leave its core.
-    Options::new().wait(PathWait::Adaptive).arena_bytes((bytes * 8).max(1 << 20))
+    Options::new().wait(Wait::Adaptive).arena_bytes((bytes * 8).max(1 << 20))
 }
 
 /// Sends messages through the middle, which ships copies on if it `copies`.
-fn forward(messages: u64, copies: bool) -> Result<Forwarded, Error> {
+fn forward(messages: u64, copies: bool) -> Result<Forwarded, Failure> {
     interrupt::check()?;
-    let bytes = FORWARDED_BYTES;
-    let (to_middle, middle_in) = socket_pair().map_err(broken)?;
-    let (middle_out, sink_in) = socket_pair().map_err(broken)?;
+    let (to_middle, middle_in) = socket_pair()?;
+    let (middle_out, sink_in) = socket_pair()?;
     let middle = start(&Job::Middle { messages, copies }, middle_in.into(), middle_out.into())?;
     let sink = start(&Job::Sink { messages }, sink_in.into(), Stdio::null())?;
     pin(0);
-    let path = Path::over(to_middle, &trusted(options(bytes))).map_err(broken)?;
+    let path = Path::over(to_middle, &trusted(options(FORWARDED_BYTES)))?;
     let begin = Instant::now();
     let mut sent = 0u64;
     for number in 0..messages {
-        let mut shipment = path.alloc(bytes).map_err(broken)?;
+        let mut shipment = path.alloc(FORWARDED_BYTES)?;
         sent = sent.wrapping_add(fill(&mut shipment, number));
-        path.ship(shipment).map_err(broken)?;
+        path.ship(shipment)?;
     }
-    let answer = path.receive_within(ANSWER).map_err(broken)?;
+    let answer = path.receive_within(ANSWER)?;
     let whole = begin.elapsed().as_secs_f64();
-    let answer = answer.to_vec().map_err(broken)?;
+    let answer = answer.to_vec()?;
     let words: Vec<u64> = answer.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     let &[found, nanoseconds] = words.as_slice() else {
-        return Err(broken("the process in the middle gave an answer of another length"));
+        return Err("the process in the middle gave an answer of another length".into());
     };
     if found != sent {
-        return Err(broken("the sums differ"));
+        return Err("the sums differ".into());
     }
     drop(path);
     middle.finish()?;
@@ -103,73 +101,62 @@ fn forward(messages: u64, copies: bool) -> Result<Forwarded, Error> {
 }
 
 /// The process in the middle: from its standard input to its standard output.
-///
-/// # Errors
-/// [`Error::Failed`] if a path breaks.
-pub fn middle(messages: u64, copies: bool) -> Result<(), Error> {
+pub fn middle(messages: u64, copies: bool) -> Result<(), Failure> {
     pin(1);
-    let (from, to) = (end(std::io::stdin().as_fd())?, end(std::io::stdout().as_fd())?);
+    let (from, to) = standard_ends()?;
     let class = |options: Options| if copies { trusted(options) } else { options.forward() };
-    let from = Path::over(from, &class(options(1))).map_err(broken)?;
-    let to = Path::over(to, &class(options(FORWARDED_BYTES))).map_err(broken)?;
+    let from = Path::over(from, &class(options(1)))?;
+    let to = Path::over(to, &class(options(FORWARDED_BYTES)))?;
     let mut had = Vec::with_capacity(messages as usize);
     for _ in 0..messages {
-        let message = from.receive().map_err(broken)?;
+        let message = from.receive()?;
         let begin = Instant::now();
         if copies {
-            let mut copy = to.alloc(message.len()).map_err(broken)?;
-            message.copy_to(&mut copy).map_err(broken)?;
+            let mut copy = to.alloc(message.len())?;
+            message.copy_to(&mut copy)?;
             drop(message);
-            to.ship(copy).map_err(broken)?;
+            to.ship(copy)?;
         } else {
-            to.ship_message(message).map_err(broken)?;
+            to.ship_message(message)?;
         }
         had.push(begin.elapsed());
     }
-    let found = to.receive().map_err(broken)?.to_vec().map_err(broken)?;
-    let mut answer = from.alloc(16).map_err(broken)?;
+    let found = to.receive()?.to_vec()?;
+    let mut answer = from.alloc(16)?;
     answer[..8].copy_from_slice(&found);
     had.sort_unstable();
     let median = had.get(had.len() / 2).map_or(0, Duration::as_nanos) as u64;
     answer[8..].copy_from_slice(&median.to_ne_bytes());
-    from.ship(answer).map_err(broken)?;
+    from.ship(answer)?;
     // Until the first process has it.
     let _ = from.receive();
     Ok(())
 }
 
 /// The process at the end.
-///
-/// # Errors
-/// [`Error::Failed`] if the path breaks.
-pub fn sink(messages: u64) -> Result<(), Error> {
+pub fn sink(messages: u64) -> Result<(), Failure> {
     pin(0);
-    let path = Path::over(end(std::io::stdin().as_fd())?, &trusted(options(1))).map_err(broken)?;
+    let path = Path::over(standard_ends()?.0, &trusted(options(1)))?;
     let mut found = 0u64;
     for _ in 0..messages {
-        let message = path.receive().map_err(broken)?;
-        found = found.wrapping_add(sum(&message.first().map().map_err(broken)?));
+        let message = path.receive()?;
+        found = found.wrapping_add(sum(&message.first().map()?));
     }
-    let mut answer = path.alloc(8).map_err(broken)?;
+    let mut answer = path.alloc(8)?;
     answer.copy_from_slice(&found.to_ne_bytes());
-    path.ship(answer).map_err(broken)?;
+    path.ship(answer)?;
     let _ = path.receive();
     Ok(())
 }
 
-fn end(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
-    let end = descriptor.try_clone_to_owned().map_err(broken)?;
-    fcntl_setfd(&end, FdFlags::CLOEXEC).map_err(broken)?;
-    Ok(end)
-}
-
 /// Work of a pair, on cores of its own; `which` is 0 or 1.
 fn work(which: usize, cores: usize, messages: u64) -> Work {
-    let (transport, own) = match cores {
-        4.. => (Transport::Trusted(Wait::Spin), [2 * which, 2 * which + 1]),
-        _ => (Transport::Trusted(Wait::Sleep), [which, which]),
+    let (wait, cores) = match cores {
+        4.. => (Wait::Spin, [2 * which, 2 * which + 1]),
+        _ => (Wait::Sleep, [which, which]),
     };
-    Work { transport, pattern: Pattern::Stream, bytes: BYTES, messages, period: PERIOD, cores: own }
+    let exchange = Exchange { bytes: BYTES, messages, answered: false, period: None, cores };
+    Work { transport: Transport::Trusted(wait), exchange }
 }
 
 /// The first pair beside a second one, against the first alone and beside a process that writes and sums messages of its own
@@ -212,10 +199,7 @@ pub fn two_pairs(quick: bool, rounds: Rounds, cores: usize) -> Result<Vec<Row>, 
 }
 
 /// The neighbour: works until its standard input ends. It moves messages, or writes and sums them alone.
-///
-/// # Errors
-/// [`Error::Failed`] if the sums differ or a pair fails.
-pub fn neighbour(moves: bool, cores: usize, messages: u64) -> Result<(), Error> {
+pub fn neighbour(moves: bool, cores: usize, messages: u64) -> Result<(), Failure> {
     let work = work(1, cores, messages);
     let mut messages = vec![0; IN_TURN * BYTES];
     let mut said = false;
@@ -223,17 +207,17 @@ pub fn neighbour(moves: bool, cores: usize, messages: u64) -> Result<(), Error> 
         if moves {
             work.run()?;
         } else {
-            pin(work.cores[0]);
-            let difference = (0..work.messages.min(LOOPS)).fold(0u64, |difference, number| {
+            pin(work.exchange.cores[0]);
+            let difference = (0..work.exchange.messages.min(LOOPS)).fold(0u64, |difference, number| {
                 let message = &mut messages[(number as usize % IN_TURN) * BYTES..][..BYTES];
                 difference.wrapping_add(fill(message, number)).wrapping_sub(sum(message))
             });
             if difference != 0 {
-                return Err(broken("the sums differ"));
+                return Err("the sums differ".into());
             }
         }
         if !said {
-            std::io::stdout().write_all(&[0]).and_then(|()| std::io::stdout().flush()).map_err(broken)?;
+            std::io::stdout().write_all(&[0]).and_then(|()| std::io::stdout().flush())?;
             said = true;
         }
         let input = std::io::stdin();

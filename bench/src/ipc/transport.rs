@@ -1,16 +1,14 @@
 //! Transports of messages between two processes, each behind the same calls. Whatever the transport, every word is written
 //! and summed ([`words`](super::words)).
 
-use super::channel;
-use super::futex::{self, Futex};
-use super::wire::{Wait, Wire, check_length};
+use super::bare::Bare;
+use super::exchange::{Failure, Wire, check_length};
 use super::words::{fill, sum};
-use super::{broken, trusted};
-use crate::error::Error;
+use super::{channel, trusted};
 use crate::interrupt;
-use bywash_container::{Message, Options, Path};
+use bywash_container::{Message, Options, Path, Wait};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -24,15 +22,15 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// Containers that are read in place.
-    Trusted(Wait),
+    Trusted(#[serde(with = "Waiting")] Wait),
     /// As [`Transport::Trusted`], in an event loop: an end takes what is there, arms the path and sleeps in poll(2).
     TrustedLoop,
     /// Containers that are copied out first.
-    Checked(Wait),
+    Checked(#[serde(with = "Waiting")] Wait),
     /// Requests over a channel, each answered in its buffer.
-    Answers(Wait),
-    /// Requests over a channel, as many at a time as it is deep, of which the server only takes note.
-    Requests(Wait),
+    Answers(#[serde(with = "Waiting")] Wait),
+    /// Requests over a channel, as many at a time as it is deep, which the server completes without an answer.
+    Requests(#[serde(with = "Waiting")] Wait),
     /// A Unix stream socket, with buffers of so many bytes, or the usual ones.
     Unix(Option<usize>),
     /// A Unix stream socket with the usual buffers, which both ends read and write with O_NONBLOCK in a loop.
@@ -43,17 +41,33 @@ pub enum Transport {
     PipePolled,
     /// A pipe for each direction, whose receiver takes what is there and sleeps in poll(2).
     PipeLoop,
-    /// Shared memory and a bare futex, for messages of 64 bytes.
+    /// Bare memory and a futex.
     Futex,
+    /// A bare cache line for each direction, which carries no message.
+    CacheLine,
+    /// Bare memory that one core writes and the other one sums, in `buffers` buffers; `None`: in the fastest number up to as
+    /// many as a path has.
+    HandOver { copies: bool, buffers: Option<usize> },
+    /// iceoryx2, publish and subscribe, in a program that is built apart.
+    Iceoryx2,
+}
+
+/// [`Wait`] for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Wait")]
+enum Waiting {
+    Adaptive,
+    Spin,
+    Sleep,
 }
 
 /// Messages in flight at a time on a path.
-const DEPTH: u32 = 256;
+const DEPTH: usize = 256;
 /// Attempts of an end that polls between two questions whether the bench was interrupted.
 const LOOKS: u32 = 1 << 16;
 
 /// Descriptors of an end: to read from and to write to.
-pub type End = (OwnedFd, OwnedFd);
+pub type Ends = (OwnedFd, OwnedFd);
 
 /// Size of an end's arena, in bytes, for messages of so many bytes.
 fn arena_bytes(bytes: usize) -> usize {
@@ -63,7 +77,7 @@ fn arena_bytes(bytes: usize) -> usize {
 /// Messages of so many bytes that can be in flight at a time in containers: those that fit into the arena, and at most
 /// the depth of a path. iceoryx2 gets buffers for as many.
 pub fn buffers(bytes: usize) -> usize {
-    (arena_bytes(bytes) / bytes.max(1)).min(DEPTH as usize)
+    (arena_bytes(bytes) / bytes.max(1)).min(DEPTH)
 }
 
 impl Transport {
@@ -82,75 +96,63 @@ impl Transport {
             Transport::Unix(_) | Transport::Pipe => "sleeps in the kernel",
             Transport::UnixPolled | Transport::PipePolled => "polls by system calls",
             Transport::Futex => "sleeps on a futex",
+            Transport::CacheLine | Transport::HandOver { .. } | Transport::Iceoryx2 => "spins",
         }
     }
 
-    /// The same transport with ends that poll, and its name, for one whose ends sleep in the kernel.
-    pub fn polled(self) -> Option<(&'static str, Transport)> {
+    /// Bare memory of this transport, for messages of `bytes`.
+    fn bare(self, bytes: usize) -> Option<Bare> {
+        let bare = |slots, bytes| Bare { slots, bytes, copies: false, sleeps: false };
         match self {
-            Transport::Unix(None) => Some(("AF_UNIX, polled", Transport::UnixPolled)),
-            Transport::Pipe => Some(("pipe, polled", Transport::PipePolled)),
+            Transport::Futex => Some(Bare { sleeps: true, ..bare(DEPTH, bytes) }),
+            Transport::CacheLine => Some(bare(1, 0)),
+            Transport::HandOver { copies, buffers: count } => {
+                Some(Bare { copies, ..bare(count.unwrap_or_else(|| buffers(bytes)), bytes) })
+            }
             _ => None,
         }
     }
 
-    /// Makes the descriptors that connect two processes.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the kernel refuses.
-    pub fn ends(self) -> Result<[End; 2], Error> {
-        let twice = |end: OwnedFd| Ok::<_, Error>((end.try_clone().map_err(broken)?, end));
+    /// Makes the descriptors that connect two processes, for messages of at most `bytes`.
+    pub fn ends(self, bytes: usize) -> Result<[Ends; 2], Failure> {
+        let twice = |end: OwnedFd| Ok::<_, Failure>((end.try_clone()?, end));
+        if let Some(bare) = self.bare(bytes) {
+            let memory = bare.create()?;
+            return Ok([twice(memory.try_clone()?)?, twice(memory)?]);
+        }
         let socket = match self {
             Transport::Pipe | Transport::PipePolled | Transport::PipeLoop => {
-                let there = pipe_with(PipeFlags::CLOEXEC).map_err(broken)?;
-                let back = pipe_with(PipeFlags::CLOEXEC).map_err(broken)?;
+                let (there, back) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
                 return Ok([(back.0, there.1), (there.0, back.1)]);
-            }
-            Transport::Futex => {
-                let memory = memfd_create("bywash-bench", MemfdFlags::CLOEXEC).map_err(broken)?;
-                ftruncate(&memory, futex::BYTES as u64).map_err(broken)?;
-                return Ok([twice(memory.try_clone().map_err(broken)?)?, twice(memory)?]);
             }
             Transport::Unix(_) | Transport::UnixPolled => SocketType::STREAM,
             _ => SocketType::SEQPACKET,
         };
-        let pair = socketpair(AddressFamily::UNIX, socket, SocketFlags::CLOEXEC, None).map_err(broken)?;
+        let pair = socketpair(AddressFamily::UNIX, socket, SocketFlags::CLOEXEC, None)?;
         Ok([twice(pair.0)?, twice(pair.1)?])
     }
 
     /// Opens one end, for messages of at most `bytes`; `second`: that of the second process.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the end cannot be opened.
-    pub fn open(self, ends: End, bytes: usize, second: bool) -> Result<Box<dyn Wire>, Error> {
-        let path = |wait: Wait, ends: End, trusts: bool| {
-            let options = Options::new().wait(wait.into()).depth(DEPTH).arena_bytes(arena_bytes(bytes));
-            let options = options.peer_arena_bytes_max(1 << 30);
-            let options = if trusts { trusted(options) } else { options };
-            Path::over(ends.1, &options).map_err(broken)
+    pub fn open(self, ends: Ends, bytes: usize, second: bool) -> Result<Box<dyn Wire>, Failure> {
+        let path = |wait: Wait| {
+            let options = Options::new().wait(wait).depth(DEPTH as u32).arena_bytes(arena_bytes(bytes));
+            options.peer_arena_bytes_max(1 << 30)
         };
-        let is_in_loop = self == Transport::TrustedLoop;
+        let containers = |options: Options, copy: Option<Vec<u8>>, socket: OwnedFd| {
+            let path = Path::over(socket, &options)?;
+            Ok::<_, Failure>(Box::new(Containers { path, copy, is_in_loop: self == Transport::TrustedLoop }))
+        };
         Ok(match self {
-            Transport::Trusted(wait) => {
-                Box::new(Containers { path: path(wait, ends, true)?, copy: None, is_in_loop })
-            }
-            Transport::TrustedLoop => {
-                Box::new(Containers { path: path(Wait::Sleep, ends, true)?, copy: None, is_in_loop })
-            }
-            Transport::Checked(wait) => Box::new(Containers {
-                path: path(wait, ends, false)?,
-                copy: Some(vec![0; bytes]),
-                is_in_loop,
-            }),
-            Transport::Answers(wait) | Transport::Requests(wait) => {
-                channel::open(ends.1, bytes, wait, matches!(self, Transport::Answers(_)), second)?
-            }
-            Transport::Futex => Box::new(Futex::open(&ends.0, second)?),
-            Transport::Unix(_)
-            | Transport::UnixPolled
-            | Transport::Pipe
-            | Transport::PipePolled
-            | Transport::PipeLoop => Box::new(Stream::open(self, ends, bytes)?),
+            Transport::Trusted(wait) => containers(trusted(path(wait)), None, ends.1)?,
+            Transport::TrustedLoop => containers(trusted(path(Wait::Sleep)), None, ends.1)?,
+            Transport::Checked(wait) => containers(path(wait), Some(vec![0; bytes]), ends.1)?,
+            Transport::Answers(wait) => channel::open(ends.1, bytes, wait, true, second)?,
+            Transport::Requests(wait) => channel::open(ends.1, bytes, wait, false, second)?,
+            Transport::Iceoryx2 => return Err("iceoryx2 opens its ends in a program of its own".into()),
+            _ => match self.bare(bytes) {
+                Some(bare) => Box::new(bare.open(&ends.0, second)?),
+                None => Box::new(Stream::open(self, ends, bytes)?),
+            },
         })
     }
 }
@@ -165,12 +167,12 @@ struct Containers {
 
 impl Containers {
     /// Takes the next message as an event loop does.
-    fn receive_in_loop(&self) -> Result<Message, Error> {
+    fn receive_in_loop(&self) -> Result<Message, Failure> {
         loop {
-            if let Some(message) = self.path.try_receive().map_err(broken)? {
+            if let Some(message) = self.path.try_receive()? {
                 return Ok(message);
             }
-            if !self.path.arm().map_err(broken)? {
+            if !self.path.arm()? {
                 sleep_until_readable(&self.path)?;
             }
         }
@@ -178,32 +180,31 @@ impl Containers {
 }
 
 impl Wire for Containers {
-    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
-        let mut container = self.path.alloc(bytes).map_err(broken)?;
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Failure> {
+        let mut container = self.path.alloc(bytes)?;
         let sum = fill(&mut container, seed);
-        self.path.ship(container).map_err(broken)?;
+        self.path.ship(container)?;
         Ok(sum)
     }
 
-    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
-        let message =
-            if self.is_in_loop { self.receive_in_loop()? } else { self.path.receive().map_err(broken)? };
+    fn receive(&mut self, bytes: usize) -> Result<u64, Failure> {
+        let message = if self.is_in_loop { self.receive_in_loop()? } else { self.path.receive()? };
         check_length(message.len(), bytes)?;
-        let Some(copy) = &mut self.copy else { return Ok(sum(&message.first().map().map_err(broken)?)) };
-        let copied = message.copy_to(copy).map_err(broken)?;
+        let Some(copy) = &mut self.copy else { return Ok(sum(&message.first().map()?)) };
+        let copied = message.copy_to(copy)?;
         drop(message);
         Ok(sum(&copy[..copied]))
     }
 }
 
 /// Sleeps until something can be read, as an event loop does.
-fn sleep_until_readable(descriptor: &impl AsFd) -> Result<(), Error> {
+fn sleep_until_readable(descriptor: &impl AsFd) -> Result<(), Failure> {
     loop {
         interrupt::check()?;
         match poll(&mut [PollFd::new(descriptor, PollFlags::IN)], None) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
-            Err(error) => return Err(broken(error)),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -218,18 +219,15 @@ struct Stream {
 }
 
 impl Stream {
-    fn open(transport: Transport, ends: End, bytes: usize) -> Result<Stream, Error> {
+    fn open(transport: Transport, ends: Ends, bytes: usize) -> Result<Stream, Failure> {
         for end in [&ends.0, &ends.1] {
             match transport {
                 Transport::Unix(Some(bytes)) => {
-                    set_socket_send_buffer_size(end, bytes).map_err(broken)?;
-                    set_socket_recv_buffer_size(end, bytes).map_err(broken)?;
+                    set_socket_send_buffer_size(end, bytes)?;
+                    set_socket_recv_buffer_size(end, bytes)?;
                 }
                 Transport::Unix(None) | Transport::Pipe => {}
-                _ => {
-                    let flags = fcntl_getfl(end).map_err(broken)?;
-                    fcntl_setfl(end, flags | OFlags::NONBLOCK).map_err(broken)?;
-                }
+                _ => fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?,
             }
         }
         let is_in_loop = transport == Transport::PipeLoop;
@@ -238,13 +236,13 @@ impl Stream {
 }
 
 impl Wire for Stream {
-    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Error> {
+    fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Failure> {
         let sum = fill(&mut self.buffer[..bytes], seed);
         repeat_until_done(bytes, None, |done| self.to.write(&self.buffer[done..bytes]))?;
         Ok(sum)
     }
 
-    fn receive(&mut self, bytes: usize) -> Result<u64, Error> {
+    fn receive(&mut self, bytes: usize) -> Result<u64, Failure> {
         let from = &self.from;
         let sleeper = self.is_in_loop.then_some(from);
         repeat_until_done(bytes, sleeper, |done| (&mut &*from).read(&mut self.buffer[done..bytes]))?;
@@ -258,11 +256,11 @@ fn repeat_until_done(
     bytes: usize,
     sleeper: Option<&File>,
     mut attempt: impl FnMut(usize) -> std::io::Result<usize>,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let (mut done, mut looks) = (0, 0u32);
     while done < bytes {
         match (attempt(done), sleeper) {
-            (Ok(0), _) => return Err(broken(std::io::Error::from(ErrorKind::UnexpectedEof))),
+            (Ok(0), _) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
             (Ok(moved), _) => done += moved,
             (Err(error), Some(sleeper)) if error.kind() == ErrorKind::WouldBlock => {
                 sleep_until_readable(sleeper)?
@@ -274,7 +272,7 @@ fn repeat_until_done(
                 }
                 std::hint::spin_loop();
             }
-            (Err(error), _) => return Err(broken(error)),
+            (Err(error), _) => return Err(error.into()),
         }
     }
     Ok(())
@@ -283,42 +281,62 @@ fn repeat_until_done(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipc::{cases, exchange::Exchange};
+
+    /// Every transport of the table moves messages between two threads, and [`Exchange::first`] compares their sums.
+    #[test]
+    fn everything_arrives_whatever_the_transport() {
+        let cases = cases();
+        let peers = cases.iter().flat_map(|case| case.peers.iter().map(|peer| peer.1));
+        let mut sides: Vec<Transport> = cases.iter().map(|case| case.ours).chain(peers).collect();
+        sides.push(Transport::HandOver { copies: true, buffers: Some(1) });
+        for (number, side) in sides.iter().copied().enumerate() {
+            let is_known = sides[..number].contains(&side) || side == Transport::Iceoryx2;
+            for answered in [true, false] {
+                // A bare cache line carries nothing that a stream's receiver could sum.
+                let needs_answers = matches!(side, Transport::CacheLine | Transport::Answers(_));
+                let has_none = matches!(side, Transport::Requests(_));
+                if is_known || (if answered { has_none } else { needs_answers }) {
+                    continue;
+                }
+                let exchange = Exchange { bytes: 4096, messages: 600, answered, period: None, cores: [0, 1] };
+                let [ours, theirs] = side.ends(4096).unwrap();
+                let second = std::thread::spawn(move || {
+                    exchange.second(side.open(theirs, 4096, true).unwrap().as_mut()).unwrap();
+                });
+                let mut wire = side.open(ours, 4096, false).unwrap();
+                let spent = exchange.first(wire.as_mut(), std::process::id()).unwrap();
+                assert!(spent.wall > 0.0 && spent.cpu > 0.0, "{side:?}: {spent:?}");
+                second.join().unwrap();
+            }
+        }
+    }
 
     #[test]
-    fn ends_that_poll_move_everything_and_hear_of_the_end() {
+    fn ends_that_poll_hear_of_the_end() {
         for transport in [Transport::UnixPolled, Transport::PipePolled] {
-            // More than what the kernel buffers, so that both sides find nothing to do now and then.
-            const BYTES: usize = 1 << 20;
-            let [ours, theirs] = transport.ends().unwrap();
-            let mut here = transport.open(ours, BYTES, false).unwrap();
-            let sender = std::thread::spawn(move || {
-                transport.open(theirs, BYTES, true).unwrap().send(BYTES, 7).unwrap()
-            });
-            let received = here.receive(BYTES).unwrap();
-            assert_eq!(received, sender.join().unwrap());
+            let [ours, theirs] = transport.ends(64).unwrap();
+            let mut here = transport.open(ours, 64, false).unwrap();
+            transport.open(theirs, 64, true).unwrap().send(8, 7).unwrap();
+            assert_eq!(here.receive(8).unwrap(), 7);
             let error = here.receive(8).unwrap_err().to_string();
             assert!(error.contains("end of file"), "{error}");
         }
     }
 
     #[test]
-    fn ends_in_event_loops_sleep_until_something_comes() {
-        for transport in [Transport::TrustedLoop, Transport::PipeLoop] {
-            let [ours, theirs] = transport.ends().unwrap();
-            let sender = std::thread::spawn(move || {
-                let mut there = transport.open(theirs, 64, true).unwrap();
-                let sent = (0..20).map(|seed| {
-                    std::thread::sleep(std::time::Duration::from_millis(2));
-                    there.send(64, seed).unwrap()
-                });
-                let sum = sent.fold(0u64, u64::wrapping_add);
-                assert_eq!(there.receive(64).unwrap(), super::super::words::sum_of(8, 7));
-                sum
-            });
-            let mut here = transport.open(ours, 64, false).unwrap();
-            let received = (0..20).map(|_| here.receive(64).unwrap()).fold(0u64, u64::wrapping_add);
-            here.send(64, 7).unwrap();
-            assert_eq!(received, sender.join().unwrap(), "{transport:?}");
+    fn bare_memory_that_is_spoilt_has_another_sum() {
+        for copies in [false, true] {
+            let shape = Bare { slots: 2, bytes: 64, copies, sleeps: false };
+            let memory = shape.create().unwrap();
+            let (mut here, mut there) =
+                (shape.open(&memory, false).unwrap(), shape.open(&memory, true).unwrap());
+            assert_eq!(here.send(64, 7).unwrap(), there.receive(64).unwrap());
+            let sent = here.send(64, 8).unwrap();
+            // Message 2 is in the first buffer, behind the page of the slots.
+            rustix::io::pwrite(&memory, &[0xff], 4096 + 8).unwrap();
+            assert_ne!(there.receive(64).unwrap(), sent, "{copies}");
+            here.send(128, 9).unwrap_err();
         }
     }
 
