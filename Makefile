@@ -235,9 +235,10 @@ note-machine:
 nothing-left:
 	scripts/left-behind check $(before)
 
-# What the tests run, built once: the command, its library, the C library.
+# What the tests run: the command, its library, the C library. With the tests, whose dependencies would else have all
+# crates in common built a second time, with their features.
 built:
-	$(CARGO) build --locked --workspace $(features)
+	$(CARGO) build --locked --workspace --all-targets $(features)
 
 # Most tests wait for processes, timeouts or devices for most of their time: more of them than processors run at once.
 unit: built

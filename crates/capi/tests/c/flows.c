@@ -171,7 +171,7 @@ static void a_flow_that_waits(void)
 	struct bywash_running running = started(flow_of(elsewhere, there));
 	FAILS(bywash_running_wait(running, 0, &report, sizeof report), BYWASH_ERROR_TIMED_OUT, "not at once");
 	FAILS(bywash_running_wait(running, SECOND / 20, &report, sizeof report), BYWASH_ERROR_TIMED_OUT,
-	      "within the time");
+	      "before the timeout");
 	FAILS(bywash_running_report(running, &text), BYWASH_ERROR_TIMED_OUT, "not at once");
 	CHECK(report.bytes == 4711 && text.id == 0);
 	OK(bywash_running_total(running, &bytes));

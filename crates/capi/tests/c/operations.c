@@ -198,7 +198,7 @@ static void an_event_loop(void)
 	OK(bywash_receive(two, 0, &message));
 	OK(bywash_message_free(&message));
 	FAILS(bywash_receive(two, 0, &message), BYWASH_ERROR_TIMED_OUT, "not at once");
-	FAILS(bywash_receive(two, 1000000, &message), BYWASH_ERROR_TIMED_OUT, "within the time");
+	FAILS(bywash_receive(two, 1000000, &message), BYWASH_ERROR_TIMED_OUT, "before the timeout");
 	CHECK(message.id == 0);
 	container = filled(one, 10, 0);
 	OK(bywash_ship(one, &container, BYWASH_FOREVER));
@@ -220,7 +220,7 @@ static void an_arena_that_is_used_up(void)
 	while ((answer = bywash_alloc(one, 100000, 0, &all[count])) == BYWASH_OK)
 		count++;
 	CHECK(answer == BYWASH_ERROR_TIMED_OUT && count >= 4 && all[count].id == 0);
-	FAILS(bywash_alloc(one, 100000, 1000000, &container), BYWASH_ERROR_TIMED_OUT, "within the time");
+	FAILS(bywash_alloc(one, 100000, 1000000, &container), BYWASH_ERROR_TIMED_OUT, "before the timeout");
 	FAILS(bywash_alloc(one, 100000, 1000000, &container), BYWASH_ERROR_TIMED_OUT, "the peer holds 0 in 0 ");
 	struct bywash_stats stats;
 	OK(bywash_path_stats(one, &stats, sizeof stats));
