@@ -61,7 +61,8 @@ fn by_this_program() {
     assert_eq!(holders(&path), [0, 0, 0, 0, ARENA]);
     let mut kept = fill(&path);
     assert_eq!(kept.len(), PIECES);
-    let text = "this program holds 1048576 in 16 containers that it has not shipped, the peer holds 0 in 0";
+    let text =
+        "this program holds 1048576 in 16 containers that it has not shipped, and the peer holds 0 in 0";
     assert_refused(&path, PIECE, [PIECES, ARENA, 0, 0, 0], text);
     kept.pop();
     assert_eq!(holders(&path), [PIECES - 1, ARENA - PIECE, 0, 0, PIECE]);
@@ -74,7 +75,8 @@ fn by_the_peer() {
     let (path, peer) = pair();
     fill(&path).into_iter().for_each(|container| path.ship(container).unwrap());
     let mut kept: Vec<_> = (0..PIECES).map(|_| peer.receive().unwrap()).collect();
-    let text = "this program holds 0 in 0 containers that it has not shipped, the peer holds 1048576 in 16";
+    let text =
+        "this program holds 0 in 0 containers that it has not shipped, and the peer holds 1048576 in 16";
     assert_refused(&path, PIECE, [0, 0, PIECES, ARENA, 0], text);
     // Returned containers are no longer counted as the peer's, even before the next allocation.
     kept.truncate(PIECES / 2);
@@ -90,7 +92,7 @@ fn by_both() {
     mine.drain(..3).for_each(|container| path.ship(container).unwrap());
     let _theirs: Vec<_> = (0..3).map(|_| peer.receive().unwrap()).collect();
     let text =
-        "this program holds 851968 in 13 containers that it has not shipped, the peer holds 196608 in 3";
+        "this program holds 851968 in 13 containers that it has not shipped, and the peer holds 196608 in 3";
     assert_refused(&path, 1000, [PIECES - 3, ARENA - 3 * PIECE, 3, 3 * PIECE, 0], text);
 }
 
