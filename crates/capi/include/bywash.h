@@ -1004,7 +1004,7 @@ int bywash_listener_fd(struct bywash_listener listener,
                        int *fd);
 
 /**
- * Closes a listener and zeroes the handle. The name remains. A zero handle is ignored.
+ * Closes a listener and sets the handle to zero. The socket file remains. A zero handle is ignored.
  */
 int bywash_listener_close(struct bywash_listener *listener);
 

@@ -221,7 +221,7 @@ static void an_event_loop(void)
 	OK(bywash_channel_server_fd(server, &answers.fd));
 	for (int round = 0; round < 3; round++) {
 		FAILS(bywash_channel_client_reap(client, 0, &completion), BYWASH_ERROR_TIMED_OUT, "not at once");
-		FAILS(bywash_channel_server_next(server, 1000000, &request, &contents), BYWASH_ERROR_TIMED_OUT, "within");
+		FAILS(bywash_channel_server_next(server, 1000000, &request, &contents), BYWASH_ERROR_TIMED_OUT, "before the timeout");
 		OK(bywash_channel_client_arm(client, &ready));
 		CHECK(ready == 0 && poll(&asks, 1, 0) == 0);
 		OK(bywash_channel_server_arm(server, &ready));
