@@ -213,7 +213,7 @@ mod tests {
             ("[default]\nshare = 0", "a share of 0"),
             ("[default]\ndepth = 100", "power of two"),
             ("[default]\ngrants = 0", "grants is 0"),
-            ("[default]\narena = \"x\"", "'x' is none"),
+            ("[default]\narena = \"x\"", "'x' is not a size"),
             ("[default]\nbandwidth = 0", "nothing a second"),
             ("[default]\nspeed = 1", "speed"),
             ("[user.nobody-by-that-name]\nshare = 1", "no such user"),

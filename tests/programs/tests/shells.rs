@@ -53,7 +53,7 @@ while IFS= read -r -u 9 line; do read -r other <&10 || break; echo "$line-$other
 exec {fd}<> numbers; read -r -N 7 seven <&$fd; printf '%q\n' "$seven"; printf 'ZZ' >&$fd; read -r z <&$fd; echo "$z"; exec {fd}>&-
 cat <<< "a here-string of $(head -c 9 numbers | tr '\n' ' ')"
 coproc cat; echo hello >&${COPROC[1]}; read -r said <&${COPROC[0]}; echo "$said"; kill $COPROC_PID; wait 2> /dev/null
-tee >(sha256sum > sum1) >(wc -l > sum2) < numbers > numbers.copy; until [ -s sum1 ] && [ -s sum2 ]; do sleep 0.02; done; cat sum1 sum2
+rm -f sum1 sum2; tee >(sha256sum > sum1) >(wc -l > sum2) < numbers > numbers.copy; until [ -s sum1 ] && [ -s sum2 ]; do sleep 0.02; done; cat sum1 sum2
 echo {a,b,c}{1..3} | tr ' ' '\n' | tac > reversed; cat reversed
 { head -n 1; dd bs=1 count=3 status=none; cat; } < reversed
 for f in x y z; do echo $f; done | while read -r v; do echo "got $v" | tee -a pieces; done; cat pieces
