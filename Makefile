@@ -240,9 +240,8 @@ nothing-left:
 built:
 	$(CARGO) build --locked --workspace --all-targets $(features)
 
-# Most tests wait for processes, timeouts or devices for most of their time: more of them than processors run at once.
 unit: built
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} $(CARGO) test --locked --workspace --no-fail-fast $(features)
+	$(CARGO) test --locked --workspace --no-fail-fast $(features)
 
 # The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
 # target/page/shots.
