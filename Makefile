@@ -328,8 +328,8 @@ bench-peers:
 bench-quick: PEERS_IN = $(debug)
 bench-quick: PEERS_PROFILE = dev
 bench-quick: built bench-peers
-	$(debug)/bywash bench run --quick
-	$(debug)/bywash bench ipc --quick
-	$(debug)/bywash bench flow --quick
-	$(debug)/bywash bench plan --quick
-	$(debug)/bywash bench serve --quick
+	$(debug)/bywash bench run --quick --pairs 1
+	$(debug)/bywash bench ipc --quick --pairs 1
+	$(debug)/bywash bench flow --quick --pairs 1
+	$(debug)/bywash bench plan --quick --pairs 1
+	$(debug)/bywash bench serve --quick --pairs 1

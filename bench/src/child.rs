@@ -259,7 +259,7 @@ mod tests {
         drop(server);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
         let mut sleep = Process::start(Command::new("sleep").arg("30")).unwrap();
-        sleep.stop(Signal::INT).unwrap();
+        sleep.stop(Signal::TERM).unwrap();
         assert!(sleep.has_ended());
     }
 }
