@@ -69,7 +69,7 @@ engine := wasm32-unknown-unknown
 page:
 	@sysroot=$$(rustc --print sysroot); \
 	if [[ -d $$sysroot/lib/rustlib/$(engine) ]] || reason=$$(rustup target add $(engine) 2>&1); then \
-	  $(CARGO) build --quiet --locked --profile page-engine --target $(engine) -p bywash-page --lib; \
+	  $(CARGO) rustc --quiet --locked --profile page-engine --target $(engine) -p bywash-page --lib --crate-type cdylib; \
 	  $(CARGO) run --quiet --locked -p bywash-page -- web/page $(target)/$(engine)/page-engine/bywash_page.wasm $(page); \
 	else \
 	  echo "page: left out, since $(engine) cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
