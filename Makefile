@@ -241,7 +241,7 @@ built:
 	$(CARGO) build --locked --workspace --all-targets $(features)
 
 unit: built
-	$(CARGO) test --locked --workspace --no-fail-fast $(features)
+	BYWASH_BUILT=1 $(CARGO) test --locked --workspace --no-fail-fast $(features)
 
 # The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
 # target/page/shots.

@@ -1,12 +1,11 @@
 //! A disk exported by vhost-user, a frontend that speaks the protocol by hand, and a guest's memory.
 //!
 //! The disk lives as long as the process, and is served by threads of its own; each input has a new frontend.
-//! The disk's medium checks that each request keeps the rules of media, and accesses all of its memory.
+//! The disk's device checks that each command is one that it can carry out, and accesses all of its memory.
 
+use bywash_device::{Access, Command, Completion, Device, Geometry, Operation, QueueFull, Segment};
 use bywash_support::peers::{Words, memory};
-use bywash_vhost::{
-    Completion, Export, Full, Geometry, GuestSegment, MappingOwner, Operation, Options, Request, Storage,
-};
+use bywash_vhost::{Export, Options};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -33,7 +32,7 @@ pub const STATES: u64 = 0x5000;
 pub const DATA: u64 = 0x8000;
 /// Number of entries of a ring.
 pub const ENTRIES: u16 = 64;
-/// Greatest number of requests in the medium at once.
+/// Greatest number of commands in the device at once.
 const DEPTH: usize = 8;
 /// Greatest time that the disk may take for one step of an input.
 const LIMIT: Duration = Duration::from_secs(8);
@@ -63,40 +62,37 @@ pub const FEATURES: u64 = 1 << 32 | 1 << 30;
 pub const EVENT_INDEX: u64 = 1 << 29;
 
 struct Waiting {
-    token: u64,
     operation: Operation,
     offset: usize,
-    pieces: Vec<GuestSegment>,
-    _memory: MappingOwner,
+    segments: Vec<Segment>,
+    /// Owner of the segments' memory, with the command's token.
+    completion: Completion,
 }
 
-// SAFETY: the pieces stay mapped as long as the owner lives, which moves to the other thread with them.
-unsafe impl Send for Waiting {}
-
-/// Medium of memory that carries out the last request first, and checks the rules of requests.
+/// Device of memory that carries out the last command first, and checks that each can be carried out.
 struct Checked {
     bytes: Vec<u8>,
     waiting: Vec<Waiting>,
 }
 
 impl Checked {
-    fn carry_out(&mut self, Waiting { operation, mut offset, pieces, .. }: Waiting) {
-        for piece in pieces {
-            let here = self.bytes[offset..offset + piece.bytes()].as_mut_ptr();
-            // SAFETY: the owner keeps the piece mapped, which this access tests; `here` has `piece.bytes()`
-            // bytes.
+    fn carry_out(&mut self, operation: Operation, mut offset: usize, segments: &[Segment]) {
+        for segment in segments {
+            let here = self.bytes[offset..offset + segment.bytes()].as_mut_ptr();
+            // SAFETY: the command's owner keeps the segment mapped, which this access tests; `here` has
+            // `segment.bytes()` bytes.
             unsafe {
                 match operation {
-                    Operation::Read => piece.base().copy_from_nonoverlapping(here, piece.bytes()),
-                    _ => here.copy_from_nonoverlapping(piece.base(), piece.bytes()),
+                    Operation::Read => segment.base().copy_from_nonoverlapping(here, segment.bytes()),
+                    _ => here.copy_from_nonoverlapping(segment.base(), segment.bytes()),
                 }
             }
-            offset += piece.bytes();
+            offset += segment.bytes();
         }
     }
 }
 
-impl Storage for Checked {
+impl Device for Checked {
     fn geometry(&self) -> Geometry {
         Geometry {
             bytes: DISK_BYTES,
@@ -104,37 +100,38 @@ impl Storage for Checked {
             optimal: 4096,
             transfer_max: 1 << 16,
             range_max: 1 << 16,
-            pieces_max: 8,
-            read_only: false,
+            segments_max: 8,
+            access: Access::ReadWrite,
         }
     }
 
-    fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
-        let Request { token, operation, offset, length, pieces, memory } = request;
-        assert!(
-            offset % 512 == 0 && length % 512 == 0 && length <= 1 << 16,
-            "{operation:?} {offset} {length}"
-        );
-        assert!(offset.checked_add(length).is_some_and(|end| end <= DISK_BYTES), "{offset} {length}");
-        let bytes: usize = pieces.iter().map(GuestSegment::bytes).sum();
-        assert!(pieces.len() <= 8 && (pieces.is_empty() || bytes as u64 == length), "{bytes} {length}");
-        let carries = matches!(operation, Operation::Read | Operation::Write | Operation::WriteDurable);
-        assert!(carries != pieces.is_empty(), "{operation:?} of {} pieces", pieces.len());
-        assert!(self.waiting.iter().all(|waiting| waiting.token != token), "{token} is under way");
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
+        let checked = command.check(&self.geometry());
+        assert!(checked.is_ok(), "{command:?}: {checked:?}");
+        let (operation, segments) = (command.operation(), command.segments().to_vec());
+        assert!(operation.moves_data() != segments.is_empty(), "{command:?}");
         if self.waiting.len() >= DEPTH {
-            return Err(Full);
+            return Err(QueueFull(command));
         }
-        let (offset, pieces, _memory) = (offset as usize, pieces.to_vec(), memory.clone());
-        self.waiting.push(Waiting { token, operation, offset, pieces, _memory });
+        let offset = command.offset() as usize;
+        let completion = command.done(Ok(()));
+        let token = completion.token;
+        assert!(self.waiting.iter().all(|waiting| waiting.completion.token != token), "{token} is in flight");
+        assert!(
+            completion.owner.is_some() || segments.is_empty(),
+            "nothing keeps the memory of {token} mapped"
+        );
+        self.waiting.push(Waiting { operation, offset, segments, completion });
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
-        while let Some(waiting) = self.waiting.pop() {
-            let token = waiting.token;
-            self.carry_out(waiting);
-            done(Completion { token, result: Ok(()) });
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let count = self.waiting.len();
+        while let Some(Waiting { operation, offset, segments, completion }) = self.waiting.pop() {
+            self.carry_out(operation, offset, &segments);
+            done(completion);
         }
+        count
     }
 
     fn arm(&mut self) -> bool {
@@ -145,8 +142,16 @@ impl Storage for Checked {
         None
     }
 
+    fn depth(&self) -> usize {
+        DEPTH
+    }
+
     fn in_flight(&self) -> usize {
         self.waiting.len()
+    }
+
+    fn description(&self) -> String {
+        "memory that checks its commands".to_owned()
     }
 }
 

@@ -88,6 +88,8 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         Error::Forked => "ForkedError",
         Error::Option { .. } => "OptionError",
         Error::Io { .. } => "IoError",
+        // A later kind of error that this package does not know yet.
+        _ => "Error",
     };
     make(py, class, &error.to_string(), error).unwrap_or_else(|failure| failure)
 }
@@ -158,6 +160,8 @@ pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
         E::Interrupted => "Cancelled",
         E::Forked => "ForkedError",
         E::Io { .. } => "IoError",
+        // A later kind of error that this package does not know yet.
+        _ => "Error",
     };
     let made = || {
         let made = py.import("bywash.errors")?.getattr(class)?.call1((error.to_string(),))?;

@@ -85,7 +85,7 @@ pub(super) fn peer(structure: &str, requests: u64) -> Result<(), Error> {
 fn run(structure: Architecture, requests: u64) -> Result<Run, Error> {
     let failed = |error: String| Error::failed("the simulation", error);
     let preset = Preset::named(PRESET).ok_or_else(|| failed(format!("there is no preset {PRESET}")))?;
-    let options = Options { seed: 1, stop: Stop::Requests(requests) };
+    let options = Options::default().stop(Stop::Requests(requests));
     let begin = thread_seconds();
     let report = simulate(&preset.description(), structure, &options, &mut |_| true);
     let report = report.map_err(|error| failed(error.to_string()))?;

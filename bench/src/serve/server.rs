@@ -73,12 +73,11 @@ fn failed(error: impl Display) -> Error {
 pub fn serve(job: &Job) -> Result<(), Error> {
     let mut options = bywash_server::Options::new(&job.socket);
     for device in &job.devices {
-        options.devices.push(device.parse().map_err(failed)?);
+        options = options.device(device.parse().map_err(failed)?);
     }
-    options.limits = LimitsFile::read(&job.limits).map_err(failed)?;
-    options.cpu = job.core;
+    options = options.limits(LimitsFile::read(&job.limits).map_err(failed)?).cpu(job.core);
     if job.is_spinning {
-        options.patience = Timeouts { poll: None, ..Timeouts::default() };
+        options = options.timeouts(Timeouts::default().poll(None));
     }
     let server = bywash_server::Server::start(options).map_err(failed)?;
     while talk::ready()? {}
@@ -187,15 +186,7 @@ fn furnish(client: &Client, device: &Device) -> Result<(), Error> {
     let filling = vec![FILLING; FILL_BYTES];
     for number in 0..device.volumes {
         let volume = volume(name, number);
-        let new = NewVolume {
-            name: volume.clone(),
-            device: name.into(),
-            bytes: device.volume_bytes,
-            owner: rustix::process::getuid().as_raw(),
-            group: rustix::process::getgid().as_raw(),
-            mode: 0o600,
-        };
-        client.create(new).map_err(failed)?;
+        client.create(NewVolume::new(&volume, name, device.volume_bytes)).map_err(failed)?;
         let opened = client.open(&volume, Access::ReadWrite).map_err(failed)?;
         for offset in (0..device.volume_bytes).step_by(FILL_BYTES) {
             crate::interrupt::check()?;

@@ -64,11 +64,9 @@
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let socket = folder.path().join("socket");
-//! # let mut options = bywash_server::Options::new(&socket);
-//! # options.devices.push("fast=mem:16M,pages=4K".parse()?);
+//! # let options = bywash_server::Options::new(&socket).device("fast=mem:16M,pages=4K".parse()?);
 //! # let server = bywash_server::Server::start(options)?;
-//! # let (name, device) = ("log".into(), "fast".into());
-//! # let volume = bywash::client::NewVolume { name, device, bytes: 65536, owner: 0, group: 0, mode: 0o666 };
+//! # let volume = bywash::client::NewVolume::new("log", "fast", 65536);
 //! # Client::connect(&socket, Options::new())?.create(volume)?;
 //! let client = Client::connect(&socket, Options::new())?; // of `bywash serve --socket ...`
 //! let log = client.open("log", Access::ReadWrite)?;

@@ -40,7 +40,7 @@ pub unsafe extern "C" fn bywash_client_create(
         // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
         Ok(device) => unsafe {
             ask(client, name, |client, name| {
-                client.create(NewVolume { name: name.into(), device, bytes, owner, group, mode })
+                client.create(NewVolume::new(name, device, bytes).owner(owner).group(group).mode(mode))
             })
         },
         Err(failure) => answer(Err(failure)),
@@ -94,9 +94,10 @@ pub unsafe extern "C" fn bywash_client_permit(
     read_only: c_int,
 ) -> c_int {
     let permissions = || {
-        let (owner, group) = (number("the owner", owner)?, number("the group", group)?);
+        let (owner, group) = (number::<u32>("the owner", owner)?, number::<u32>("the group", group)?);
         let read_only = number::<u8>("for read_only,", read_only.into())?.map(|read_only| read_only != 0);
-        Ok(Permissions { owner, group, mode: number("the mode", mode)?, read_only })
+        let permissions = Permissions::default().owner(owner).group(group).read_only(read_only);
+        Ok(permissions.mode(number::<u16>("the mode", mode)?))
     };
     match permissions() {
         // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.

@@ -129,7 +129,8 @@ impl From<Error> for Failure {
             Error::WrongPath(_) => BYWASH_ERROR_UNFIT,
             Error::Forked => BYWASH_ERROR_FORKED,
             Error::Option { .. } => BYWASH_ERROR_OPTION,
-            Error::Io { .. } => BYWASH_ERROR_IO,
+            // An error of the kernel, or a later kind of error that has no code yet.
+            _ => BYWASH_ERROR_IO,
         };
         let number = match &error {
             Error::Io { source, .. } => source.raw_os_error().unwrap_or(0),
@@ -172,7 +173,8 @@ impl From<ClientError> for Failure {
             // C gives nobody the means to do that.
             E::Interrupted => BYWASH_ERROR_CANCELLED,
             E::Forked => BYWASH_ERROR_FORKED,
-            E::Io { .. } => BYWASH_ERROR_IO,
+            // An error of the kernel, or a later kind of error that has no code yet.
+            _ => BYWASH_ERROR_IO,
         };
         let number = match &error {
             E::Io { source, .. } => source.raw_os_error().unwrap_or(0),

@@ -9,7 +9,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Once;
 
 /// Name that programs linked against the library ask the dynamic loader for.
 const SONAME: &str = concat!("libbywash.so.", env!("CARGO_PKG_VERSION_MAJOR"));
@@ -18,23 +17,9 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the folder in which Cargo put `libbywash.so` and `libbywash.a`: that of this test, or its
-/// parent. Cargo does not build these files for a test, since no Rust program can link them; so the first
-/// call does.
-fn library_folder() -> PathBuf {
-    static BUILT: Once = Once::new();
-    BUILT.call_once(|| {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--offline", "-p", "bywash-capi"]).current_dir(root());
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "the C library cannot be built");
-    });
-    let test = std::env::current_exe().unwrap();
-    let folders = test.ancestors().skip(1).take(2);
-    let found = folders.into_iter().find(|folder| folder.join("libbywash.so").exists());
-    found.unwrap_or_else(|| panic!("no libbywash.so near {}", test.display())).to_owned()
+/// Returns the path of the shared library, which has the static one beside it.
+fn shared_library() -> PathBuf {
+    bywash_support::built::library("bywash-capi", "libbywash.so")
 }
 
 /// The library as it would be installed, in a folder of its own.
@@ -43,11 +28,12 @@ struct Installed(tempfile::TempDir);
 impl Installed {
     fn new() -> Installed {
         let installed = Installed(tempfile::tempdir().unwrap());
-        let (built, prefix) = (library_folder(), installed.prefix());
+        let shared = shared_library();
+        let prefix = installed.prefix();
         fs::create_dir_all(prefix.join("lib/pkgconfig")).unwrap();
-        symlink(built.join("libbywash.so"), prefix.join("lib").join(SONAME)).unwrap();
-        symlink(built.join("libbywash.so"), prefix.join("lib/libbywash.so")).unwrap();
-        symlink(built.join("libbywash.a"), prefix.join("lib/libbywash.a")).unwrap();
+        symlink(&shared, prefix.join("lib").join(SONAME)).unwrap();
+        symlink(&shared, prefix.join("lib/libbywash.so")).unwrap();
+        symlink(shared.with_extension("a"), prefix.join("lib/libbywash.a")).unwrap();
         symlink(root().join("include"), prefix.join("include")).unwrap();
         let template = fs::read_to_string(root().join("bywash.pc.in")).unwrap();
         let filled = template
@@ -241,15 +227,14 @@ fn the_example_of_a_flow_copies() {
 /// A device server with a volume of memory, `fast`, and one of a file, `slow`.
 fn device_server(folder: &Path) -> (bywash_server::Server, String) {
     let socket = folder.join("socket");
-    let mut options = bywash_server::Options::new(&socket);
-    options.devices.push("memory=mem:32M".parse().unwrap());
-    options.devices.push(format!("disk=file:{},size=32M", folder.join("disk").display()).parse().unwrap());
+    let disk = format!("disk=file:{},size=32M", folder.join("disk").display());
+    let options = bywash_server::Options::new(&socket)
+        .device("memory=mem:32M".parse().unwrap())
+        .device(disk.parse().unwrap());
     let server = bywash_server::Server::start(options).unwrap();
     let client = bywash_client::Client::connect(&socket, bywash_client::Options::new()).unwrap();
     for (name, device) in [("fast", "memory"), ("slow", "disk")] {
-        let (name, device) = (name.to_owned(), device.to_owned());
-        let (bytes, owner, group, mode) = (1 << 20, 0, 0, 0o600);
-        client.create(bywash_client::NewVolume { name, device, bytes, owner, group, mode }).unwrap();
+        client.create(bywash_client::NewVolume::new(name, device, 1 << 20)).unwrap();
     }
     (server, socket.to_str().unwrap().to_owned())
 }
@@ -318,7 +303,7 @@ fn the_library_has_its_name_with_the_major_version() {
         return;
     }
     let mut readelf = Command::new("readelf");
-    let listed = run(readelf.args(["--dynamic", "--wide"]).arg(library_folder().join("libbywash.so")));
+    let listed = run(readelf.args(["--dynamic", "--wide"]).arg(shared_library()));
     assert!(listed.contains(&format!("Library soname: [{SONAME}]")), "{listed}");
 }
 
@@ -328,8 +313,7 @@ fn the_exported_names_are_those_of_the_header() {
         return;
     }
     let mut nm = Command::new("nm");
-    let listed =
-        run(nm.args(["-D", "--defined-only", "--format=posix"]).arg(library_folder().join("libbywash.so")));
+    let listed = run(nm.args(["-D", "--defined-only", "--format=posix"]).arg(shared_library()));
     let header = fs::read_to_string(root().join("include/bywash.h")).unwrap();
     let mut names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
     names.sort_unstable();

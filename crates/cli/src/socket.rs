@@ -1,15 +1,12 @@
 //! Unix sockets that are named on the command line, with their mode and group.
 //!
-//! ```text
-//!   PATH[,mode=MODE][,group=GROUP]        /run/bywash/metrics,mode=660,group=prometheus
-//! ```
-//!
-//! A comma in a path is written `\,`, and a backslash `\\`. Invariant: no process can connect before mode and
-//! group are set.
+//! [`ROW`] describes the syntax. Invariant: no process can connect before mode and group are set.
 
 use bywash_link::{SocketFile, listen_at};
+use bywash_options::{OptionError, OptionRow, Row, Value, Words};
 use rustix::fs::{AtFlags, Mode, chmod, chownat};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -18,6 +15,21 @@ use std::path::{Path, PathBuf};
 const MODE: u16 = 0o600;
 /// Greatest number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
+
+/// Syntax of a Unix socket, such as `/run/bywash/metrics,mode=660,group=prometheus`.
+pub static ROW: Row = Row {
+    name: "",
+    address: "PATH",
+    sentence: "a Unix socket",
+    options: &[
+        OptionRow::new("mode", Value::Text("MODE"), "users who may connect, as for chmod(1)").or("600"),
+        OptionRow::new(
+            "group",
+            Value::Text("GROUP"),
+            "group of the socket: a name or a number; none: the server's",
+        ),
+    ],
+};
 
 /// A socket as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,20 +55,15 @@ impl SocketArg {
     /// Parses a socket from the command line.
     ///
     /// # Errors
-    /// Reason and correct form, as text, if the path is missing, an option is unknown, or the mode is
-    /// invalid.
-    pub fn read(text: &str) -> Result<SocketArg, String> {
-        let mut words = pieces(text).into_iter();
-        let path = words.next().filter(|path| !path.is_empty()).ok_or("the socket's path is missing")?;
-        let mut socket = SocketArg { path: path.into(), mode: MODE, group: None };
-        for word in words {
-            match word.split_once('=') {
-                Some(("mode", text)) => socket.mode = mode(text)?,
-                Some(("group", name)) if !name.is_empty() => socket.group = Some(name.to_owned()),
-                _ => return Err(format!("there is no option '{word}'; there are mode=MODE and group=GROUP")),
-            }
-        }
-        Ok(socket)
+    /// [`OptionError`] if the path is missing, an option is unknown, or the mode is invalid.
+    pub fn read(text: &str) -> Result<SocketArg, OptionError> {
+        let mut words = Words::cut(&ROW, OsStr::new(text), text.as_bytes());
+        let socket = SocketArg {
+            path: words.path()?,
+            mode: words.value("mode", mode)?.unwrap_or(MODE),
+            group: words.value("group", name)?,
+        };
+        words.check_all_taken().map(|()| socket)
     }
 
     /// Binds the socket and listens. A socket at which no process listens any more is replaced. Returns the
@@ -81,24 +88,13 @@ fn permit(path: &Path, mode: u16, group: Option<u32>) -> io::Result<()> {
     Ok(chmod(path, Mode::from_raw_mode(mode.into()))?)
 }
 
+fn name(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("a name or a number is missing".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 fn group(name: &str) -> io::Result<u32> {
     let number = name.parse().ok().or_else(|| uzers::get_group_by_name(name).map(|group| group.gid()));
     number.ok_or_else(|| io::Error::other(format!("there is no group '{name}'; give a name or a number")))
-}
-
-/// Splits a text at its commas and removes the backslashes that escape.
-pub fn pieces(text: &str) -> Vec<String> {
-    let (mut pieces, mut piece, mut letters) = (Vec::new(), String::new(), text.chars());
-    while let Some(letter) = letters.next() {
-        match letter {
-            ',' => pieces.push(std::mem::take(&mut piece)),
-            // A backslash at the end of the text stands for itself.
-            '\\' => piece.push(letters.next().unwrap_or('\\')),
-            letter => piece.push(letter),
-        }
-    }
-    pieces.push(piece);
-    pieces
 }
 
 #[cfg(test)]
@@ -115,10 +111,12 @@ mod tests {
         for (text, what) in [
             ("", "missing"),
             ("x,mode=9", "octal"),
-            ("x,user=y", "mode=MODE and group=GROUP"),
+            ("x,user=y", "mode, group"),
+            ("x,gruop=y", "did you mean 'group'?"),
+            ("x,group=", "a name or a number"),
             ("x,", "option ''"),
         ] {
-            assert!(SocketArg::read(text).unwrap_err().contains(what), "{text}");
+            assert!(SocketArg::read(text).unwrap_err().to_string().contains(what), "{text}");
         }
     }
 

@@ -66,20 +66,11 @@ fn main() -> Outcome {
     let (rounds, requests) = if is_quick { (3, 2_000) } else { (15, 20_000) };
     let folder = tempfile::tempdir()?;
     let socket = folder.path().join("socket");
-    let mut options = bywash_server::Options::new(&socket);
-    options.devices.push("memory=mem:64M".parse()?);
+    let options = bywash_server::Options::new(&socket).device("memory=mem:64M".parse()?);
     let server = Server::start(options)?;
     let options = |choice| Options::new().choice(choice).wait(Wait::Adaptive).limit(Duration::from_secs(30));
     let client = Client::connect(&socket, options(PathChoice::Mapped))?;
-    let name = "volume".to_owned();
-    client.create(NewVolume {
-        name,
-        device: "memory".into(),
-        bytes: VOLUME,
-        owner: 0,
-        group: 0,
-        mode: 0o600,
-    })?;
+    client.create(NewVolume::new("volume", "memory", VOLUME))?;
     let mapped = client.open("volume", Access::ReadWrite)?;
     let by_channel = Client::connect(&socket, options(PathChoice::Channel))?;
     let channel = by_channel.open("volume", Access::ReadWrite)?;

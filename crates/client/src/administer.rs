@@ -5,35 +5,72 @@
 use crate::client::Client;
 use crate::error::Error;
 use bywash_protocol::ControlRequest;
+use rustix::process::{getegid, geteuid};
 
 /// Description of a volume to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVolume {
-    /// Name of the volume.
-    pub name: String,
-    /// Name of the device that the volume is created on.
-    pub device: String,
-    /// Least size, in bytes.
-    pub bytes: u64,
-    /// User id of the owner.
-    pub owner: u32,
-    /// Group id.
-    pub group: u32,
-    /// Permission bits as of chmod(2): read and write, for the owner, the group and all others.
-    pub mode: u16,
+    name: String,
+    device: String,
+    bytes: u64,
+    owner: u32,
+    group: u32,
+    mode: u16,
 }
 
-/// Changes to the permissions of a volume: a field that is `None` changes nothing.
+impl NewVolume {
+    /// Describes a volume `name` of at least `bytes` bytes on a device. It belongs to this process's effective user
+    /// and group and has mode 0600, unless said otherwise.
+    pub fn new(name: impl Into<String>, device: impl Into<String>, bytes: u64) -> NewVolume {
+        let (owner, group) = (geteuid().as_raw(), getegid().as_raw());
+        NewVolume { name: name.into(), device: device.into(), bytes, owner, group, mode: 0o600 }
+    }
+
+    /// Sets the owner, by a user id.
+    pub fn owner(self, owner: u32) -> NewVolume {
+        NewVolume { owner, ..self }
+    }
+
+    /// Sets the group, by a group id.
+    pub fn group(self, group: u32) -> NewVolume {
+        NewVolume { group, ..self }
+    }
+
+    /// Sets the permission bits as of chmod(2): read and write, for the owner, the group and all others.
+    pub fn mode(self, mode: u16) -> NewVolume {
+        NewVolume { mode, ..self }
+    }
+}
+
+/// Changes to the permissions of a volume; the default changes nothing, and neither does `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Permissions {
-    /// New owner, as a user id.
-    pub owner: Option<u32>,
-    /// New group, as a group id.
-    pub group: Option<u32>,
-    /// New permission bits, as in [`NewVolume::mode`].
-    pub mode: Option<u16>,
-    /// True to forbid writing to every user, false to allow it again.
-    pub read_only: Option<bool>,
+    owner: Option<u32>,
+    group: Option<u32>,
+    mode: Option<u16>,
+    read_only: Option<bool>,
+}
+
+impl Permissions {
+    /// Sets the new owner, by a user id.
+    pub fn owner(self, owner: impl Into<Option<u32>>) -> Permissions {
+        Permissions { owner: owner.into(), ..self }
+    }
+
+    /// Sets the new group, by a group id.
+    pub fn group(self, group: impl Into<Option<u32>>) -> Permissions {
+        Permissions { group: group.into(), ..self }
+    }
+
+    /// Sets the new permission bits, as in [`NewVolume::mode`].
+    pub fn mode(self, mode: impl Into<Option<u16>>) -> Permissions {
+        Permissions { mode: mode.into(), ..self }
+    }
+
+    /// Forbids writing to every user if true, and allows it again if false.
+    pub fn read_only(self, read_only: impl Into<Option<bool>>) -> Permissions {
+        Permissions { read_only: read_only.into(), ..self }
+    }
 }
 
 /// Operations of an administrator. None of them is repeated when the server dies meanwhile: the operation may

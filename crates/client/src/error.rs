@@ -7,6 +7,7 @@ use std::time::Duration;
 
 /// Reason why an operation on a volume or a queue was not carried out.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The server did not reply in time. The operation may still be carried out.
     #[error("{what} was not answered within {limit:?}; what was asked may still be done")]
@@ -259,9 +260,7 @@ impl Error {
             Link::Forked => Error::Forked,
             Link::Io { what, source } => Error::io(what, source),
             Link::WrongPath(_) => Error::Foreign { what: "buffer", of: "queue" },
-            Link::NotMapped(_) | Link::MessageSize { .. } => {
-                Error::io(what, io::Error::other(error.to_string()))
-            }
+            error => Error::io(what, io::Error::other(error.to_string())),
         }
     }
 

@@ -38,10 +38,10 @@ impl Bench {
 
     fn start(&mut self) {
         let disk = self.folder.path().join("disk");
-        let mut options = bywash_server::Options::new(self.socket());
-        options.devices.push("memory=mem:32M".parse().unwrap());
-        options.devices.push(format!("disk=file:{},size=32M", disk.display()).parse().unwrap());
-        options.policy = Some(self.folder.path().join("volumes"));
+        let options = bywash_server::Options::new(self.socket())
+            .device("memory=mem:32M".parse().unwrap())
+            .device(format!("disk=file:{},size=32M", disk.display()).parse().unwrap())
+            .policy(self.folder.path().join("volumes"));
         self.server = Some(Server::start(options).unwrap());
     }
 
@@ -53,9 +53,7 @@ impl Bench {
     fn client(&self, options: Options) -> Client {
         let client = Client::connect(self.socket(), options).unwrap();
         for (name, device) in [("fast", "memory"), ("slow", "disk")] {
-            let (name, device) = (name.to_owned(), device.to_owned());
-            let made =
-                client.create(NewVolume { name, device, bytes: 5 << 20, owner: 0, group: 0, mode: 0o600 });
+            let made = client.create(NewVolume::new(name, device, 5 << 20));
             assert!(made.is_ok() || made.as_ref().is_err_and(|error| error.code().is_some()), "{made:?}");
         }
         client
@@ -182,7 +180,7 @@ fn what_may_only_be_read_is_said_at_open() {
     let bench = Bench::new();
     let client = bench.client(options(PathChoice::Automatic));
     let before = client.open("fast", Access::ReadWrite).unwrap();
-    client.permit("fast", Permissions { read_only: Some(true), ..Permissions::default() }).unwrap();
+    client.permit("fast", Permissions::default().read_only(true)).unwrap();
     assert!(matches!(before.read_at(&mut [0; 512], 0), Err(Error::Revoked { .. })));
     assert_eq!(client.open("fast", Access::ReadWrite).unwrap_err().code(), Some(RefusalKind::Denied));
     let reading = client.open("fast", Access::Read).unwrap();
@@ -235,15 +233,13 @@ fn a_file_is_passed() {
 fn a_program_ends_a_wait() {
     let bench = Bench::new();
     let late = bench.folder.path().join("late");
-    let mut given = bywash_server::Options::new(&late);
-    given.devices.push("late=mem:4M,latency=3000ms".parse().unwrap());
+    let given = bywash_server::Options::new(&late).device("late=mem:4M,latency=3000ms".parse().unwrap());
     let server = Server::start(given).unwrap();
     let asked = std::sync::Arc::new(AtomicU64::new(0));
     let count = asked.clone();
     let options = options(PathChoice::Automatic).interrupted_by(move || count.fetch_add(1, Relaxed) == 3);
     let client = Client::connect(&late, options).unwrap();
-    let (name, device) = ("volume".to_owned(), "late".to_owned());
-    client.create(NewVolume { name, device, bytes: 1 << 20, owner: 0, group: 0, mode: 0o600 }).unwrap();
+    client.create(NewVolume::new("volume", "late", 1 << 20)).unwrap();
     let volume = client.open("volume", Access::ReadWrite).unwrap();
     let begin = Instant::now();
     let ended = volume.read_at(&mut [0; 4096], 0).unwrap_err();
@@ -262,8 +258,7 @@ fn the_program_of_the_guide_works() {
     assert!(include_str!("../examples/log.rs").ends_with(shown), "the guide shows another program");
     let bench = Bench::new();
     let client = bench.client(options(PathChoice::Automatic));
-    let (name, device) = ("log".to_owned(), "memory".to_owned());
-    client.create(NewVolume { name, device, bytes: 1 << 20, owner: 0, group: 0, mode: 0o600 }).unwrap();
+    client.create(NewVolume::new("log", "memory", 1 << 20)).unwrap();
     log::use_log(bench.socket().to_str().unwrap()).unwrap();
     let mut bytes = [0; 4096];
     client.open("log", Access::Read).unwrap().read_at(&mut bytes, 8192).unwrap();

@@ -5,7 +5,7 @@
 
 use crate::device::Geometry;
 use crate::region::RegionId;
-use crate::segment::{MemoryOwner, SEGMENTS_MAX, Segment};
+use crate::segment::{MemoryOwner, Segment};
 use bywash_protocol::Access;
 
 /// Operation that a command carries out.
@@ -127,10 +127,30 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Returns the number of bytes of the device that the command affects, or the reason why it cannot be
-    /// carried out.
+    /// Returns the operation that the command carries out.
     #[inline]
-    pub(crate) fn check(&self, geometry: &Geometry) -> Result<u64, CommandError> {
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// Returns the offset of the command's range in the device, in bytes.
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns the memory that the command reads into or writes from.
+    #[inline]
+    pub fn segments(&self) -> &'a [Segment] {
+        self.segments
+    }
+
+    /// Returns the number of bytes of the device that the command affects. Every device calls this first of all.
+    ///
+    /// # Errors
+    /// The reason why a device of this geometry cannot carry out the command, with which it then completes.
+    #[inline]
+    pub fn check(&self, geometry: &Geometry) -> Result<u64, CommandError> {
         if self.operation == Operation::Flush {
             return Ok(0);
         }
@@ -139,8 +159,8 @@ impl<'a> Command<'a> {
             Access::Write if self.operation.is_read() => return Err(CommandError::WriteOnly),
             _ => {}
         }
-        if self.segments.len() > SEGMENTS_MAX {
-            return Err(CommandError::TooManySegment);
+        if self.segments.len() > geometry.segments_max {
+            return Err(CommandError::TooManySegments);
         }
         let block = u64::from(geometry.block);
         let bytes = match self.operation {
@@ -155,7 +175,8 @@ impl<'a> Command<'a> {
         if self.offset > geometry.bytes || bytes > geometry.bytes - self.offset {
             return Err(CommandError::OutOfRange);
         }
-        if bytes > geometry.transfer_max {
+        let longest = if self.operation.moves_data() { geometry.transfer_max } else { geometry.range_max };
+        if bytes > longest {
             return Err(CommandError::TooLong);
         }
         Ok(bytes)
@@ -172,9 +193,10 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Turns the command into its completion.
+    /// Turns the command into its completion. A device keeps the completion from the submission on, since it has
+    /// the owner of the memory.
     #[inline]
-    pub(crate) fn done(self, result: Result<(), CommandError>) -> Completion {
+    pub fn done(self, result: Result<(), CommandError>) -> Completion {
         Completion { token: self.token, owner: self.owner, result }
     }
 }
@@ -201,12 +223,12 @@ pub enum CommandError {
     /// blocks of memory. Nothing was changed.
     #[error("the command is not of whole blocks of the device")]
     Unaligned,
-    /// The command is longer than [`Geometry::transfer_max`]. Nothing was changed.
+    /// The command is longer than [`Geometry::transfer_max`] or [`Geometry::range_max`]. Nothing was changed.
     #[error("the command is longer than the device takes in one; submit it in parts")]
     TooLong,
-    /// The command has more than [`SEGMENTS_MAX`] segments. Nothing was changed.
-    #[error("the command has more than {SEGMENTS_MAX} segments; submit it in parts")]
-    TooManySegment,
+    /// The command has more segments than [`Geometry::segments_max`]. Nothing was changed.
+    #[error("the command has more segments than the device takes in one; submit it in parts")]
+    TooManySegments,
     /// The command would change a device that may only be read. Nothing was changed.
     #[error("the device may only be read")]
     ReadOnly,
@@ -231,8 +253,15 @@ pub struct QueueFull<'a>(pub Command<'a>);
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry =
-        Geometry { bytes: 8 << 10, block: 512, optimal: 4096, transfer_max: 4096, access: Access::ReadWrite };
+    const GEOMETRY: Geometry = Geometry {
+        bytes: 8 << 10,
+        block: 512,
+        optimal: 4096,
+        transfer_max: 4096,
+        range_max: 4096,
+        segments_max: 4,
+        access: Access::ReadWrite,
+    };
 
     fn segment(bytes: usize) -> Segment {
         // SAFETY: nobody reads or writes this memory, since the tests only check commands.
@@ -301,9 +330,19 @@ mod tests {
 
     #[test]
     fn segments_are_counted() {
-        let check = |count| Command::read(0, 0, &[segment(0); SEGMENTS_MAX + 1][..count]).check(&GEOMETRY);
-        assert_eq!(check(SEGMENTS_MAX), Ok(0));
-        assert_eq!(check(SEGMENTS_MAX + 1), Err(CommandError::TooManySegment));
+        let check = |count| Command::read(0, 0, &[segment(0); 5][..count]).check(&GEOMETRY);
+        assert_eq!(check(4), Ok(0));
+        assert_eq!(check(5), Err(CommandError::TooManySegments));
+    }
+
+    #[test]
+    fn ranges_and_transfers_have_limits_of_their_own() {
+        let geometry = Geometry { range_max: 8192, ..GEOMETRY };
+        assert_eq!(Command::discard(0, 0, 8192).check(&geometry), Ok(8192));
+        assert_eq!(Command::read(0, 0, &[segment(8192)]).check(&geometry), Err(CommandError::TooLong));
+        let geometry = Geometry { range_max: 512, ..GEOMETRY };
+        assert_eq!(Command::write_zeroes(0, 0, 1024).check(&geometry), Err(CommandError::TooLong));
+        assert_eq!(Command::read(0, 0, &[segment(1024)]).check(&geometry), Ok(1024));
     }
 
     #[test]

@@ -19,8 +19,12 @@ pub struct Geometry {
     pub block: u32,
     /// Preferred size of commands, in bytes: multiples of it are carried out most efficiently.
     pub optimal: u32,
-    /// Greatest length of a command, in bytes.
+    /// Greatest length of a command that moves data, in bytes.
     pub transfer_max: u64,
+    /// Greatest length of a command that discards or writes zeros, in bytes.
+    pub range_max: u64,
+    /// Greatest number of segments in a command.
+    pub segments_max: usize,
     /// Access mode: reading, writing or both.
     pub access: Access,
 }

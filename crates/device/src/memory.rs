@@ -14,7 +14,7 @@ use crate::chunks::Chunks;
 use crate::command::{Command, CommandError, Completion, Operation, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
-use crate::segment::{gather, gather_past_caches, scatter};
+use crate::segment::{SEGMENTS_MAX, gather, gather_past_caches, scatter};
 use bywash_link::HugePages;
 use bywash_protocol::Access;
 use std::collections::VecDeque;
@@ -172,6 +172,8 @@ impl Device for Memory {
             block: BLOCK as u32,
             optimal: bywash_link::PAGE as u32,
             transfer_max: TRANSFER_MAX,
+            range_max: TRANSFER_MAX,
+            segments_max: SEGMENTS_MAX,
             access: Access::ReadWrite,
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 
 /// Reason for which an operation on a path or a channel failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The timeout of the call expired.
     #[error("nothing happened before the timeout")]

@@ -6,7 +6,7 @@ use std::fmt;
 /// A kind of endpoint, stage or device, as the user names it.
 #[derive(Debug)]
 pub struct Row {
-    /// Name in front of the colon, or `-`.
+    /// Name in front of the colon; `-` or nothing for a kind without a colon.
     pub name: &'static str,
     /// Form of the address, such as `HOST:PORT`; empty if there is none.
     pub address: &'static str,
@@ -63,9 +63,9 @@ pub enum Side {
 }
 
 impl Row {
-    /// Returns the name as it precedes an address: with its colon, except `-`.
+    /// Returns the name as it precedes an address: with its colon, if it has one.
     pub fn prefix(&self) -> String {
-        format!("{}{}", self.name, if self.name == "-" { "" } else { ":" })
+        format!("{}{}", self.name, if matches!(self.name, "" | "-") { "" } else { ":" })
     }
 
     /// Returns the syntax without options, such as `tcp:HOST:PORT`.

@@ -84,6 +84,7 @@ impl<'a> Words<'a> {
     /// [`OptionError`] if the address is empty.
     pub fn path(&self) -> Result<PathBuf, OptionError> {
         match self.address.is_empty() {
+            true if self.row.name.is_empty() => Err(self.error("a path is missing")),
             true => Err(self.error("a path is missing behind the colon")),
             false => Ok(self.address.clone().into()),
         }

@@ -208,6 +208,7 @@ pub struct DecodedRequest {
 
 /// Reason why a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Malformed {
     /// The opcode is not defined in this version.
     #[error("there is no opcode {0}")]

@@ -178,6 +178,7 @@ pub struct Refusal {
 /// Kind of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum RefusalKind {
     /// The message is not a message of this protocol, or is not allowed in this state of the connection.
     Malformed,

@@ -3,8 +3,7 @@
 //! ```no_run
 //! use bywash_server::{Options, Server};
 //!
-//! let mut options = Options::new("/run/bywash.sock");
-//! options.devices.push("fast=mem:1G".parse()?);
+//! let options = Options::new("/run/bywash.sock").device("fast=mem:1G".parse()?);
 //! let server = Server::start(options)?;
 //! // Clients come and go, until
 //! server.stop();

@@ -25,20 +25,13 @@ use std::time::Instant;
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Path of the socket that the server listens on.
-    pub socket: PathBuf,
-    /// Permissions of the socket, as bits of chmod(1); 0o666 (everybody may connect) by default.
-    pub socket_mode: u32,
-    /// Devices that the server opens.
-    pub devices: Vec<Spec>,
-    /// File of the store of volumes; `None` for a store in memory, whose volumes end with the server.
-    pub policy: Option<PathBuf>,
-    /// Limits of the clients.
-    pub limits: LimitsFile,
-    /// Processor that the core thread is bound to; `None` for any.
-    pub cpu: Option<usize>,
-    /// Times that the core polls and waits.
-    pub patience: Timeouts,
+    socket: PathBuf,
+    socket_mode: u32,
+    pub(crate) devices: Vec<Spec>,
+    policy: Option<PathBuf>,
+    pub(crate) limits: LimitsFile,
+    cpu: Option<usize>,
+    pub(crate) timeouts: Timeouts,
 }
 
 impl Options {
@@ -51,8 +44,39 @@ impl Options {
             policy: None,
             limits: LimitsFile::default(),
             cpu: None,
-            patience: Timeouts::default(),
+            timeouts: Timeouts::default(),
         }
+    }
+
+    /// Sets the permissions of the socket, as bits of chmod(1). Default: 0o666, everybody may connect.
+    pub fn socket_mode(self, socket_mode: u32) -> Options {
+        Options { socket_mode, ..self }
+    }
+
+    /// Adds a device that the server opens.
+    pub fn device(mut self, device: Spec) -> Options {
+        self.devices.push(device);
+        self
+    }
+
+    /// Sets the file of the store of volumes. Default: a store in memory, whose volumes end with the server.
+    pub fn policy(self, policy: impl Into<Option<PathBuf>>) -> Options {
+        Options { policy: policy.into(), ..self }
+    }
+
+    /// Sets the limits of the clients.
+    pub fn limits(self, limits: LimitsFile) -> Options {
+        Options { limits, ..self }
+    }
+
+    /// Sets the processor that the core thread is bound to. Default: any.
+    pub fn cpu(self, cpu: impl Into<Option<usize>>) -> Options {
+        Options { cpu: cpu.into(), ..self }
+    }
+
+    /// Sets the times that the core polls and waits.
+    pub fn timeouts(self, timeouts: Timeouts) -> Options {
+        Options { timeouts, ..self }
     }
 }
 
@@ -95,14 +119,14 @@ impl Server {
         let Ready { store, devices, listener, name } = Ready::new(&options, more)?;
         let (orders, waiting, bell) =
             CoreHandle::new().map_err(io::Error::from).map_err(Error::io("make a bell"))?;
-        let (patience, cpu) = (options.patience, options.cpu);
+        let (timeouts, cpu) = (options.timeouts, options.cpu);
         let helpers = Helpers::start().map_err(Error::io("make a thread"))?;
         let (for_core, own_orders) = (helpers.clone(), orders.clone());
         let core = thread::Builder::new().name("core".into()).spawn(move || {
             if let Some(cpu) = cpu {
                 stay_on(cpu);
             }
-            match Core::new(own_orders, waiting, bell, patience, for_core) {
+            match Core::new(own_orders, waiting, bell, timeouts, for_core) {
                 Ok(core) => core.run(),
                 Err(error) => tracing::error!("the core cannot begin: {error}"),
             }

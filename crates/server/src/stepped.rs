@@ -42,7 +42,7 @@ impl SteppedServer {
         let bell = |error| Error::io("make a bell")(io::Error::from(error));
         let (orders, waiting, rung) = CoreHandle::new().map_err(bell)?;
         let helpers = Helpers::without_threads();
-        let core = Core::new(orders.clone(), waiting, rung.clone(), options.patience, helpers.clone());
+        let core = Core::new(orders.clone(), waiting, rung.clone(), options.timeouts, helpers.clone());
         let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
         CORES.with_borrow_mut(|cores| cores.push((rung, Rc::downgrade(&core))));
         let house = shared_state(options.limits, store, devices, orders, helpers.clone())?;
@@ -148,8 +148,7 @@ mod tests {
     fn all_is_done_in_the_callers_thread() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let mut options = Options::new(&socket);
-        options.devices.push("fast=mem:4M,pages=4K".parse().unwrap());
+        let options = Options::new(&socket).device("fast=mem:4M,pages=4K".parse().unwrap());
         let mut server = SteppedServer::start(options).unwrap();
         let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
         let hello = ControlRequest::Hello { version: VERSION, name: "one".into() };

@@ -1,17 +1,17 @@
-//! A disk at work: turns chains into requests of the medium, and returns completed ones in the used ring.
+//! A disk at work: turns chains into requests of the device, and returns completed ones in the used ring.
 //!
 //! Invariant: each chain that was taken is returned exactly once, when its request has completed, in any
-//! order; the owner of the guest's memory mapping lives as long. The medium has at most as many requests in
+//! order; the owner of the guest's memory mapping lives as long. The device has at most as many requests in
 //! flight as the rings have entries. Called by `frontend` for each turn, and by `messages` when the frontend
 //! changes something.
 
 use crate::inflight::Record;
 use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
-use crate::medium::{Geometry, Operation, Request, Storage};
 use crate::memory::{self, Map, Memory};
 use crate::request::{Action, ParsedChain, Parts};
 use crate::ring::{Broken, ChainHead, EventCounter, Next, Ring};
 use crate::stats::Counters;
+use bywash_device::{Command, Device, Geometry, Operation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use vm_memory::GuestAddress;
 
 /// Greatest number of chains that are taken from a ring before the next ring has its turn.
 const TURN_MAX: usize = 256;
-/// Greatest time to wait for the medium's descriptor before the medium is reaped anyway.
+/// Greatest time to wait for the device's descriptor before the device is reaped anyway.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Properties of a disk that are the same for every guest.
@@ -32,8 +32,8 @@ pub(crate) struct DiskProperties {
 
 /// A disk, and the state of the guest that uses it.
 #[derive(Debug)]
-pub(crate) struct Disk<M> {
-    pub(crate) medium: M,
+pub(crate) struct Disk<D> {
+    pub(crate) device: D,
     pub(crate) geometry: Geometry,
     pub(crate) face: DiskProperties,
     /// Feature bits that the guest's driver has accepted.
@@ -80,12 +80,12 @@ struct InFlight {
     map: Arc<Map>,
 }
 
-impl<M: Storage> Disk<M> {
-    pub(crate) fn new(medium: M, face: DiskProperties, counters: Arc<Counters>) -> Disk<M> {
-        let geometry = medium.geometry();
+impl<D: Device> Disk<D> {
+    pub(crate) fn new(device: D, face: DiskProperties, counters: Arc<Counters>) -> Disk<D> {
+        let geometry = device.geometry();
         let rings = (0..face.queues).map(|_| Ring::new()).collect();
         Disk {
-            medium,
+            device,
             geometry,
             face,
             agreed: 0,
@@ -100,7 +100,7 @@ impl<M: Storage> Disk<M> {
         }
     }
 
-    /// Reaps the medium, takes chains from the rings up to a limit, and notifies the guest. Returns true if
+    /// Reaps the device, takes chains from the rings up to a limit, and notifies the guest. Returns true if
     /// more is to be done at once. `parts` is scratch space for the chains.
     pub(crate) fn turn(&mut self, parts: &mut Parts) -> bool {
         (self.more_to_do, self.chain_waits) = (false, false);
@@ -108,7 +108,7 @@ impl<M: Storage> Disk<M> {
         for ring in 0..self.rings.len() {
             self.process_ring(ring, parts);
         }
-        // The medium may have completed fast requests by now.
+        // The device may have completed fast requests by now.
         if self.reap() > 0 && self.chain_waits {
             self.more_to_do = true;
         }
@@ -122,13 +122,13 @@ impl<M: Storage> Disk<M> {
             self.reap();
             let left = match ring {
                 Some(ring) => self.rings[ring].in_flight.into(),
-                None => self.medium.in_flight(),
+                None => self.device.in_flight(),
             };
             if left == 0 {
                 self.notify();
                 return;
             }
-            self.wait_for_medium();
+            self.wait_for_device();
         }
     }
 
@@ -173,12 +173,12 @@ impl<M: Storage> Disk<M> {
         self.pending_calls.extend(self.rings[index].give_up());
     }
 
-    fn wait_for_medium(&mut self) {
-        if self.medium.arm() {
+    fn wait_for_device(&mut self) {
+        if self.device.arm() {
             return;
         }
-        if let Some(descriptor) = self.medium.descriptor() {
-            // The result of poll(2) does not matter: the caller reaps the medium next in any case.
+        if let Some(descriptor) = self.device.descriptor() {
+            // The result of poll(2) does not matter: the caller reaps the device next in any case.
             let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&LOOK));
         }
     }
@@ -236,7 +236,7 @@ impl<M: Storage> Disk<M> {
                 // (5.2.6.2).
                 (Operation::WriteDurable, offset, length)
             }
-            // The medium cannot write zeros durably. Such a guest can write them as data instead.
+            // The device cannot write zeros durably. Such a guest can write them as data instead.
             Action::Do { operation: Operation::WriteZeroes, .. } if self.agreed & FLUSHES == 0 => {
                 return self.refuse(index, head, Some(status), UNSUPPORTED, map);
             }
@@ -247,16 +247,16 @@ impl<M: Storage> Disk<M> {
         let in_flight = InFlight { ring: index, head, operation, length, status, map: map.clone() };
         let place = self.requests.insert(in_flight);
         let token = place as u64;
-        let (pieces, memory) = (&parts.pieces[..], &memory.owner());
-        if self.medium.submit(Request { token, operation, offset, length, pieces, memory }).is_ok() {
+        let command = Command::new(token, operation, offset, length, &parts.segments).owner(memory.owner());
+        if self.device.submit(command).is_ok() {
             Counters::add(&self.counters.requests, 1);
             Counters::add(&self.counters.resumed, head.inherited.into());
             Counters::raise(&self.counters.under_way_max, self.requests.len() as u64);
             return Ok(true);
         }
         self.requests.remove(place);
-        if self.medium.in_flight() == 0 {
-            // The medium has nothing in flight and still does not take this request, so waiting would not
+        if self.device.in_flight() == 0 {
+            // The device has nothing in flight and still does not take this request, so waiting would not
             // help.
             return self.refuse(index, head, Some(status), FAILED, map);
         }
@@ -294,12 +294,12 @@ impl<M: Storage> Disk<M> {
         self.rings[index].give_back(head, written, map).map(|()| true)
     }
 
-    /// Reaps the medium and returns the chains of the completed requests. Returns their number.
+    /// Reaps the device and returns the chains of the completed requests. Returns their number.
     fn reap(&mut self) -> usize {
-        let Disk { medium, requests, rings, memory, counters, pending_calls: bells, .. } = self;
+        let Disk { device, requests, rings, memory, counters, pending_calls: bells, .. } = self;
         let mut count = 0;
-        medium.reap(&mut |done| {
-            // A medium that reports an unknown token is faulty, and the report is ignored.
+        device.reap(&mut |done| {
+            // A device that reports an unknown token is faulty, and the report is ignored.
             let Some(in_flight) = requests.try_remove(done.token as usize) else { return };
             let InFlight { ring, head, operation, length, status, map } = in_flight;
             count += 1;

@@ -16,8 +16,8 @@ pub enum Error {
         /// Description of the values that are allowed.
         allowed: String,
     },
-    /// The medium cannot be a disk.
-    #[error("the medium cannot be a disk: {0}")]
+    /// The device cannot be a disk.
+    #[error("the device cannot be a disk: {0}")]
     Unfit(String),
     /// The frontend sent a message that is not allowed, or that cannot be carried out.
     #[error("the frontend was cut off: {0}")]

@@ -17,8 +17,8 @@ use crate::disk::{Disk, DiskProperties};
 use crate::error::Error;
 use crate::frontend::{Frontend, FrontendResult, drop_aside};
 use crate::layout::{self, NAME_BYTES};
-use crate::medium::Storage;
 use crate::stats::{Counters, Stats};
+use bywash_device::Device;
 use bywash_sync::{AtomicUsize, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io;
@@ -103,6 +103,7 @@ impl Options {
 
 /// Event at a disk's socket.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// A frontend has connected.
     Connected,
@@ -134,21 +135,21 @@ pub(crate) struct Shared {
 }
 
 impl Export {
-    /// Serves `medium` to the frontends that connect to `listener`. Calls `report` for each event, on the
+    /// Serves `device` to the frontends that connect to `listener`. Calls `report` for each event, on the
     /// export's thread.
     ///
     /// The permissions of the socket's name decide which users may connect.
     ///
     /// # Errors
-    /// [`Error::Unfit`] if the medium's geometry allows no disk; [`Error::Option`] if an option has an
+    /// [`Error::Unfit`] if the device's geometry allows no disk; [`Error::Option`] if an option has an
     /// invalid value; [`Error::Io`] if a system call fails.
-    pub fn start<M: Storage + 'static>(
+    pub fn start<D: Device + 'static>(
         listener: UnixListener,
-        medium: M,
+        device: D,
         options: Options,
         mut report: impl FnMut(Event) + Send + 'static,
     ) -> Result<Export, Error> {
-        layout::check(&medium.geometry())?;
+        layout::check(&device.geometry())?;
         // The kernel keeps the first 15 bytes of a thread's name.
         let thread_name = format!("vhost {}", options.name);
         let face = options.check()?;
@@ -165,7 +166,7 @@ impl Export {
         let (end, ended) = channel();
         let theirs = shared.clone();
         let serve = move || {
-            let mut disk = Some(Box::new(Disk::new(medium, face, counters)));
+            let mut disk = Some(Box::new(Disk::new(device, face, counters)));
             while let Some(free) = disk.take() {
                 let Some(socket) = accept(&listener, &theirs, &mut report) else { break };
                 disk = serve(socket, free, &listener, &theirs, &mut report);
@@ -209,7 +210,7 @@ impl Shared {
 
 impl Drop for Export {
     /// Disconnects the frontend, and waits until all requests in flight have completed, for ten seconds at
-    /// most. After that the thread is abandoned, and ends when the medium allows it. A frontend's blocked
+    /// most. After that the thread is abandoned, and ends when the device allows it. A frontend's blocked
     /// thread is not waited for.
     fn drop(&mut self) {
         // The counter cannot be full, since this is the only write to it.
@@ -268,13 +269,13 @@ fn is_time_to_stop(shared: &Shared, limit: &Timespec) -> bool {
 
 /// Serves one frontend until it is disconnected. Returns the disk, or `None` if the frontend's thread has
 /// panicked.
-fn serve<M: Storage + 'static>(
+fn serve<D: Device + 'static>(
     socket: UnixStream,
-    disk: Box<Disk<M>>,
+    disk: Box<Disk<D>>,
     listener: &UnixListener,
     shared: &Arc<Shared>,
     report: &mut impl FnMut(Event),
-) -> Option<Box<Disk<M>>> {
+) -> Option<Box<Disk<D>>> {
     report(Event::Connected);
     Counters::add(&shared.counters.frontends, 1);
     let FrontendResult { disk, end } = match Frontend::start(socket, disk, shared) {
@@ -294,8 +295,8 @@ fn serve<M: Storage + 'static>(
 }
 
 /// One frontend's time with the disk, as the export's thread sees it.
-struct Supervision<'a, M> {
-    frontend: &'a Arc<Frontend<M>>,
+struct Supervision<'a, D> {
+    frontend: &'a Arc<Frontend<D>>,
     listener: &'a UnixListener,
     shared: &'a Arc<Shared>,
     began: Instant,
@@ -306,19 +307,19 @@ struct Supervision<'a, M> {
     cut_off: Option<Error>,
 }
 
-impl<'a, M: Storage + 'static> Supervision<'a, M> {
+impl<'a, D: Device + 'static> Supervision<'a, D> {
     fn new(
-        frontend: &'a Arc<Frontend<M>>,
+        frontend: &'a Arc<Frontend<D>>,
         listener: &'a UnixListener,
         shared: &'a Arc<Shared>,
-    ) -> Supervision<'a, M> {
+    ) -> Supervision<'a, D> {
         let began = Instant::now();
         Supervision { frontend, listener, shared, began, moment: (0, began), stopping: false, cut_off: None }
     }
 
     /// Waits until the disk is back, and returns it with the frontend's result; `None` if its thread has
     /// panicked.
-    fn wait(mut self) -> Option<FrontendResult<M>> {
+    fn wait(mut self) -> Option<FrontendResult<D>> {
         let mut is_wanted = false;
         loop {
             let (ended, stop, waiting) = self.look(is_wanted);
@@ -363,7 +364,7 @@ impl<'a, M: Storage + 'static> Supervision<'a, M> {
 
     /// Disconnects the frontend if it has taken too long while others wait. Returns the disk if even that
     /// does not end its thread.
-    fn disconnect_if_late(&mut self) -> Option<Box<Disk<M>>> {
+    fn disconnect_if_late(&mut self) -> Option<Box<Disk<D>>> {
         let (moment, now) = (self.frontend.moment(), Instant::now());
         if moment != self.moment.0 {
             self.moment = (moment, now);

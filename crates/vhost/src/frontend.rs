@@ -19,9 +19,9 @@
 use crate::disk::{Disk, FrontendObject};
 use crate::error::Error;
 use crate::export::Shared;
-use crate::medium::Storage;
 use crate::request::Parts;
 use crate::ring::Ring;
+use bywash_device::Device;
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -33,19 +33,19 @@ use std::thread;
 use vhost::vhost_user::{BackendReqHandler, Error as Spoken};
 
 /// Place of the disk: `None` once its thread has returned it, or the export has taken it back.
-type Slot<M> = Mutex<Option<Box<Disk<M>>>>;
+type Slot<D> = Mutex<Option<Box<Disk<D>>>>;
 
 /// A released disk, and the result of the frontend that had it.
 #[derive(Debug)]
-pub(crate) struct FrontendResult<M> {
-    pub(crate) disk: Box<Disk<M>>,
+pub(crate) struct FrontendResult<D> {
+    pub(crate) disk: Box<Disk<D>>,
     pub(crate) end: Result<(), Error>,
 }
 
 /// A connected frontend.
 #[derive(Debug)]
-pub(crate) struct Frontend<M> {
-    slot: Slot<M>,
+pub(crate) struct Frontend<D> {
+    slot: Slot<D>,
     pub(crate) memory_bytes_max: u64,
     /// Clone of the connection, to shut it down from the export's thread. The frontend's thread takes it out
     /// at its end, since closing the last clone closes descriptors that the frontend has sent and that were
@@ -55,14 +55,14 @@ pub(crate) struct Frontend<M> {
     lock_count: AtomicU64,
     has_spoken: AtomicBool,
     /// The disk and the result of the conversation, for the export.
-    outcome: Mutex<Option<FrontendResult<M>>>,
+    outcome: Mutex<Option<FrontendResult<D>>>,
     /// Readable when `outcome` is set or never will be.
     ended: OwnedFd,
 }
 
 /// The locked disk, held by the frontend's thread.
-pub(crate) struct LockedDisk<'a, M> {
-    slot: MutexGuard<'a, Option<Box<Disk<M>>>>,
+pub(crate) struct LockedDisk<'a, D> {
+    slot: MutexGuard<'a, Option<Box<Disk<D>>>>,
     moment: &'a AtomicU64,
 }
 
@@ -70,16 +70,16 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<M: Storage + 'static> Frontend<M> {
+impl<D: Device + 'static> Frontend<D> {
     /// Starts a thread that serves the disk to the frontend at the other end of `socket`.
     ///
     /// # Errors
     /// Returns the disk, with [`Error::Io`], if a descriptor, an event counter or a thread cannot be made.
     pub(crate) fn start(
         socket: UnixStream,
-        disk: Box<Disk<M>>,
+        disk: Box<Disk<D>>,
         shared: &Arc<Shared>,
-    ) -> Result<Arc<Frontend<M>>, FrontendResult<M>> {
+    ) -> Result<Arc<Frontend<D>>, FrontendResult<D>> {
         let failed = |disk, error| Err(FrontendResult { disk, end: Err(error) });
         let clone = socket.try_clone();
         let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -161,7 +161,7 @@ impl<M: Storage + 'static> Frontend<M> {
     }
 
     /// Locks the disk for this frontend's thread; `None` if the export has taken it back.
-    pub(crate) fn disk(&self) -> Option<LockedDisk<'_, M>> {
+    pub(crate) fn disk(&self) -> Option<LockedDisk<'_, D>> {
         let slot = lock(&self.slot);
         slot.is_some().then(|| LockedDisk::new(slot, &self.lock_count))
     }
@@ -199,7 +199,7 @@ impl<M: Storage + 'static> Frontend<M> {
     }
 
     /// Takes the disk from a blocked thread; `None` if the thread has locked it, or has already returned it.
-    pub(crate) fn take_back(&self) -> Option<Box<Disk<M>>> {
+    pub(crate) fn take_back(&self) -> Option<Box<Disk<D>>> {
         match self.slot.try_lock() {
             Ok(mut slot) => slot.take(),
             Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => None,
@@ -207,13 +207,13 @@ impl<M: Storage + 'static> Frontend<M> {
     }
 
     /// Returns the disk and the result of the conversation; `None` if the thread has panicked.
-    pub(crate) fn outcome(&self) -> Option<FrontendResult<M>> {
+    pub(crate) fn outcome(&self) -> Option<FrontendResult<D>> {
         lock(&self.outcome).take()
     }
 }
 
 /// The descriptor becomes readable when the conversation has ended.
-impl<M> AsFd for Frontend<M> {
+impl<D> AsFd for Frontend<D> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
@@ -254,49 +254,49 @@ impl Drop for RingsAtEnd<'_> {
     }
 }
 
-impl<'a, M> LockedDisk<'a, M> {
-    fn new(slot: MutexGuard<'a, Option<Box<Disk<M>>>>, moment: &'a AtomicU64) -> LockedDisk<'a, M> {
+impl<'a, D> LockedDisk<'a, D> {
+    fn new(slot: MutexGuard<'a, Option<Box<Disk<D>>>>, moment: &'a AtomicU64) -> LockedDisk<'a, D> {
         // Only one thread changes the count, so a load and a store suffice.
         moment.store(moment.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         LockedDisk { slot, moment }
     }
 }
 
-impl<M> Drop for LockedDisk<'_, M> {
+impl<D> Drop for LockedDisk<'_, D> {
     fn drop(&mut self) {
         self.moment.store(self.moment.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
-impl<M> Deref for LockedDisk<'_, M> {
-    type Target = Disk<M>;
+impl<D> Deref for LockedDisk<'_, D> {
+    type Target = Disk<D>;
 
-    fn deref(&self) -> &Disk<M> {
+    fn deref(&self) -> &Disk<D> {
         self.slot.as_ref().expect("it was there when it was locked")
     }
 }
 
-impl<M> DerefMut for LockedDisk<'_, M> {
-    fn deref_mut(&mut self) -> &mut Disk<M> {
+impl<D> DerefMut for LockedDisk<'_, D> {
+    fn deref_mut(&mut self) -> &mut Disk<D> {
         self.slot.as_mut().expect("it was there when it was locked")
     }
 }
 
 /// Waits for a message, a kick, a completion or the order to stop. Returns whether a message has come, and
 /// whether to stop.
-fn sleep<M: Storage>(
-    disk: &mut Disk<M>,
+fn sleep<D: Device>(
+    disk: &mut Disk<D>,
     frontend: &UnixStream,
     shared: &Shared,
     again: bool,
 ) -> Result<(bool, bool), Error> {
-    let in_flight = disk.medium.in_flight() > 0;
-    let at_once = again || (in_flight && disk.medium.arm());
+    let in_flight = disk.device.in_flight() > 0;
+    let at_once = again || (in_flight && disk.device.arm());
     let mut waiting = Vec::with_capacity(3 + disk.rings.len());
     waiting.push(PollFd::new(frontend, PollFlags::IN));
     waiting.push(PollFd::new(&shared.stop, PollFlags::IN));
     let kicks = disk.rings.iter().filter_map(Ring::kick);
-    let descriptors = kicks.chain(disk.medium.descriptor().filter(|_| in_flight));
+    let descriptors = kicks.chain(disk.device.descriptor().filter(|_| in_flight));
     waiting.extend(descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
     match poll(&mut waiting, at_once.then_some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
         Ok(_) | Err(Errno::INTR) => {}

@@ -20,7 +20,7 @@
 //! Called by `request`, `disk`, `messages` and `export`.
 
 use crate::error::Error;
-use crate::medium::Geometry;
+use bywash_device::{Access, Geometry};
 use virtio_bindings::{virtio_blk as blk, virtio_config, virtio_ring};
 
 /// Size of a sector, in bytes, whatever the block size is (5.2.4).
@@ -57,7 +57,7 @@ pub(crate) fn features(geometry: &Geometry) -> u64 {
         blk::VIRTIO_BLK_F_TOPOLOGY,
         blk::VIRTIO_BLK_F_MQ,
     ];
-    let changes: &[u32] = match geometry.read_only {
+    let changes: &[u32] = match geometry.access == Access::Read {
         true => &[blk::VIRTIO_BLK_F_RO],
         false => &[blk::VIRTIO_BLK_F_DISCARD, blk::VIRTIO_BLK_F_WRITE_ZEROES],
     };
@@ -65,18 +65,22 @@ pub(crate) fn features(geometry: &Geometry) -> u64 {
     all.fold(0, |features, bit| features | 1 << bit)
 }
 
-/// Checks that a medium of this geometry can be a disk; [`Error::Unfit`] if not.
+/// Checks that a device of this geometry can be a disk; [`Error::Unfit`] if not.
 pub(crate) fn check(geometry: &Geometry) -> Result<(), Error> {
-    let Geometry { bytes, block, transfer_max, range_max, pieces_max, .. } = *geometry;
+    let Geometry { bytes, block, transfer_max, range_max, segments_max, access, .. } = *geometry;
     let block_bytes = u64::from(block);
     let reason = if !block.is_power_of_two() || block_bytes < SECTOR {
         format!("its blocks have {block} bytes, and should have a power of two from 512 on")
     } else if bytes == 0 || !bytes.is_multiple_of(block_bytes) {
         format!("its {bytes} bytes are no whole blocks of {block}, or none")
-    } else if pieces_max == 0 {
+    } else if access == Access::Write {
+        "it may only be written; open it to be read as well".to_owned()
+    } else if segments_max == 0 {
         "it takes no memory along with a request".to_owned()
     } else if segments(geometry).1 < block_bytes.max(PAGE) {
-        format!("it takes {transfer_max} bytes in {pieces_max} pieces: less than a page, or a block, in each")
+        format!(
+            "it takes {transfer_max} bytes in {segments_max} segments: less than a page, or a block, in each"
+        )
     } else if range_max < block_bytes {
         format!("it discards {range_max} bytes, less than a block, at a time")
     } else {
@@ -86,14 +90,14 @@ pub(crate) fn check(geometry: &Geometry) -> Result<(), Error> {
 }
 
 /// Returns the greatest number of segments of a request and the greatest size of each, in bytes. Their
-/// product is at most what the medium takes.
+/// product is at most what the device takes.
 ///
 /// The size is a multiple of a page, since Linux accepts no smaller unit for a segment. SeaBIOS uses only the
 /// lower 16 bits of the product, and reads nothing if they are zero. An odd number of pages, and a number of
 /// segments that is no multiple of 16, avoid that.
 fn segments(geometry: &Geometry) -> (u64, u64) {
-    let pieces = geometry.pieces_max.min(u16::MAX.into()) as u64;
-    let count = if pieces.is_multiple_of(16) { pieces - 1 } else { pieces };
+    let most = geometry.segments_max.min(u16::MAX.into()) as u64;
+    let count = if most.is_multiple_of(16) { most - 1 } else { most };
     let pages = (geometry.transfer_max / count / PAGE).min(SEGMENT_PAGES_MAX);
     (count, (pages - u64::from(pages > 0 && pages.is_multiple_of(2))) * PAGE)
 }
@@ -124,7 +128,7 @@ pub(crate) fn configuration(geometry: &Geometry, queues: u16) -> [u8; CONFIGURAT
     put(26, blocks(optimal), 2);
     put(28, optimal / block, 4);
     put(34, queues.into(), 2);
-    if !geometry.read_only {
+    if geometry.access != Access::Read {
         put(36, range, 4);
         put(40, RANGES_MAX as u64, 4);
         put(44, block / SECTOR, 4);
@@ -135,7 +139,7 @@ pub(crate) fn configuration(geometry: &Geometry, queues: u16) -> [u8; CONFIGURAT
 }
 
 /// Greatest number of ranges in a request to discard or to write zeros; each becomes one request of the
-/// medium.
+/// device.
 pub(crate) const RANGES_MAX: usize = 1;
 
 /// Returns a part of the configuration; `None` if it extends beyond the readable bytes.
@@ -192,8 +196,8 @@ mod tests {
         optimal: 4096,
         transfer_max: 1 << 20,
         range_max: 16 << 20,
-        pieces_max: 16,
-        read_only: false,
+        segments_max: 16,
+        access: Access::ReadWrite,
     };
 
     #[test]
@@ -204,7 +208,7 @@ mod tests {
         };
         let common = [0x2_0000, 0, 0x1_1000, 15, 0, 512, 0x0008_0003, 8, 0x0003_0000];
         assert_eq!(words(&GEOMETRY), [&common[..], &[0x8000, 1, 1, 0x8000, 1, 0]].concat());
-        let read_only = Geometry { read_only: true, ..GEOMETRY };
+        let read_only = Geometry { access: Access::Read, ..GEOMETRY };
         assert_eq!(words(&read_only), [&common[..], &[0; 6]].concat());
     }
 
@@ -231,21 +235,21 @@ mod tests {
     }
 
     #[test]
-    fn segments_fill_no_more_than_the_medium_takes() {
-        for (transfer_max, pieces_max) in
+    fn segments_fill_no_more_than_the_device_takes() {
+        for (transfer_max, segments_max) in
             [(1 << 20, 16), (1 << 30, 16), (u64::MAX, usize::MAX), (4096, 1), (1 << 20, 126)]
         {
-            let (count, bytes) = segments(&Geometry { transfer_max, pieces_max, ..GEOMETRY });
-            assert!(count * bytes <= transfer_max && count <= pieces_max as u64, "{count} of {bytes}");
+            let (count, bytes) = segments(&Geometry { transfer_max, segments_max, ..GEOMETRY });
+            assert!(count * bytes <= transfer_max && count <= segments_max as u64, "{count} of {bytes}");
             assert!((count * bytes) as u16 >= 4096, "{count} of {bytes}: nothing for SeaBIOS");
             assert!(u32::try_from(bytes).is_ok() && bytes.is_multiple_of(PAGE));
         }
     }
 
     #[test]
-    fn what_is_offered_is_what_the_medium_can() {
+    fn what_is_offered_is_what_the_device_can() {
         let all = features(&GEOMETRY);
-        let read_only = features(&Geometry { read_only: true, ..GEOMETRY });
+        let read_only = features(&Geometry { access: Access::Read, ..GEOMETRY });
         assert_eq!(all, 0x1_3000_7646);
         assert_eq!(read_only, 0x1_3000_1666);
     }
@@ -258,7 +262,8 @@ mod tests {
             (Geometry { block: 256, ..GEOMETRY }, "from 512"),
             (Geometry { bytes: 0, ..GEOMETRY }, "no whole blocks"),
             (Geometry { bytes: 1000, ..GEOMETRY }, "no whole blocks"),
-            (Geometry { pieces_max: 0, ..GEOMETRY }, "no memory"),
+            (Geometry { access: Access::Write, ..GEOMETRY }, "only be written"),
+            (Geometry { segments_max: 0, ..GEOMETRY }, "no memory"),
             (Geometry { transfer_max: 4096, ..GEOMETRY }, "less than a page"),
             (Geometry { block: 16384, transfer_max: 16 * 8192, ..GEOMETRY }, "less than a page, or a block"),
             (Geometry { range_max: 0, ..GEOMETRY }, "less than a block, at a time"),

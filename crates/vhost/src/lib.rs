@@ -3,16 +3,17 @@
 //! A *frontend* (QEMU, cloud-hypervisor, ...) connects to a socket, passes its guest's memory, and tells
 //! where in that memory the guest's virtqueues are. The guest's own virtio disk driver does the rest:
 //! requests are read from the guest's memory, and their data is moved from and to that memory, without the
-//! frontend and without a copy. A [`Storage`] stores the disk's data.
+//! frontend and without a copy. A [`Device`] stores the disk's data.
 //!
 //! ```no_run
-//! use bywash_vhost::{Event, Export, Storage, Options};
+//! use bywash_device::Device;
+//! use bywash_vhost::{Event, Export, Options};
 //! use std::os::unix::net::UnixListener;
 //!
-//! fn serve(storage: impl Storage + 'static) -> Result<(), Box<dyn std::error::Error>> {
+//! fn serve(device: impl Device + 'static) -> Result<(), Box<dyn std::error::Error>> {
 //!     let listener = UnixListener::bind("/run/bywash/disk.sock")?;
 //!     let report = |event: Event| eprintln!("disk: {event:?}");
-//!     let export = Export::start(listener, storage, Options::new().queues(2), report)?;
+//!     let export = Export::start(listener, device, Options::new().queues(2), report)?;
 //!     // qemu-system-x86_64 -machine q35,memory-backend=m -object memory-backend-memfd,id=m,size=1G,share=on
 //!     //   -chardev socket,id=c,path=/run/bywash/disk.sock -device vhost-user-blk-pci,chardev=c,num-queues=2 ...
 //!     std::thread::park();
@@ -48,10 +49,10 @@
 //! # Contents
 //!
 //! - [`Export`], [`Options`], [`Event`], [`StatsHandle`], [`Stats`]: serving a disk
-//! - [`Storage`], [`Geometry`], [`Request`], [`Operation`], [`GuestSegment`], [`MappingOwner`],
-//!   [`Completion`], [`Failure`], [`Full`]: the storage of a disk
-//! - [`OnVolume`]: a volume of a device server as a medium
+//! - [`OnVolume`]: a volume of a device server as a device
 //! - [`Error`]: every error of this crate
+//!
+//! [`Device`]: bywash_device::Device
 
 #![deny(unsafe_code)]
 
@@ -62,7 +63,6 @@ mod export;
 mod frontend;
 mod inflight;
 mod layout;
-mod medium;
 mod memory;
 mod messages;
 mod on_volume;
@@ -72,8 +72,5 @@ mod stats;
 
 pub use error::Error;
 pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX, StatsHandle};
-pub use medium::{
-    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Operation, Request, Storage,
-};
 pub use on_volume::OnVolume;
 pub use stats::Stats;

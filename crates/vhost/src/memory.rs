@@ -5,7 +5,12 @@
 //! F_SEAL_SHRINK), as in `bywash_link`. Reserved huge pages are refused, since they can be removed from a
 //! file under a mapping and then be missing.
 
-use crate::medium::{GuestSegment, MappingOwner};
+#![expect(
+    unsafe_code,
+    reason = "segments of guest memory are addresses, which the owner of the mapping keeps mapped"
+)]
+
+use bywash_device::{MemoryOwner, Segment};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::fs::File;
 use std::sync::Arc;
@@ -72,7 +77,7 @@ impl Memory {
     }
 
     /// Returns the owner of the mapping.
-    pub(crate) fn owner(&self) -> MappingOwner {
+    pub(crate) fn owner(&self) -> MemoryOwner {
         self.map.clone()
     }
 
@@ -120,18 +125,21 @@ pub(crate) fn has_byte(map: &Map, at: GuestAddress) -> bool {
     map.get_slice(at, 1).is_ok()
 }
 
-/// Calls `each` for every contiguous piece of a range of the guest's memory, until `each` returns false.
+/// Calls `each` for every contiguous segment of a range of the guest's memory, until `each` returns false.
 /// Returns false then, or if the memory does not contain the whole range.
 #[inline]
-pub(crate) fn for_each_piece(
+pub(crate) fn for_each_segment(
     map: &Map,
     at: GuestAddress,
     bytes: usize,
     access: Permissions,
-    mut each: impl FnMut(GuestSegment) -> bool,
+    mut each: impl FnMut(Segment) -> bool,
 ) -> bool {
-    let mut take =
-        |slice: &VolatileSlice<'_>| each(GuestSegment::new(slice.ptr_guard_mut().as_ptr(), slice.len()));
+    // SAFETY: the map keeps the slice mapped; `Disk::carry_out` gives every command of these segments the map as its
+    // owner. No reference points into guest memory, which is accessed through volatile slices only.
+    let segment =
+        |slice: &VolatileSlice<'_>| unsafe { Segment::new(slice.ptr_guard_mut().as_ptr(), slice.len()) };
+    let mut take = |slice: &VolatileSlice<'_>| each(segment(slice));
     if let Ok(slice) = map.get_slice(at, bytes) {
         return take(&slice);
     }

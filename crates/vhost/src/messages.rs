@@ -9,9 +9,9 @@ use crate::disk::Disk;
 use crate::frontend::{Frontend, LockedDisk};
 use crate::inflight;
 use crate::layout::{self, EVENT_INDEX};
-use crate::medium::Storage;
 use crate::memory::Memory;
 use crate::ring::{ENTRIES_MAX, EventCounter, Ring};
+use bywash_device::Device;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn not_offered<T>(what: &'static str) -> Result<T> {
     Err(Error::InvalidOperation(what))
 }
 
-impl<M: Storage> Disk<M> {
+impl<D: Device> Disk<D> {
     fn offered(&self) -> u64 {
         layout::features(&self.geometry) | ENABLING
     }
@@ -81,8 +81,8 @@ impl<M: Storage> Disk<M> {
     }
 }
 
-impl<M: Storage + 'static> Frontend<M> {
-    fn held(&self) -> Result<LockedDisk<'_, M>> {
+impl<D: Device + 'static> Frontend<D> {
+    fn held(&self) -> Result<LockedDisk<'_, D>> {
         self.disk().ok_or_else(|| refused("the disk was taken back"))
     }
 
@@ -91,7 +91,7 @@ impl<M: Storage + 'static> Frontend<M> {
     }
 }
 
-impl<M: Storage + 'static> VhostUserBackendReqHandler for Frontend<M> {
+impl<D: Device + 'static> VhostUserBackendReqHandler for Frontend<D> {
     fn set_owner(&self) -> Result<()> {
         Ok(())
     }

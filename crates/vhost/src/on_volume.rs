@@ -1,4 +1,4 @@
-//! A volume of a device server as a medium.
+//! A volume of a device server as a device.
 //!
 //! ```text
 //!                        ┌─ mapped:  copied ──► the volume's memory
@@ -9,8 +9,8 @@
 //! The disk is a client like any other: its right to the volume is enforced on every request by the server
 //! or, where the volume is mapped, by the processor. A request's bytes are copied once: between the guest's
 //! memory, to which the device server has no access, and memory to which the guest has none. Invariant: a
-//! request is in `requests` from its submission to the queue until it is reaped, together with the owner of
-//! the guest's memory if that is still needed.
+//! command is in `commands` from its submission to the queue until it is reaped, together with the owner of
+//! the guest's memory.
 
 #![expect(
     unsafe_code,
@@ -18,13 +18,12 @@
 )]
 
 use crate::error::Error;
-use crate::medium::{
-    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Operation, Request, Storage,
-};
 use bywash_client::{
     Access, Buffer, Completion as VolumeCompletion, Error as Refused, Queue, RequestMemory, SubmitError,
     VolumeId,
 };
+use bywash_device::{Command, CommandError, Completion, Device, Geometry, Operation, QueueFull, Segment};
+use rustix::io::Errno;
 use slab::Slab;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr;
@@ -33,39 +32,37 @@ use std::ptr;
 const TRANSFER_MAX: usize = 4 << 20;
 /// Least size of a block, in bytes, that the arena must be able to allocate for a disk.
 const TRANSFER_MIN: usize = 64 << 10;
-/// Greatest number of pieces of a request. QEMU allows its own disks the same number, and Linux adjusts to
+/// Greatest number of segments of a command. QEMU allows its own disks the same number, and Linux adjusts to
 /// it.
-const PIECES_MAX: usize = 126;
-/// Bytes of the greatest request for each piece that a request may have: a smaller arena allows fewer pieces.
-const PIECE_BYTES: usize = 32 << 10;
+const SEGMENTS_MAX: usize = 126;
+/// Bytes of the greatest command for each segment that a command may have: a smaller arena allows fewer segments.
+const SEGMENT_BYTES: usize = 32 << 10;
 /// Greatest size of a request to discard or to write zeros, in bytes, since the server works on them in small
 /// steps.
 const RANGE_MAX: u64 = 1 << 30;
 /// Size of a page of the devices' page cache, in bytes.
 const PAGE: u32 = 4096;
 
-/// A volume that a queue has opened, as a medium.
+/// A volume that a queue has opened, as a device. It compares and writes nothing (EOPNOTSUPP).
 pub struct OnVolume {
     queue: Queue,
     volume: VolumeId,
+    name: String,
     geometry: Geometry,
-    requests: Slab<InFlight>,
-    /// Tokens of requests that the queue refused for good, until they are reported as failed.
-    failed: Vec<u64>,
+    commands: Slab<InFlight>,
+    /// Completions of commands that the queue refused for good.
+    failed: Vec<Completion>,
+    /// Emptied lists of segments, so that a command allocates none.
+    spare: Vec<Vec<Segment>>,
 }
 
-/// A request in flight in the queue.
+/// A command in flight in the queue.
 struct InFlight {
-    token: u64,
-    /// Destination of the bytes read over the channel; empty for other requests.
-    pieces: Vec<GuestSegment>,
-    /// Owner of the pieces' mapping; `None` where the bytes were already copied.
-    _memory: Option<MappingOwner>,
+    /// Destination of the bytes read over the channel; empty for other commands.
+    segments: Vec<Segment>,
+    /// Token of the command, and the owner that keeps its segments mapped.
+    completion: Completion,
 }
-
-// SAFETY: the pieces are addresses, which `_memory` keeps mapped on whichever thread they are used; the other
-// fields are `Send` themselves.
-unsafe impl Send for InFlight {}
 
 impl OnVolume {
     /// Opens the volume `name`, for reading, or for reading and writing.
@@ -93,76 +90,114 @@ impl OnVolume {
             optimal: block.max(PAGE),
             transfer_max: transfer_max as u64,
             range_max: RANGE_MAX - RANGE_MAX % u64::from(block),
-            pieces_max: (transfer_max / PIECE_BYTES).min(PIECES_MAX),
-            read_only: access == Access::Read,
+            segments_max: (transfer_max / SEGMENT_BYTES).min(SEGMENTS_MAX),
+            access,
         };
-        Ok(OnVolume { queue, volume, geometry, requests: Slab::new(), failed: Vec::new() })
+        let (commands, failed, spare) = (Slab::new(), Vec::new(), Vec::new());
+        Ok(OnVolume { queue, volume, name: name.to_owned(), geometry, commands, failed, spare })
     }
 
-    /// Submits a request to the queue with `number` as its user data.
-    fn hand_over(&mut self, request: &Request<'_>, is_mapped: bool, number: u64) -> Result<(), SubmitError> {
-        let Request { operation, offset, length, pieces, .. } = *request;
-        let (queue, volume) = (&mut self.queue, self.volume);
-        let places = pieces.iter().map(|piece| (piece.base(), piece.bytes()));
-        match operation {
-            // SAFETY: the request's owner keeps the pieces mapped during this call, at other addresses than a
+    /// Submits a command of `length` bytes to the queue with `number` as its user data.
+    fn hand_over(
+        &mut self,
+        command: &Command<'_>,
+        length: u64,
+        is_mapped: bool,
+        number: u64,
+    ) -> Result<(), SubmitError> {
+        let (queue, volume, offset) = (&mut self.queue, self.volume, command.offset());
+        let pieces = command.segments().iter().map(|segment| (segment.base(), segment.bytes()));
+        match command.operation() {
+            // SAFETY: the command's owner keeps the segments mapped during this call, at other addresses than a
             // volume, and no reference points into guest memory.
-            Operation::Read if is_mapped => unsafe { queue.read_to_pieces(volume, offset, places, number) },
+            Operation::Read if is_mapped => unsafe { queue.read_to_pieces(volume, offset, pieces, number) },
             Operation::Write | Operation::WriteDurable if is_mapped => {
-                // SAFETY: the owner keeps the pieces mapped during this call, at other addresses than a
+                // SAFETY: the owner keeps the segments mapped during this call, at other addresses than a
                 // volume. A mapped volume is the server's memory, so its writes need no flush.
-                unsafe { queue.write_from_pieces(volume, offset, places, number) }
+                unsafe { queue.write_from_pieces(volume, offset, pieces, number) }
             }
             Operation::Read => {
                 let buffer = queue.alloc(length as usize)?;
                 queue.read(volume, offset, buffer, number)
             }
-            Operation::Write | Operation::WriteDurable => {
+            operation @ (Operation::Write | Operation::WriteDurable) => {
                 let buffer = queue.alloc(length as usize)?;
-                copy(&buffer, pieces, Towards::Arena);
+                copy(&buffer, command.segments(), Towards::Arena);
                 queue.write(volume, offset, buffer, operation == Operation::WriteDurable, number)
             }
             Operation::Flush => queue.flush(volume, number),
             Operation::Discard => queue.discard(volume, offset, length, number),
             Operation::WriteZeroes => queue.write_zeroes(volume, offset, length, false, number),
+            Operation::CompareAndWrite => unreachable!("refused by `submit`"),
         }
+    }
+
+    /// Takes a list for the segments of a command, and fills it.
+    fn keep(&mut self, segments: &[Segment]) -> Vec<Segment> {
+        let mut list = self.spare.pop().unwrap_or_default();
+        list.extend_from_slice(segments);
+        list
+    }
+
+    /// Gives the list of a command's segments back.
+    fn give_back(&mut self, mut list: Vec<Segment>) {
+        list.clear();
+        self.spare.push(list);
     }
 }
 
-impl Storage for OnVolume {
+impl Device for OnVolume {
     fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
+        let checked = match command.operation() {
+            Operation::CompareAndWrite => Err(CommandError::Io(Errno::OPNOTSUPP.raw_os_error())),
+            _ => command.check(&self.geometry),
+        };
+        let length = match checked {
+            Ok(length) => length,
+            Err(error) => {
+                self.failed.push(command.done(Err(error)));
+                return Ok(());
+            }
+        };
         let is_mapped = self.queue.is_mapped(self.volume);
-        let is_read_later = request.operation == Operation::Read && !is_mapped;
-        let pieces = if is_read_later { request.pieces.to_vec() } else { Vec::new() };
-        let _memory = is_read_later.then(|| request.memory.clone());
-        let number = self.requests.insert(InFlight { token: request.token, pieces, _memory });
-        let Err(refused) = self.hand_over(&request, is_mapped, number as u64) else { return Ok(()) };
-        self.requests.remove(number);
-        if matches!(refused.error, Refused::Full { .. } | Refused::ArenaFull { .. }) {
-            return Err(Full);
+        // Other commands need their segments no more when they have been handed over.
+        let is_read_later = command.operation() == Operation::Read && !is_mapped;
+        let number = self.commands.vacant_key();
+        match self.hand_over(&command, length, is_mapped, number as u64) {
+            Ok(()) => {
+                let segments = self.keep(if is_read_later { command.segments() } else { &[] });
+                self.commands.insert(InFlight { segments, completion: command.done(Ok(())) });
+            }
+            Err(refused) if matches!(refused.error, Refused::Full { .. } | Refused::ArenaFull { .. }) => {
+                return Err(QueueFull(command));
+            }
+            Err(_) => self.failed.push(command.done(Err(FAILED))),
         }
-        self.failed.push(request.token);
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
-        self.failed.drain(..).for_each(|token| done(Completion { token, result: Err(Failure) }));
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = self.failed.len();
+        self.failed.drain(..).for_each(&mut *done);
         while self.queue.in_flight() > 0 {
             // If the server has died, each request that was in flight reports that when it is reaped.
-            let Ok(Some(completion)) = self.queue.try_reap() else { return };
+            let Ok(Some(completion)) = self.queue.try_reap() else { break };
             let VolumeCompletion { user_data, outcome, memory: room } = completion;
-            let Some(InFlight { token, pieces, .. }) = self.requests.try_remove(user_data as usize) else {
+            let Some(InFlight { segments, completion }) = self.commands.try_remove(user_data as usize) else {
                 continue;
             };
             if let (Ok(()), Some(RequestMemory::Arena(buffer))) = (&outcome, &room) {
-                copy(buffer, &pieces, Towards::Guest);
+                copy(buffer, &segments, Towards::Guest);
             }
-            done(Completion { token, result: outcome.map_err(|_| Failure) });
+            self.give_back(segments);
+            done(Completion { result: outcome.map_err(|_| FAILED), ..completion });
+            count += 1;
         }
+        count
     }
 
     fn arm(&mut self) -> bool {
@@ -174,10 +209,22 @@ impl Storage for OnVolume {
         Some(self.queue.as_fd())
     }
 
+    fn depth(&self) -> usize {
+        self.queue.depth()
+    }
+
     fn in_flight(&self) -> usize {
         self.queue.in_flight() + self.failed.len()
     }
+
+    fn description(&self) -> String {
+        let way = if self.queue.is_mapped(self.volume) { "mapped" } else { "over the channel" };
+        format!("volume {} of a device server, {way}", self.name)
+    }
 }
+
+/// Failure of a command whose reason the client reports in words alone.
+const FAILED: CommandError = CommandError::Io(Errno::IO.raw_os_error());
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Towards {
@@ -185,19 +232,19 @@ enum Towards {
     Guest,
 }
 
-/// Copies bytes between a buffer and pieces, as many as both have.
-fn copy(buffer: &Buffer, pieces: &[GuestSegment], towards: Towards) {
+/// Copies bytes between a buffer and segments, as many as both have.
+fn copy(buffer: &Buffer, segments: &[Segment], towards: Towards) {
     let mut at = 0;
-    for piece in pieces {
-        let bytes = piece.bytes().min(buffer.len() - at);
+    for segment in segments {
+        let bytes = segment.bytes().min(buffer.len() - at);
         let there = buffer.as_ptr().wrapping_add(at);
-        // SAFETY: the buffer has `bytes` bytes from `at` on. The request's owner keeps the piece mapped. The
+        // SAFETY: the buffer has `bytes` bytes from `at` on. The command's owner keeps the segment mapped. The
         // arena and the guest's memory do not overlap. The server or the guest may write either meanwhile, so
         // no reference points there, and the copy may mix old and new bytes.
         unsafe {
             match towards {
-                Towards::Arena => ptr::copy_nonoverlapping(piece.base().cast_const(), there, bytes),
-                Towards::Guest => ptr::copy_nonoverlapping(there.cast_const(), piece.base(), bytes),
+                Towards::Arena => ptr::copy_nonoverlapping(segment.base().cast_const(), there, bytes),
+                Towards::Guest => ptr::copy_nonoverlapping(there.cast_const(), segment.base(), bytes),
             }
         }
         at += bytes;

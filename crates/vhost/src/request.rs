@@ -1,12 +1,12 @@
 //! Parsing of a descriptor chain into a request.
 //!
 //! Invariant: whatever the guest has written, and whenever it changes that, the result is either a request
-//! that lies within the medium and whose pieces lie in the guest's memory, or a refusal. Each byte is read
+//! that lies within the device and whose segments lie in the guest's memory, or a refusal. Each byte is read
 //! once. Called by `disk` for each chain.
 
 use crate::layout::{FAILED, RANGE_BYTES, RANGES_MAX, Range, RequestHeader, SECTOR, UNSUPPORTED};
-use crate::medium::{Geometry, GuestSegment, Operation};
 use crate::memory::{self, Map};
+use bywash_device::{Access, Geometry, Operation, Segment};
 use virtio_bindings::virtio_blk as blk;
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Bytes, GuestAddress, Permissions};
@@ -22,7 +22,7 @@ pub(crate) struct ParsedChain {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A request of the medium, whose memory is in [`Parts::pieces`].
+    /// A request of the device, whose memory is in [`Parts::segments`].
     Do { operation: Operation, offset: u64, length: u64 },
     /// Writes the disk's name to the chain.
     Identify,
@@ -33,7 +33,7 @@ pub(crate) enum Action {
 pub(crate) struct Parts {
     readable: Vec<GuestRange>,
     writable: Vec<GuestRange>,
-    pub(crate) pieces: Vec<GuestSegment>,
+    pub(crate) segments: Vec<Segment>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Parts {
         memory: &Map,
         geometry: &Geometry,
     ) -> ParsedChain {
-        self.pieces.clear();
+        self.segments.clear();
         if !self.sort(chain) {
             return ParsedChain { status: None, what: Err(FAILED) };
         }
@@ -133,10 +133,10 @@ impl Parts {
         }
         let offset = within(operation, sector, length, geometry)?;
         for part in parts {
-            let pieces = &mut self.pieces;
-            let all = memory::for_each_piece(memory, part.at, part.bytes as usize, access, |piece| {
-                pieces.push(piece);
-                pieces.len() <= geometry.pieces_max
+            let segments = &mut self.segments;
+            let all = memory::for_each_segment(memory, part.at, part.bytes as usize, access, |segment| {
+                segments.push(segment);
+                segments.len() <= geometry.segments_max
             });
             if !all {
                 return Err(FAILED);
@@ -169,13 +169,13 @@ impl Parts {
 }
 
 /// Returns the offset of a range in bytes, if the range is not empty, consists of whole blocks within the
-/// medium, and the operation is allowed there.
+/// device, and the operation is allowed there.
 fn within(operation: Operation, sector: u64, length: u64, geometry: &Geometry) -> Result<u64, u8> {
     let block = u64::from(geometry.block);
     let offset = sector.checked_mul(SECTOR).ok_or(FAILED)?;
     let whole = offset.is_multiple_of(block) && length.is_multiple_of(block) && length > 0;
     let inside = offset <= geometry.bytes && length <= geometry.bytes - offset;
-    let allowed = operation == Operation::Read || !geometry.read_only;
+    let allowed = operation == Operation::Read || geometry.access != Access::Read;
     if whole && inside && allowed { Ok(offset) } else { Err(FAILED) }
 }
 

@@ -13,9 +13,9 @@ pub struct Stats {
     pub requests: u64,
     /// Number of requests in `requests` that an earlier server had left in flight.
     pub resumed: u64,
-    /// Number of requests that were not passed to the medium: malformed, out of range, or of an unknown type.
+    /// Number of requests that were not passed to the device: malformed, out of range, or of an unknown type.
     pub refused: u64,
-    /// Number of requests that the medium failed.
+    /// Number of requests that the device failed.
     pub failed: u64,
     /// Number of bytes that guests have read.
     pub bytes_read: u64,

@@ -111,6 +111,7 @@ pub struct Ownership {
 
 /// Reason why a user may not open a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AccessDenied {
     /// The volume is marked read-only, so nobody may write it.
     #[error("{wanted} access is refused: the volume is marked read-only")]

@@ -47,11 +47,12 @@ impl Served {
         // Every user may search the folder, which connecting to the socket in it requires.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let connector = Connector::start(folder.path(), SOCKET);
-        let mut options = bywash_server::Options::new(folder.path().join(SOCKET));
-        options.devices = devices.iter().map(|device| device.parse().unwrap()).collect();
         // The server polls a client only until there are no more requests; then the client has to ring the
         // doorbell.
-        options.patience.poll = Some(Duration::ZERO);
+        let options = bywash_server::Options::new(folder.path().join(SOCKET))
+            .timeouts(bywash_server::Timeouts::default().poll(Duration::ZERO));
+        let add = |options: bywash_server::Options, device: &&str| options.device(device.parse().unwrap());
+        let options = devices.iter().fold(options, add);
         Served { server: SteppedServer::start(options).unwrap(), connector, folder }
     }
 

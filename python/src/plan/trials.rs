@@ -54,7 +54,7 @@ pub(crate) fn simulate<'py>(
     let known = &description.known;
     let architecture = architecture.map_or(Ok(known.architecture), super::architecture)?;
     let seed = seed.map_or(Ok(Options::default().seed), |seed| number("seed", seed))?;
-    let options = Options { seed, stop: stop(py, requests, seconds)? };
+    let options = Options::default().seed(seed).stop(stop(py, requests, seconds)?);
     let (outcome, raised) = run_interruptible(py, known, architecture, &options, &mut |py, share| {
         if let Some(progress) = &progress {
             progress.call1(py, (share,))?;
@@ -196,7 +196,8 @@ impl Trials {
         let (place, replication) = (row / self.replications, row % self.replications);
         let (description, architecture) = points.row(place)?;
         let number = points.point(place) * self.replications + replication;
-        Ok((description, architecture, Options { seed: seed_of(self.seed, number as u64), stop: self.stop }))
+        let options = Options::default().seed(seed_of(self.seed, number as u64)).stop(self.stop);
+        Ok((description, architecture, options))
     }
 }
 

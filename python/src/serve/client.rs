@@ -198,9 +198,13 @@ impl Client {
         group: Option<u32>,
         mode: u16,
     ) -> PyResult<()> {
-        let owner = owner.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-        let group = group.unwrap_or_else(|| rustix::process::getegid().as_raw());
-        let volume = NewVolume { name, device, bytes: nbytes, owner, group, mode };
+        let mut volume = NewVolume::new(name, device, nbytes).mode(mode);
+        if let Some(owner) = owner {
+            volume = volume.owner(owner);
+        }
+        if let Some(group) = group {
+            volume = volume.group(group);
+        }
         self.ask(py, move |client| client.create(volume))
     }
 
@@ -226,7 +230,7 @@ impl Client {
         mode: Option<u16>,
         read_only: Option<bool>,
     ) -> PyResult<()> {
-        let permissions = Permissions { owner, group, mode, read_only };
+        let permissions = Permissions::default().owner(owner).group(group).mode(mode).read_only(read_only);
         self.ask(py, move |client| client.permit(&name, permissions))
     }
 

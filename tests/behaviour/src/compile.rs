@@ -27,9 +27,6 @@ pub enum Error {
         /// Output of the compiler.
         text: String,
     },
-    /// The library's file is not where Cargo puts it.
-    #[error("{0} was not built: `cargo build -p bywash-shim` should have made it")]
-    Missing(PathBuf),
 }
 
 /// Which names of libc's functions a program is built to call.
@@ -69,26 +66,12 @@ pub fn program(folder: &str, names: Names, into: &Path) -> Result<PathBuf, Error
     Ok(target)
 }
 
-/// Builds the preloaded library for the profile that this test was built for.
+/// Returns the path of the preloaded library, built with the profile of the tests.
 ///
-/// # Errors
-/// When Cargo refuses, or the library is not where it should be.
-pub fn library() -> Result<PathBuf, Error> {
-    let profile_folder = profile_folder();
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(["build", "--quiet", "-p", "bywash-shim"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    if profile_folder.ends_with("release") {
-        command.arg("--release");
-    }
-    finish(&mut command, "bywash-shim")?;
-    let library = profile_folder.join("libbywash_shim.so");
-    if library.exists() { Ok(library) } else { Err(Error::Missing(library)) }
-}
-
-/// `target/debug` or `target/release`: two folders above the running test.
-fn profile_folder() -> PathBuf {
-    let test = std::env::current_exe().unwrap_or_default();
-    test.parent().and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default()
+/// # Panics
+/// If it cannot be built.
+pub fn library() -> PathBuf {
+    bywash_support::built::library("bywash-shim", "libbywash_shim.so")
 }
 
 fn finish(command: &mut Command, what: &str) -> Result<(), Error> {

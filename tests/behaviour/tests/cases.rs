@@ -65,7 +65,7 @@ fn run_all() -> Result<bool, Box<dyn Error>> {
     let build = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let plain = program("program", Names::Plain, build)?;
     let large = program("program", Names::Large, build)?;
-    let library = library()?;
+    let library = library();
     let places = TestFolder::all(build)?;
     let cases: Vec<Case> = list(&plain)?
         .into_iter()

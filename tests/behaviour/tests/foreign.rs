@@ -76,11 +76,7 @@ fn site() -> &'static Site {
             assert!(built.status.success(), "{name} (for 32 bits: Debian's libc6-i386):\n{said}");
         }
         fs::write(folder.path().join("Makefile"), "all:\n\t./musl && ./sanitized && ./glibc\n").unwrap();
-        Site {
-            executing: program("executing", Names::Plain, &into).unwrap(),
-            library: library().unwrap(),
-            folder,
-        }
+        Site { executing: program("executing", Names::Plain, &into).unwrap(), library: library(), folder }
     })
 }
 

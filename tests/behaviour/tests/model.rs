@@ -39,7 +39,7 @@ fn test() -> Result<(), Box<dyn Error>> {
     let build = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let model = Model {
         program: program("model", Names::Plain, build)?,
-        library: library()?,
+        library: library(),
         places: TestFolder::all(build)?,
     };
     let seconds = number("BYWASH_MODEL_SECONDS")?.unwrap_or(12);

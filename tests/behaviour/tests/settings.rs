@@ -16,7 +16,7 @@ fn built() -> &'static (PathBuf, PathBuf) {
     BUILT.get_or_init(|| {
         let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join("settings");
         std::fs::create_dir_all(&into).unwrap();
-        (program("program", Names::Plain, &into).unwrap(), library().unwrap())
+        (program("program", Names::Plain, &into).unwrap(), library())
     })
 }
 

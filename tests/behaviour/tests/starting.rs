@@ -42,7 +42,7 @@ fn calls(library: Option<&Path>, program: &[&str]) -> BTreeMap<String, u64> {
 /// Returns the system calls that the library adds, by name.
 fn added(program: &[&str]) -> BTreeMap<String, u64> {
     let before = calls(None, program);
-    let mut added = calls(Some(&library().unwrap()), program);
+    let mut added = calls(Some(&library()), program);
     for (name, count) in &mut added {
         *count = count.saturating_sub(before.get(name).copied().unwrap_or(0));
     }
@@ -98,7 +98,7 @@ fn reads_at_offsets_are_served_from_a_file_that_was_opened_before_anything_was_s
         folder.path().to_str().unwrap(),
     ];
     let reads = |library: Option<&Path>| calls(library, &words).get("pread64").copied().unwrap_or(0);
-    let (by_kernel, left) = (reads(None), reads(Some(&library().unwrap())));
+    let (by_kernel, left) = (reads(None), reads(Some(&library())));
     assert!(left < by_kernel / 2, "{left} of {by_kernel} reads were the kernel's");
 }
 
@@ -113,7 +113,7 @@ fn a_program_is_looked_at_by_few_calls_before_it_is_executed() {
 
 #[test]
 fn no_library_is_loaded_with_it_but_the_c_library() {
-    let output = Command::new("readelf").arg("-dW").arg(library().unwrap()).output().unwrap();
+    let output = Command::new("readelf").arg("-dW").arg(library()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let needed: Vec<&str> = text
         .lines()
@@ -171,7 +171,7 @@ fn a_thread_that_an_earlier_constructor_has_started_reads_as_before() {
         &["-L.", "-learly", "-Wl,-rpath,."],
     );
     std::fs::write(path("file"), (0..=255).collect::<Vec<u8>>()).unwrap();
-    let library = library().unwrap();
+    let library = library();
     for settings in [["BYWASH_POSITIONS", "user"], ["BYWASH_WRITES", "1"]] {
         for _ in 0..20 {
             let mut command = Command::new(path("main"));

@@ -1,7 +1,8 @@
 //! Support that the tests of several crates, the benches and the fuzzer share.
 //!
-//! Each module is a feature of the same name, so that a crate builds no more than what its tests use.
+//! Each module with dependencies is a feature of the same name, so that a crate builds no more than what its tests use.
 //!
+//! - `built`: the libraries that cargo builds for no test
 //! - `peers`: peers that die or break the protocol
 //! - `hosts`: several hosts on one machine, by network namespaces
 //! - `disks`: loop devices and mounted file systems that disappear with the test
@@ -10,6 +11,7 @@
 //! The test target `house` holds ARCHITECTURE.md, the lock files, the published tables and the doc comments
 //! against the tree.
 
+pub mod built;
 #[cfg(feature = "disks")]
 pub mod disks;
 #[cfg(all(feature = "guest", target_arch = "x86_64"))]

@@ -102,7 +102,7 @@ fn done(question: Question, watch: &mut dyn FnMut(f64) -> bool) -> Result<Value,
         Question::Evaluate { description } => json(&evaluate(&affordable(&description)?)),
         Question::Curve { description, key, show } => json(&curves(&affordable(&description)?, &key, show)?),
         Question::Simulate { description, architecture, requests, seed } => {
-            let options = Options { seed, stop: Stop::Requests(requests) };
+            let options = Options::default().seed(seed).stop(Stop::Requests(requests));
             json(&simulate(&checked(&description)?, architecture, &options, watch)?)
         }
     }

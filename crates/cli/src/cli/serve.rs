@@ -2,10 +2,11 @@
 
 use crate::socket::{self, SocketArg, mode};
 use bywash_device::{Spec, device_kinds};
-use bywash_options::help;
+use bywash_options::{OptionError, OptionRow, Row, Value, Words, help};
 use bywash_quantity::{TimeUnit, duration, size};
 use bywash_server::Timeouts;
 use clap::{Args, Subcommand, ValueHint};
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,7 +61,7 @@ pub struct ServerArgs {
     #[arg(long = "vhost-user", value_name = "NAME=PATH[,mode=MODE][,group=GROUP]", value_parser = export)]
     pub exports: Vec<ExportArg>,
 
-    /// Tell Prometheus what is done, under /metrics: at a Unix socket, or at tcp:ADDR,token=FILE
+    /// Serve metrics to Prometheus, under /metrics: at a Unix socket, or at tcp:ADDR:PORT,token=FILE
     #[arg(long, value_name = "PATH[,mode=MODE][,group=GROUP]", value_parser = metrics)]
     pub metrics: Option<MetricsArg>,
 
@@ -80,7 +81,7 @@ pub struct ServerArgs {
 impl ServerArgs {
     /// Returns the server's timeouts.
     pub fn timeouts(&self) -> Timeouts {
-        Timeouts { poll: self.poll_us.0, request: Duration::from_millis(self.timeout_ms.into()) }
+        Timeouts::default().poll(self.poll_us.0).request(Duration::from_millis(self.timeout_ms.into()))
     }
 }
 
@@ -96,7 +97,8 @@ pub struct ExportArg {
 fn export(text: &str) -> Result<ExportArg, String> {
     match text.split_once('=') {
         Some((volume, socket)) if !volume.is_empty() && !socket.is_empty() => {
-            Ok(ExportArg { volume: volume.to_owned(), socket: SocketArg::read(socket)? })
+            let socket = SocketArg::read(socket).map_err(|error| error.reason().to_owned())?;
+            Ok(ExportArg { volume: volume.to_owned(), socket })
         }
         _ => Err("give a volume's name and a socket's, as in disk1=/run/bywash/disk1".to_owned()),
     }
@@ -116,21 +118,53 @@ pub enum MetricsArg {
     },
 }
 
+/// Syntax of a TCP address at which metrics are served.
+static TCP: Row = Row {
+    name: "tcp",
+    address: "ADDR:PORT",
+    sentence: "a TCP address, for metrics alone",
+    options: &[
+        OptionRow::new(
+            "token",
+            Value::Text("FILE"),
+            "requests must send the token in FILE, which only its owner and group may read (Authorization: Bearer TOKEN)",
+        ),
+        OptionRow::flag("open", "everybody who can connect may read"),
+    ],
+};
+
+/// Returns the rows of the sockets that the command line can name.
+pub fn sockets() -> [&'static Row; 2] {
+    [&socket::ROW, &TCP]
+}
+
 fn metrics(text: &str) -> Result<MetricsArg, String> {
-    const FORMS: &str = "write a path for a Unix socket, or tcp:ADDR,token=FILE, as in tcp:127.0.0.1:9105,token=/etc/bywash/token";
-    let Some(rest) = text.strip_prefix("tcp:") else {
-        let words = socket::pieces(text);
-        let is_address = words.first().is_some_and(|word| word.parse::<SocketAddr>().is_ok());
-        return if is_address { Err(FORMS.to_owned()) } else { SocketArg::read(text).map(MetricsArg::Unix) };
+    let arg = match text.strip_prefix("tcp:") {
+        Some(rest) => tcp(Words::cut(&TCP, OsStr::new(text), rest.as_bytes())),
+        None => SocketArg::read(text).map(MetricsArg::Unix),
     };
-    let words = socket::pieces(rest);
-    let address = words[0].parse().map_err(|_| FORMS.to_owned())?;
-    match &words[1..] {
-        [open] if open == "open" => Ok(MetricsArg::Tcp { address, token: None }),
-        [token] if token.starts_with("token=") && token.len() > "token=".len() => {
-            Ok(MetricsArg::Tcp { address, token: Some(token["token=".len()..].into()) })
+    match arg.map_err(|error| error.reason().to_owned())? {
+        MetricsArg::Unix(socket)
+            if socket.path.to_str().is_some_and(|path| path.parse::<SocketAddr>().is_ok()) =>
+        {
+            Err(format!("a TCP address begins with 'tcp:', as in tcp:{text},token=FILE"))
         }
-        _ => Err("everybody who can connect would read it: give token=FILE, or open if they may".to_owned()),
+        arg => Ok(arg),
+    }
+}
+
+fn tcp(mut words: Words<'_>) -> Result<MetricsArg, OptionError> {
+    let address = words.address()?;
+    let address = address
+        .parse()
+        .map_err(|_| words.error(format!("'{address}' is no address, such as 127.0.0.1:9105")))?;
+    let (token, is_open) = (words.path_value("token")?, words.flag("open")?);
+    words.check_all_taken()?;
+    match token.is_some() != is_open {
+        true => Ok(MetricsArg::Tcp { address, token }),
+        false => Err(words.error(
+            "give token=FILE, or open if everybody who can connect may read the metrics; one of the two",
+        )),
     }
 }
 
@@ -319,14 +353,19 @@ impl SizeArgs {
 
 /// Returns the help text behind the options of `bywash serve`.
 pub fn notes() -> String {
-    ["Devices, as NAME=KIND:ADDRESS[,OPTION...]:\n", &help(device_kinds()), SERVE_NOTES].concat()
+    let (devices, sockets) = (help(device_kinds()), help(sockets()));
+    ["Devices, as NAME=KIND:ADDRESS[,OPTION...]:\n", &devices, BETWEEN, &sockets, SERVE_NOTES].concat()
 }
 
-const SERVE_NOTES: &str = "\
+const BETWEEN: &str = "\
   A comma in a path is written '\\,'.
   A file or block device is known by a label, which has its first MiB. A blank one gets it at the first start; of any
   other `bywash volume adopt` says what would be lost.
 
+Sockets of --metrics and --vhost-user:
+";
+
+const SERVE_NOTES: &str = "
 Examples:
   bywash serve --device fast=mem:1G
   bywash serve --policy /var/lib/bywash/volumes --device disk=file:/var/lib/bywash/disk,size=100G
@@ -351,3 +390,35 @@ Examples:
 Sizes are rounded up to whole blocks of the device; it is told when they were.
 Changes are for root and for the user who runs the server; everybody may list what he may open.
 Exit status: 0 done; 125 not done (the message says why).";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The guide's table of sockets is made from their rows.
+    #[test]
+    fn the_guide_has_the_table_of_sockets() {
+        let page = include_str!("../../../../docs/guide/serve.md");
+        let table = bywash_options::guide("socket", sockets());
+        assert!(page.contains(&table), "docs/guide/serve.md lacks this table:\n{table}");
+    }
+
+    #[test]
+    fn metrics_are_served_at_a_socket_or_an_address() {
+        let address = "127.0.0.1:9105".parse().unwrap();
+        let with = MetricsArg::Tcp { address, token: Some("/t".into()) };
+        assert_eq!(metrics("tcp:127.0.0.1:9105,token=/t"), Ok(with));
+        assert_eq!(metrics("tcp:127.0.0.1:9105,open"), Ok(MetricsArg::Tcp { address, token: None }));
+        assert!(matches!(metrics("/run/x,mode=660"), Ok(MetricsArg::Unix(socket)) if socket.mode == 0o660));
+        for (text, reason) in [
+            ("127.0.0.1:9105", "begins with 'tcp:'"),
+            ("tcp:host", "'host' is no address"),
+            ("tcp:127.0.0.1:9105", "one of the two"),
+            ("tcp:127.0.0.1:9105,open,token=/t", "one of the two"),
+            ("tcp:127.0.0.1:9105,tokn=/t", "did you mean 'token'?"),
+        ] {
+            let error = metrics(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

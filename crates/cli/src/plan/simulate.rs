@@ -104,7 +104,7 @@ impl Work<'_> {
 }
 
 fn options(runs: &RunsArgs) -> Options {
-    Options { seed: runs.seed, stop: runs.until }
+    Options::default().seed(runs.seed).stop(runs.until)
 }
 
 /// Simulates `work`, with all its replications, and shows the progress.

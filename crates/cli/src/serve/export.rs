@@ -58,6 +58,7 @@ pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
         Event::Connected => tracing::info!("volume '{volume_name}': a virtual machine has connected"),
         Event::Disconnected => tracing::info!("volume '{volume_name}': the virtual machine is gone"),
         Event::CutOff(error) => tracing::warn!("volume '{volume_name}': {error}"),
+        event => tracing::info!("volume '{volume_name}': {event:?}"),
     };
     let export = Export::start(listener, medium, bywash_vhost::Options::new().name(name), report)
         .map_err(|error| failed(error.to_string()))?;

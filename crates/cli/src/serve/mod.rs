@@ -45,16 +45,17 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         .try_init();
     let signals = Signals::listen();
     lay_down_capabilities();
-    let mut options = Options::new(&arguments.socket);
-    options.socket_mode = arguments.socket_mode.into();
-    options.devices.clone_from(&arguments.devices);
-    options.policy.clone_from(&arguments.policy);
-    options.limits = match &arguments.limits {
+    let limits = match &arguments.limits {
         Some(path) => LimitsFile::read(path).map_err(bywash_server::Error::from)?,
         None => LimitsFile::default(),
     };
-    options.cpu = arguments.cpu;
-    options.patience = arguments.timeouts();
+    let options = Options::new(&arguments.socket)
+        .socket_mode(arguments.socket_mode.into())
+        .policy(arguments.policy.clone())
+        .limits(limits)
+        .cpu(arguments.cpu)
+        .timeouts(arguments.timeouts());
+    let options = arguments.devices.iter().cloned().fold(options, Options::device);
     let server = Server::start(options)?;
     let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
     let exports = exports.collect::<Result<Vec<_>, _>>()?;

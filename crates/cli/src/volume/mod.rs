@@ -46,8 +46,8 @@ fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failur
             let group = group.as_deref().map_or_else(|| Ok(uzers::get_current_gid()), self::group)?;
             match place {
                 VolumeAccess::Server(client) => {
-                    let (name, device, bytes) = (name.clone(), device.clone(), size.bytes());
-                    client.create(NewVolume { name, device, bytes, owner, group, mode: *mode })?;
+                    let volume = NewVolume::new(name, device, size.bytes());
+                    client.create(volume.owner(owner).group(group).mode(*mode))?;
                 }
                 VolumeAccess::Store(store) => {
                     let ownership = Ownership { owner, group, mode: Mode::new(*mode)?, read_only: false };
@@ -73,7 +73,8 @@ fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failur
             let group = group.as_deref().map(self::group).transpose()?;
             match place {
                 VolumeAccess::Server(client) => {
-                    let permissions = Permissions { owner, group, mode: *mode, read_only: *read_only };
+                    let permissions = Permissions::default().owner(owner).group(group);
+                    let permissions = permissions.mode(*mode).read_only(*read_only);
                     client.permit(name, permissions)?;
                 }
                 VolumeAccess::Store(store) => {

@@ -68,27 +68,9 @@ impl TestFolder {
 
 /// The command under test. Its library is built first, once: `cargo test -p bywash-cli` alone would not.
 pub fn bywash() -> &'static Path {
-    static COMMAND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    match COMMAND.get_or_init(|| build_library(PathBuf::from(env!("CARGO_BIN_EXE_bywash")))) {
-        Ok(command) => command,
-        Err(message) => panic!("{message}"),
-    }
-}
-
-fn build_library(command: PathBuf) -> Result<PathBuf, String> {
-    let folder = command.parent().unwrap();
-    let mut build = Command::new(env!("CARGO"));
-    build
-        .args(["build", "--quiet", "--package", "bywash-shim", "--target-dir"])
-        .arg(folder.parent().unwrap());
-    if folder.ends_with("release") {
-        build.arg("--release");
-    }
-    let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    if !built.status.success() || !folder.join("libbywash_shim.so").is_file() {
-        return Err(format!("the library cannot be built:\n{}", stderr(&built)));
-    }
-    Ok(command)
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| bywash_support::built::library("bywash-shim", "libbywash_shim.so"));
+    Path::new(env!("CARGO_BIN_EXE_bywash"))
 }
 
 pub fn stdout(output: &Output) -> String {

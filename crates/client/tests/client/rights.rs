@@ -241,15 +241,7 @@ fn calls_end_within_their_limit() {
 fn an_administrator_makes_and_removes_volumes() {
     let bench = Bench::new();
     let client = Client::connect(&bench.socket, options(PathChoice::Automatic)).unwrap();
-    let new = NewVolume {
-        name: "new".into(),
-        device: "model".into(),
-        bytes: 4096,
-        owner: 0,
-        group: 0,
-        mode: 0o600,
-    };
-    client.create(new).unwrap();
+    client.create(NewVolume::new("new", "model", 4096).owner(0).group(0).mode(0o600)).unwrap();
     let volume = client.open("new", Access::ReadWrite).unwrap();
     volume.write_at(&[5; 4096], 0).unwrap();
     client.rename("new", "old").unwrap();
@@ -258,7 +250,7 @@ fn an_administrator_makes_and_removes_volumes() {
     let mut bytes = vec![0; 8192];
     volume.read_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, [[5; 4096], [0; 4096]].concat());
-    client.permit("old", Permissions { read_only: Some(true), ..Permissions::default() }).unwrap();
+    client.permit("old", Permissions::default().read_only(true)).unwrap();
     assert!(matches!(volume.write_at(&bytes, 0), Err(Error::Revoked { .. })));
     assert_eq!(client.open("old", Access::Write).unwrap_err().code(), Some(RefusalKind::Denied));
     let names =

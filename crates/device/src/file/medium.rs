@@ -7,7 +7,7 @@ use super::{FileKind, FileOptions};
 use crate::device::Geometry;
 use crate::error::Error;
 use crate::pages::Pages;
-use crate::segment::Segment;
+use crate::segment::{SEGMENTS_MAX, Segment};
 use bywash_protocol::Access;
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, fallocate,
@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Greatest length of a command, in bytes; below the 2 GiB - 4 KiB that the kernel transfers in one request.
-pub(super) const TRANSFER_MAX: u64 = 1 << 30;
+const TRANSFER_MAX: u64 = 1 << 30;
 /// Size of a logical block, in bytes, unless the medium has larger ones.
 const BLOCK: u32 = 512;
 /// Alignment for O_DIRECT, in bytes, if the kernel does not tell the file's own (Linux before 6.1).
@@ -112,7 +112,7 @@ impl Medium {
             .map(|answer| answer.stx_dio_mem_align)
             .filter(|alignment| *alignment > 0);
         let direct = if cached { Err("as asked".into()) } else { Ok(wish.unwrap_or(block)) };
-        let geometry = Geometry { bytes, block, optimal, transfer_max: TRANSFER_MAX, access };
+        let geometry = geometry(bytes, block, optimal, access);
         let (is_block, zeroes, zero_pages) = (true, Zeroes::Ioctl, zero_pages(block));
         Ok(Medium { file, geometry, is_block, direct, discards: true, zeroes, holes: false, zero_pages })
     }
@@ -226,8 +226,14 @@ fn whole_file(options: &FileOptions, file: OwnedFd, is_made: bool) -> Result<Med
             .map_err(|error| failed("make", name, error))?;
     }
     let optimal = u32::try_from(status.st_blksize).unwrap_or(block).max(block);
-    let geometry = Geometry { bytes, block, optimal, transfer_max: TRANSFER_MAX, access: access(options) };
+    let geometry = geometry(bytes, block, optimal, access(options));
     Ok(Medium::from_file(file, geometry, direct, true))
+}
+
+/// Returns the geometry of a file, which has the limits of every file.
+pub(super) fn geometry(bytes: u64, block: u32, optimal: u32, access: Access) -> Geometry {
+    let (transfer_max, range_max) = (TRANSFER_MAX, TRANSFER_MAX);
+    Geometry { bytes, block, optimal, transfer_max, range_max, segments_max: SEGMENTS_MAX, access }
 }
 
 /// Clears O_NONBLOCK, which was only needed for opening. With that flag, io_uring of older kernels completes

@@ -9,8 +9,7 @@
 //! [`super::File::passed`].
 
 use super::PassedOptions;
-use super::medium::{Medium, TMPFS, TRANSFER_MAX, failed, past_the_cache, unfit, wait_again};
-use crate::device::Geometry;
+use super::medium::{Medium, TMPFS, failed, geometry, past_the_cache, unfit, wait_again};
 use crate::error::Error;
 use bywash_protocol::Access;
 use rustix::fs::{
@@ -65,7 +64,7 @@ pub(super) fn open(descriptor: OwnedFd, options: &PassedOptions) -> Result<Mediu
         return Err(unfit(NAME, format!("it has {there} bytes, and needs a block of {block} at least")));
     }
     let optimal = u32::try_from(status.st_blksize).unwrap_or(block).max(block);
-    let geometry = Geometry { bytes, block, optimal, transfer_max: TRANSFER_MAX, access };
+    let geometry = geometry(bytes, block, optimal, access);
     Ok(Medium::from_file(file, geometry, direct, false))
 }
 

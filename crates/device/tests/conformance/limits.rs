@@ -83,7 +83,7 @@ pub fn what_is_too_long_or_in_too_many_pieces_is_refused(mut subject: Subject) {
     let area = Area::new(32 * block);
     let segments: Vec<_> = (0..=SEGMENTS_MAX).map(|number| area.segment(number * block, block)).collect();
     let most = &segments[..SEGMENTS_MAX];
-    assert_eq!(subject.run(Command::read(1, 0, &segments), &area), Err(CommandError::TooManySegment));
+    assert_eq!(subject.run(Command::read(1, 0, &segments), &area), Err(CommandError::TooManySegments));
     area.put(0, &pattern(4, 32 * block));
     assert_eq!(subject.run(Command::write(1, 0, most), &area), Ok(()));
     assert_eq!(subject.read(0, SEGMENTS_MAX * block), area.get(0, SEGMENTS_MAX * block));

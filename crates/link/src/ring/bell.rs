@@ -293,20 +293,28 @@ mod loom_tests {
         Bell::new(memory.clone(), index, false)
     }
 
+    /// Pushes the entries 1 and 2 and calls `ring` after each, with the number of entries pushed so far. Returns the
+    /// last entry for which `ring` returned true: the one that woke the consumer.
+    fn push_two(memory: Shared, mut ring: impl FnMut(u64) -> bool) -> Option<u64> {
+        let mut producer = Producer::<2>::new(memory, 2);
+        let mut woken_by = None;
+        for number in 1..=2u64 {
+            assert!(producer.push(&[number << 32, number]).unwrap());
+            if ring(producer.pushed()) {
+                woken_by = Some(number);
+            }
+        }
+        woken_by
+    }
+
     #[test]
     fn entries_arrive_whole_and_in_order_and_nobody_oversleeps() {
         loom::model(|| {
             let memory = Shared::in_this_process(words_needed::<2>(2));
             let theirs = memory.clone();
             let other = thread::spawn(move || {
-                let mut producer = Producer::<2>::new(theirs.clone(), 2);
                 let bell = bell(&theirs, crate::ring::layout::CONSUMER_BELL);
-                let mut woke = false;
-                for number in 1..=2u64 {
-                    assert!(producer.push(&[number << 32, number]).unwrap());
-                    woke |= bell.ring().is_some();
-                }
-                woke
+                push_two(theirs, |_| bell.ring().is_some()).is_some()
             });
             let mut consumer = Consumer::<2>::new(memory.clone(), 2);
             let bell = bell(&memory, crate::ring::layout::CONSUMER_BELL);
@@ -336,14 +344,8 @@ mod loom_tests {
             let memory = Shared::in_this_process(words_needed::<2>(2));
             let theirs = memory.clone();
             let other = thread::spawn(move || {
-                let mut producer = Producer::<2>::new(theirs.clone(), 2);
-                let bell = Bell::new(theirs, crate::ring::layout::CONSUMER_BELL, true);
-                let mut woke = false;
-                for number in 1..=2u64 {
-                    assert!(producer.push(&[number << 32, number]).unwrap());
-                    woke |= bell.ring().is_some();
-                }
-                woke
+                let bell = Bell::new(theirs.clone(), crate::ring::layout::CONSUMER_BELL, true);
+                push_two(theirs, |_| bell.ring().is_some()).is_some()
             });
             let consumer = Consumer::<2>::new(memory.clone(), 2);
             let bell = Bell::new(memory, crate::ring::layout::CONSUMER_BELL, true);
@@ -362,16 +364,8 @@ mod loom_tests {
             let memory = Shared::in_this_process(words_needed::<2>(2));
             let theirs = memory.clone();
             let other = thread::spawn(move || {
-                let mut producer = Producer::<2>::new(theirs.clone(), 2);
                 let bell = bell(&theirs, crate::ring::layout::CONSUMER_BELL);
-                let mut woken_by = None;
-                for number in 1..=2u64 {
-                    assert!(producer.push(&[number << 32, number]).unwrap());
-                    if bell.ring_for(producer.pushed()).is_some() {
-                        woken_by = Some(number);
-                    }
-                }
-                woken_by
+                push_two(theirs, |pushed| bell.ring_for(pushed).is_some())
             });
             let consumer = Consumer::<2>::new(memory.clone(), 2);
             let bell = bell(&memory, crate::ring::layout::CONSUMER_BELL);

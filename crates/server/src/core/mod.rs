@@ -58,6 +58,7 @@ pub(crate) use client::NewClient;
 
 /// Timeouts of the core: how long it polls a silent client, and how long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timeouts {
     /// Time after a client's last request for which the core still polls the client's ring; `None` polls
     /// without end.
@@ -71,6 +72,18 @@ impl Default for Timeouts {
     /// Polls for 100 µs and gives requests 30 s.
     fn default() -> Timeouts {
         Timeouts { poll: Some(Duration::from_micros(100)), request: Duration::from_secs(30) }
+    }
+}
+
+impl Timeouts {
+    /// Sets the time after a client's last request for which the core still polls the client's ring.
+    pub fn poll(self, poll: impl Into<Option<Duration>>) -> Timeouts {
+        Timeouts { poll: poll.into(), ..self }
+    }
+
+    /// Sets the timeout of requests.
+    pub fn request(self, request: Duration) -> Timeouts {
+        Timeouts { request, ..self }
     }
 }
 

@@ -349,7 +349,7 @@ impl RequestState {
         let stretch = &self.stretches[self.next];
         let most = match self.operation {
             Operation::Flush => u64::MAX,
-            Operation::Discard => disk.geometry.transfer_max,
+            Operation::Discard => disk.geometry.range_max,
             _ => disk.slice,
         };
         let left = stretch.length - self.submitted;

@@ -94,9 +94,9 @@ pub fn over(device: &SharedDevice, request: Duration) -> Served {
 pub fn over_all(devices: &[(&str, &SharedDevice)], request: Duration) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let mut options = Options::new(&socket);
-    options.policy = Some(folder.path().join("volumes"));
-    options.patience = Timeouts { request, ..Timeouts::default() };
+    let options = Options::new(&socket);
+    let options =
+        options.policy(folder.path().join("volumes")).timeouts(Timeouts::default().request(request));
     let opened = |(name, device): &(&str, &SharedDevice)| OpenDevice {
         name: (*name).into(),
         device: Box::new((*device).clone()),

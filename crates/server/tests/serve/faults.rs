@@ -153,8 +153,7 @@ fn what_was_flushed_is_there_after_a_crash() {
         drop((peer, served.server.take()));
         // The machine restarts: another server, the same store, and what the device has kept.
         let socket = served.folder.path().join("again");
-        let mut options = Options::new(&socket);
-        options.policy = Some(policy);
+        let options = Options::new(&socket).policy(policy);
         let opened = OpenDevice {
             name: "disk".into(),
             device: Box::new(SharedDevice::over(after, 0)),
@@ -181,10 +180,9 @@ fn what_was_flushed_is_there_after_a_crash() {
 fn a_server() {
     let Some(folder) = role() else { return };
     let folder = Path::new(&folder);
-    let mut options = Options::new(folder.join("socket"));
-    options.policy = Some(folder.join("volumes"));
     let spec = format!("disk=file:{},size=4M", folder.join("disk").display());
-    options.devices.push(spec.parse().unwrap());
+    let options = Options::new(folder.join("socket"));
+    let options = options.policy(folder.join("volumes")).device(spec.parse().unwrap());
     let _server = Server::start(options).unwrap();
     std::thread::sleep(Duration::from_secs(600));
 }

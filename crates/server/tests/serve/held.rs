@@ -181,8 +181,7 @@ fn who_has_left_and_is_not_gone_counts() {
     let limits = folder.path().join("limits");
     std::fs::write(&limits, "[default]\nclients = 3").unwrap();
     let socket = folder.path().join("socket");
-    let mut options = bywash_server::Options::new(&socket);
-    options.limits = LimitsFile::read(&limits).unwrap();
+    let options = bywash_server::Options::new(&socket).limits(LimitsFile::read(&limits).unwrap());
     let contents = bywash_server::NewBlocks::Cleared;
     let opened =
         bywash_server::OpenDevice { name: "disk".into(), device: Box::new(device.clone()), contents };

@@ -13,7 +13,7 @@ fn limited(text: &str) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("limits");
         std::fs::write(&path, text).unwrap();
-        options.limits = LimitsFile::read(&path).unwrap();
+        options.limits(LimitsFile::read(&path).unwrap())
     })
 }
 
@@ -99,7 +99,7 @@ fn served_within(served: &Served, shares: usize, time: Duration) -> Vec<u64> {
 /// The device is the bottleneck: it moves a fixed number of bytes per second, and every client wants more.
 #[test]
 fn all_have_the_same_of_what_is_scarce() {
-    let served = Served::with(&["fast=mem:16M,pages=4K,bandwidth=1M/s,depth=4"], |_| {});
+    let served = Served::with(&["fast=mem:16M,pages=4K,bandwidth=1M/s,depth=4"], |options| options);
     served.peer().create("log", "fast", 1);
     let done = served_within(&served, 8, Duration::from_secs(3));
     let mean = done.iter().sum::<u64>() as f64 / 8.0;
@@ -238,8 +238,8 @@ fn a_large_request_outlasts_the_time_limit_at_a_small_rate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("limits");
         std::fs::write(&path, "[default]\nbandwidth = \"1M\"").unwrap();
-        options.limits = LimitsFile::read(&path).unwrap();
-        options.patience.request = Duration::from_millis(600);
+        let timeouts = bywash_server::Timeouts::default().request(Duration::from_millis(600));
+        options.limits(LimitsFile::read(&path).unwrap()).timeouts(timeouts)
     });
     let mut peer = served.peer().with_channel();
     peer.create("log", "fast", 4 << 20);

@@ -23,7 +23,7 @@ pub struct Served {
 impl Served {
     /// Starts a server with one device `fast` of 16 MiB of memory.
     pub fn memory() -> Served {
-        Served::with(&["fast=mem:16M,pages=4K"], |_| {})
+        Served::with(&["fast=mem:16M,pages=4K"], |options| options)
     }
 
     /// Starts a server with a device `disk` on a file, which has this number of bytes for volumes.
@@ -32,18 +32,17 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let spec = format!("disk=file:{},size={bytes}", path.display());
-        Served::within(folder, &[&spec], |_| {})
+        Served::within(folder, &[&spec], |options| options)
     }
 
-    pub fn with(devices: &[&str], change: impl FnOnce(&mut Options)) -> Served {
+    pub fn with(devices: &[&str], change: impl FnOnce(Options) -> Options) -> Served {
         Served::within(tempfile::tempdir().unwrap(), devices, change)
     }
 
-    fn within(folder: TempDir, devices: &[&str], change: impl FnOnce(&mut Options)) -> Served {
+    fn within(folder: TempDir, devices: &[&str], change: impl FnOnce(Options) -> Options) -> Served {
         let socket = folder.path().join("socket");
-        let mut options = Options::new(&socket);
-        options.devices = devices.iter().map(|spec| spec.parse().unwrap()).collect();
-        change(&mut options);
+        let add = |options: Options, spec: &&str| options.device(spec.parse().unwrap());
+        let options = change(devices.iter().fold(Options::new(&socket), add));
         Served { server: Some(Server::start(options).unwrap()), socket, folder }
     }
 

@@ -14,11 +14,11 @@ fn a_server() {
     let Some(role) = role() else { return };
     let (folder, device) = role.split_once(' ').unwrap();
     let folder = Path::new(folder);
-    let mut options = Options::new(folder.join("socket"));
-    options.policy = Some(folder.join("volumes"));
-    options.limits = LimitsFile::read(&folder.join("limits")).unwrap();
-    options.devices.push(device.parse().unwrap());
-    options.devices.push(format!("disk=file:{},size=16M", folder.join("disk").display()).parse().unwrap());
+    let options = Options::new(folder.join("socket"))
+        .policy(folder.join("volumes"))
+        .limits(LimitsFile::read(&folder.join("limits")).unwrap())
+        .device(device.parse().unwrap())
+        .device(format!("disk=file:{},size=16M", folder.join("disk").display()).parse().unwrap());
     let _server = Server::start(options).unwrap();
     std::thread::sleep(Duration::from_secs(36_000));
 }

@@ -3,17 +3,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Builds the library with the profile of the tests and returns its path.
+/// Returns the path of the library, built with the profile of the tests.
 pub fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().unwrap().parent().unwrap();
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "-p", "bywash-shim"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-    if folder.ends_with("release") {
-        build.arg("--release");
-    }
-    assert!(build.status().unwrap().success());
-    folder.join("libbywash_shim.so")
+    bywash_support::built::library("bywash-shim", "libbywash_shim.so")
 }
 
 /// Runs a command that must succeed; returns its standard output.

@@ -10,11 +10,24 @@ use serde::Serialize;
 
 /// Seed and length of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Options {
     /// Seed of the random numbers. The same seed gives the same run.
     pub seed: u64,
     /// End of the simulation.
     pub stop: Stop,
+}
+
+impl Options {
+    /// Sets the seed.
+    pub fn seed(self, seed: u64) -> Options {
+        Options { seed, ..self }
+    }
+
+    /// Sets the end of the simulation.
+    pub fn stop(self, stop: Stop) -> Options {
+        Options { stop, ..self }
+    }
 }
 
 /// End of a simulation.

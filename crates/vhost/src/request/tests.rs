@@ -13,9 +13,12 @@ const GEOMETRY: Geometry = Geometry {
     optimal: 4096,
     transfer_max: 64 << 10,
     range_max: 256 << 10,
-    pieces_max: 4,
-    read_only: false,
+    segments_max: 4,
+    access: Access::ReadWrite,
 };
+
+/// Address and size of a segment of the guest's memory, in bytes.
+type Piece = (usize, usize);
 
 /// Two adjacent regions, a hole, and a third region.
 const REGIONS: [(GuestAddress, usize); 3] =
@@ -66,20 +69,20 @@ fn chained(pieces: &[(u64, u32, bool)]) -> Vec<(u64, u32, u16, u16)> {
 }
 
 /// Parses the chain that begins with descriptor `head`.
-fn read_from(memory: &Map, head: u16, geometry: &Geometry) -> (ParsedChain, Vec<GuestSegment>) {
+fn read_from(memory: &Map, head: u16, geometry: &Geometry) -> (ParsedChain, Vec<Piece>) {
     let chain = Chain::new(memory, TABLE, ENTRIES, head);
     let mut parts = Parts::default();
     let asked = parts.read(chain, memory, geometry);
-    (asked, parts.pieces)
+    (asked, parts.segments.iter().map(|segment| (segment.base().addr(), segment.bytes())).collect())
 }
 
-fn read(memory: &Map, pieces: &[(u64, u32, bool)]) -> (ParsedChain, Vec<GuestSegment>) {
+fn read(memory: &Map, pieces: &[(u64, u32, bool)]) -> (ParsedChain, Vec<Piece>) {
     put_descriptors(memory, TABLE, &chained(pieces));
     read_from(memory, 0, &GEOMETRY)
 }
 
-fn host(memory: &Map, at: u64, bytes: usize) -> GuestSegment {
-    GuestSegment::new(memory.get_host_address(GuestAddress(at)).unwrap(), bytes)
+fn host(memory: &Map, at: u64, bytes: usize) -> Piece {
+    (memory.get_host_address(GuestAddress(at)).unwrap().addr(), bytes)
 }
 
 fn done(operation: Operation, offset: u64, length: u64) -> ParsedChain {
@@ -217,7 +220,7 @@ fn what_cannot_be_is_refused() {
         put_range(&memory, range.0, range.1, range.2);
         assert_eq!(read(&memory, &[head, (RANGE, 16, false), status]).0, refused(state), "{range:?}");
     }
-    // A chain with more pieces than the medium takes, and one with half a head.
+    // A chain with more pieces than the device takes, and one with half a head.
     put(read_kind, 0);
     let many = [[head].as_slice(), &[(DATA, 512, true); 5], &[status]].concat();
     assert_eq!(read(&memory, &many).0, refused(FAILED));
@@ -225,10 +228,10 @@ fn what_cannot_be_is_refused() {
     // A chain of more than 4 GiB.
     let large = (0, u32::MAX, true);
     assert_eq!(read(&memory, &[head, large, large, status]).0, refused(FAILED));
-    // A medium that can only be read, and one with larger blocks.
+    // A device that can only be read, and one with larger blocks.
     put(write_kind, 0);
     put_descriptors(&memory, TABLE, &chained(&[head, (DATA, 512, false), status]));
-    let geometry = Geometry { read_only: true, ..GEOMETRY };
+    let geometry = Geometry { access: Access::Read, ..GEOMETRY };
     assert_eq!(read_from(&memory, 0, &geometry).0, refused(FAILED));
     let geometry = Geometry { block: 4096, ..GEOMETRY };
     assert_eq!(read_from(&memory, 0, &geometry).0, refused(FAILED));
@@ -346,7 +349,8 @@ fn rubbish_comes_out_as_a_refusal_or_within_bounds() {
             put_descriptors(&memory, 0x6000, &table);
             put_head(&memory, kind, sector);
             put_range(&memory, range.0, range.1, range.2);
-            let geometry = Geometry { read_only, ..GEOMETRY };
+            let access = if read_only { Access::Read } else { Access::ReadWrite };
+            let geometry = Geometry { access, ..GEOMETRY };
             // The head is descriptor 0 in most cases, where the chain begins.
             let (asked, pieces) = read_from(&memory, head.saturating_sub(1), &geometry);
             match asked.what {
@@ -368,22 +372,22 @@ fn check_bounds(
     memory: &Map,
     geometry: &Geometry,
     asked: ParsedChain,
-    pieces: &[GuestSegment],
+    pieces: &[Piece],
 ) -> Result<(), TestCaseError> {
     if let Some(status) = asked.status {
         prop_assert!(memory.address_in_range(status));
     }
     let Ok(Action::Do { operation, offset, length }) = asked.what else { return Ok(()) };
     prop_assert!(asked.status.is_some());
-    prop_assert!(!geometry.read_only || matches!(operation, Operation::Read | Operation::Flush));
+    prop_assert!(geometry.access != Access::Read || matches!(operation, Operation::Read | Operation::Flush));
     prop_assert!(offset % 512 == 0 && length % 512 == 0 && offset + length <= geometry.bytes);
-    prop_assert!(pieces.len() <= geometry.pieces_max && length <= geometry.range_max);
+    prop_assert!(pieces.len() <= geometry.segments_max && length <= geometry.range_max);
     if matches!(operation, Operation::Read | Operation::Write) {
-        prop_assert_eq!(pieces.iter().map(|piece| piece.bytes() as u64).sum::<u64>(), length);
+        prop_assert_eq!(pieces.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>(), length);
         prop_assert!(length <= geometry.transfer_max);
     }
     for piece in pieces {
-        let (base, end) = (piece.base() as usize, piece.base() as usize + piece.bytes());
+        let (base, end) = (piece.0, piece.0 + piece.1);
         let inside = memory.iter().any(|region| {
             let start = region.as_ptr() as usize;
             base >= start && end <= start + region.len() as usize

@@ -3,7 +3,7 @@
 
 use crate::driver::{Driver, WRITE};
 use crate::frontend::{Served, check_disk, check_next};
-use crate::held::PausedMedium;
+use crate::held::PausedDevice;
 use bywash_support::peers::{Child, Lingering, SilentFile, as_user, memory, role, send};
 use bywash_vhost::{Error, Event, Export, Options, STUCK_MAX, Stats};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -126,9 +126,9 @@ fn a_disk() {
     let socket = folder.join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
-    let (medium, control) = PausedMedium::new(64);
+    let (device, control) = PausedDevice::new(64);
     control.flow(true);
-    let export = Export::start(listener, medium, Options::new(), |_| {}).unwrap();
+    let export = Export::start(listener, device, Options::new(), |_| {}).unwrap();
     loop {
         let Stats { frontends, stuck, leaving, .. } = export.stats();
         std::fs::write(folder.join("new"), format!("{frontends} {stuck} {leaving}")).unwrap();

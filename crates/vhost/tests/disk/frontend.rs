@@ -1,9 +1,10 @@
-//! Tests of frontends that connect and disconnect, are malicious, or wait, against a medium that the test
+//! Tests of frontends that connect and disconnect, are malicious, or wait, against a device that the test
 //! controls.
 
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE, wait_for};
-use crate::held::{Control, PausedMedium};
-use bywash_vhost::{Error, Event, Export, Operation, Options, Storage};
+use crate::held::{Control, PausedDevice};
+use bywash_device::{Device, Operation};
+use bywash_vhost::{Error, Event, Export, Options};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;
@@ -23,18 +24,18 @@ pub struct Served {
 }
 
 impl Served {
-    fn new(medium: impl Storage + 'static, options: Options) -> Served {
+    fn new(device: impl Device + 'static, options: Options) -> Served {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let (send, events) = channel();
         // Sending fails when the test no longer listens, which is no failure.
         let report = move |event| drop(send.send(event));
-        Served { export: Export::start(listener, medium, options, report).unwrap(), events, folder }
+        Served { export: Export::start(listener, device, options, report).unwrap(), events, folder }
     }
 
     pub fn held(depth: usize) -> (Served, Control) {
-        let (medium, control) = PausedMedium::new(depth);
-        (Served::new(medium, Options::new()), control)
+        let (device, control) = PausedDevice::new(depth);
+        (Served::new(device, Options::new()), control)
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -64,7 +65,7 @@ pub fn check_next(served: &Served, control: &Control) {
     check_disk(&served.socket());
 }
 
-/// Checks that a disk, whose medium does not hold requests, can be written and read.
+/// Checks that a disk, whose device does not hold requests, can be written and read.
 pub fn check_disk(socket: &Path) {
     let mut driver = Driver::attach(socket, 0);
     driver.fill(0, 7);
@@ -103,7 +104,7 @@ fn requests_are_given_back_as_they_are_done() {
 }
 
 #[test]
-fn what_the_medium_has_no_room_for_waits() {
+fn what_the_device_has_no_room_for_waits() {
     let (served, control) = Served::held(2);
     let mut driver = Driver::attach(&served.socket(), 0);
     for slot in 0..SLOTS {
@@ -230,7 +231,7 @@ fn what_a_server_has_left_is_done_by_the_next() {
     driver.ask(0, READ, 200);
     control.wait_for(4);
     control.flow(true);
-    // The medium carries out the last request first. The second server took the left ones in the order of
+    // The device carries out the last request first. The second server took the left ones in the order of
     // submission.
     assert_eq!(driver.wait(4), [0, 6, 1, 3]);
     assert!([3, 1, 6].iter().all(|slot| driver.status(*slot) == 0));
@@ -254,8 +255,8 @@ fn who_comes_to_be_called_is_called_for_what_is_done_already() {
 
 #[test]
 fn nothing_runs_while_there_is_nothing_to_do() {
-    let (medium, control) = PausedMedium::new(64);
-    let served = Served::new(medium, Options::new().name("asleep"));
+    let (device, control) = PausedDevice::new(64);
+    let served = Served::new(device, Options::new().name("asleep"));
     let mut driver = Driver::attach(&served.socket(), 0);
     driver.ask(0, WRITE, 0);
     control.wait_for(1);
@@ -409,7 +410,7 @@ fn half_a_message_holds_up_nobody_who_stops_the_disk() {
 }
 
 #[test]
-fn the_configuration_is_what_the_medium_is_like() {
+fn the_configuration_is_what_the_device_is_like() {
     let (served, _control) = Served::held(64);
     let mut driver = Driver::connect(&served.socket());
     driver.agree(0);
@@ -429,7 +430,7 @@ fn options_that_cannot_be_are_refused() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let error = Export::start(listener, PausedMedium::new(1).0, options, |_| {}).unwrap_err().to_string();
+        let error = Export::start(listener, PausedDevice::new(1).0, options, |_| {}).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
 }

@@ -1,7 +1,7 @@
-//! A medium in memory that holds requests until it is told to go on, and then carries out the last one first.
+//! A device in memory that holds commands until it is told to go on, and then carries out the last one first.
 
-use bywash_vhost::{
-    Completion, Failure, Full, Geometry, GuestSegment, MappingOwner, Operation, Request, Storage,
+use bywash_device::{
+    Access, Command, CommandError, Completion, Device, Geometry, Operation, QueueFull, Segment,
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,15 +11,12 @@ use std::time::Duration;
 pub const BYTES: usize = 1 << 20;
 
 struct Waiting {
-    token: u64,
     operation: Operation,
     offset: usize,
-    pieces: Vec<GuestSegment>,
-    _memory: MappingOwner,
+    segments: Vec<Segment>,
+    /// Owner of the segments' memory, with the command's token.
+    completion: Completion,
 }
-
-// SAFETY: the pieces are addresses, which `_memory` keeps mapped on whichever thread they are used.
-unsafe impl Send for Waiting {}
 
 #[derive(Default)]
 struct State {
@@ -31,22 +28,22 @@ struct State {
     fails: bool,
 }
 
-pub struct PausedMedium {
+pub struct PausedDevice {
     control: Control,
     bytes: Vec<u8>,
     ready: Vec<Completion>,
     depth: usize,
 }
 
-/// Handle by which a test controls the medium.
+/// Handle by which a test controls the device.
 #[derive(Clone)]
 pub struct Control(Arc<(Mutex<State>, Condvar, OwnedFd)>);
 
-impl PausedMedium {
-    pub fn new(depth: usize) -> (PausedMedium, Control) {
+impl PausedDevice {
+    pub fn new(depth: usize) -> (PausedDevice, Control) {
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let control = Control(Arc::new((Mutex::default(), Condvar::new(), event)));
-        (PausedMedium { control: control.clone(), bytes: vec![0; BYTES], ready: Vec::new(), depth }, control)
+        (PausedDevice { control: control.clone(), bytes: vec![0; BYTES], ready: Vec::new(), depth }, control)
     }
 }
 
@@ -84,7 +81,7 @@ impl Control {
     }
 }
 
-impl Storage for PausedMedium {
+impl Device for PausedDevice {
     fn geometry(&self) -> Geometry {
         Geometry {
             bytes: BYTES as u64,
@@ -92,50 +89,55 @@ impl Storage for PausedMedium {
             optimal: 4096,
             transfer_max: 1 << 20,
             range_max: 1 << 20,
-            pieces_max: 8,
-            read_only: false,
+            segments_max: 8,
+            access: Access::ReadWrite,
         }
     }
 
-    fn submit(&mut self, request: Request<'_>) -> Result<(), Full> {
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
         let (state, come, _) = &*self.control.0;
         let mut state = state.lock().unwrap();
         if state.waiting.len() >= self.depth {
-            return Err(Full);
+            return Err(QueueFull(command));
         }
-        let Request { token, operation, offset, pieces, memory, .. } = request;
-        let (offset, pieces) = (offset as usize, pieces.to_vec());
-        state.waiting.push(Waiting { token, operation, offset, pieces, _memory: memory.clone() });
+        let (operation, offset) = (command.operation(), command.offset() as usize);
+        let (segments, completion) = (command.segments().to_vec(), command.done(Ok(())));
+        state.waiting.push(Waiting { operation, offset, segments, completion });
         come.notify_all();
         Ok(())
     }
 
-    fn reap(&mut self, done: &mut dyn FnMut(Completion)) {
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         self.arm();
+        let count = self.ready.len();
         self.ready.drain(..).for_each(done);
+        count
     }
 
     fn arm(&mut self) -> bool {
         let (state, _, event) = &*self.control.0;
         let _ = rustix::io::read(event, &mut [0; 8]);
         let mut state = state.lock().unwrap();
-        while let Some(Waiting { token, operation, mut offset, pieces, _memory }) =
+        while let Some(Waiting { operation, mut offset, segments, mut completion }) =
             state.flows.then(|| state.waiting.pop()).flatten()
         {
             state.seen.push(operation);
-            for piece in pieces {
-                let here = self.bytes[offset..offset + piece.bytes()].as_mut_ptr();
-                // SAFETY: `_memory` keeps the piece mapped, and `here` is a slice of the medium with as many
-                // bytes.
+            for segment in segments {
+                let here = self.bytes[offset..offset + segment.bytes()].as_mut_ptr();
+                // SAFETY: the completion's owner keeps the segment mapped, and `here` is a slice of the device with
+                // as many bytes.
                 unsafe {
                     match operation {
-                        Operation::Read => piece.base().copy_from_nonoverlapping(here, piece.bytes()),
-                        _ => here.copy_from_nonoverlapping(piece.base(), piece.bytes()),
+                        Operation::Read => segment.base().copy_from_nonoverlapping(here, segment.bytes()),
+                        _ => here.copy_from_nonoverlapping(segment.base(), segment.bytes()),
                     }
                 }
-                offset += piece.bytes();
+                offset += segment.bytes();
             }
-            self.ready.push(Completion { token, result: if state.fails { Err(Failure) } else { Ok(()) } });
+            if state.fails {
+                completion.result = Err(CommandError::Io(rustix::io::Errno::IO.raw_os_error()));
+            }
+            self.ready.push(completion);
         }
         !self.ready.is_empty()
     }
@@ -144,7 +146,15 @@ impl Storage for PausedMedium {
         Some(self.control.0.2.as_fd())
     }
 
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
     fn in_flight(&self) -> usize {
         self.control.waiting() + self.ready.len()
+    }
+
+    fn description(&self) -> String {
+        "memory that holds its commands".to_owned()
     }
 }

@@ -18,20 +18,16 @@ impl Bench {
     /// Starts a server with two volumes of 64 MiB: `fast`, in memory, and `slow`, in a file.
     fn new() -> Bench {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-        let mut options = bywash_server::Options::new(folder.path().join("server"));
-        options.devices.push("memory=mem:96M".parse().unwrap());
-        options
-            .devices
-            .push(format!("disk=file:{},size=96M", folder.path().join("disk").display()).parse().unwrap());
-        options.policy = Some(folder.path().join("volumes"));
+        let disk = format!("disk=file:{},size=96M", folder.path().join("disk").display());
+        let options = bywash_server::Options::new(folder.path().join("server"))
+            .device("memory=mem:96M".parse().unwrap())
+            .device(disk.parse().unwrap())
+            .policy(folder.path().join("volumes"));
         let server = Some(Server::start(options).unwrap());
         let bench = Bench { folder, server };
         let client = bench.client();
         for (name, device) in [("fast", "memory"), ("slow", "disk")] {
-            let (name, device) = (name.to_owned(), device.to_owned());
-            client
-                .create(NewVolume { name, device, bytes: 64 << 20, owner: 0, group: 0, mode: 0o600 })
-                .unwrap();
+            client.create(NewVolume::new(name, device, 64 << 20)).unwrap();
         }
         bench
     }
@@ -52,10 +48,10 @@ impl Bench {
         self.folder.path().join("guest")
     }
 
-    fn serve(&self, medium: OnVolume) -> Export {
+    fn serve(&self, device: OnVolume) -> Export {
         let _ = std::fs::remove_file(self.socket());
         let listener = UnixListener::bind(self.socket()).unwrap();
-        Export::start(listener, medium, Options::new(), |_| {}).unwrap()
+        Export::start(listener, device, Options::new(), |_| {}).unwrap()
     }
 }
 
@@ -65,8 +61,8 @@ fn it_is_read_and_written_by_either_way() {
     for (name, choice) in
         [("fast", PathChoice::Automatic), ("fast", PathChoice::Channel), ("slow", PathChoice::Automatic)]
     {
-        let medium = OnVolume::open(bench.queue(choice), name, Access::ReadWrite).unwrap();
-        let export = bench.serve(medium);
+        let device = OnVolume::open(bench.queue(choice), name, Access::ReadWrite).unwrap();
+        let export = bench.serve(device);
         let mut driver = Driver::attach(&bench.socket(), 0);
         for slot in 0..SLOTS {
             driver.fill(slot, 100 + slot as u8);

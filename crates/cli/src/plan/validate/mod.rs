@@ -95,7 +95,7 @@ impl Predicted {
     fn predict(run: &Run, machine: &Description) -> Result<Predicted, Failure> {
         let description = run.described(machine);
         let impossible = |why| Failure::Measure { what: run.name, source: io::Error::other(why) };
-        let options = Options { seed: SEED, stop: Stop::Requests(REQUESTS) };
+        let options = Options::default().seed(SEED).stop(Stop::Requests(REQUESTS));
         let architecture = description.architecture;
         let simulated = simulate(&description, architecture, &options, &mut |_| true).map_err(impossible)?;
         let work = description.workload();

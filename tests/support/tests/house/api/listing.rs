@@ -266,7 +266,7 @@ impl Listing<'_> {
         items.filter_map(|(path, item)| if let Item::Impl(block) = item { Some((path, block)) } else { None })
     }
 
-    /// Whether users can see that a type has the trait of an `impl`.
+    /// Returns true if users can see that a type has the trait of an `impl`.
     fn is_public_trait(&self, at: &ModulePath, block: &ItemImpl) -> bool {
         let Some((_, path, _)) = &block.trait_ else { return true };
         match self.tree.resolve(at, &segments(path)) {

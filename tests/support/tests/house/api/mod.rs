@@ -41,7 +41,7 @@ fn exports_are_followed_to_the_item() {
     write(
         "inner.rs",
         "/// Doc.\n#[non_exhaustive] pub struct Shown { pub a: u8, b: u8 }\n\
-         impl Shown { pub fn f(&self) -> u8 { 1 } fn g() {} } impl Clone for Shown { fn clone(&self) -> Self { todo!() } }\n\
+         impl Shown { pub fn f(&self) -> u8 { 1 } fn g() {} } impl Clone for Shown { fn clone(&self) -> Self { Shown { a: 1, b: 2 } } }\n\
          mod deep { pub fn both() {} } pub use deep::*;\n#[cfg(test)] pub struct Tested;",
     );
     let text = listing::listing(&Tree::read(&folder.path().join("lib.rs")));

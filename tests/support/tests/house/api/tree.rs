@@ -35,7 +35,7 @@ pub struct Import {
     pub alias: String,
 }
 
-/// Whether an attribute excludes an item from every build but those of tests.
+/// Returns true if an attribute excludes an item from every build but those of tests.
 fn is_for_tests(attribute: &Attribute) -> bool {
     let text = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
     attribute.path().is_ident("cfg")
@@ -45,13 +45,13 @@ fn is_for_tests(attribute: &Attribute) -> bool {
             || text.starts_with("all (loom"))
 }
 
-/// Whether an attribute hides an item from the documentation.
+/// Returns true if an attribute hides an item from the documentation.
 fn is_hidden(attribute: &Attribute) -> bool {
     let text = attribute.meta.require_list().map(|list| list.tokens.to_string()).unwrap_or_default();
     attribute.path().is_ident("doc") && text == "hidden"
 }
 
-/// Whether an item with these attributes belongs to the interface of a crate.
+/// Returns true if an item with these attributes belongs to the interface of a crate.
 pub fn is_published(attributes: &[Attribute]) -> bool {
     !attributes.iter().any(|attribute| is_for_tests(attribute) || is_hidden(attribute))
 }
