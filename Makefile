@@ -279,13 +279,10 @@ python: built
 
 # Every interleaving of what threads do to one another, where a crate has such tests. Their own target
 # folder: all else would have to be built anew with and without the flag.
+with_loom_tests = $(shell grep -rlE '^ *mod loom_tests' crates/*/src | cut -d/ -f2 | sort -u)
 loom:
-	@for crate in sync link file; do \
-	  if grep -rqE '^ *mod loom_tests' crates/$$crate/src; then \
-	    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(target)/loom \
-	      $(CARGO) test --locked --profile explore -p bywash-$$crate --lib loom_tests; \
-	  fi; \
-	done
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(target)/loom \
+	  $(CARGO) test --locked --profile explore $(foreach crate,$(with_loom_tests),-p bywash-$(crate)) --lib loom_tests
 
 # The unsafe code that Miri can run: what needs no kernel. It comes with a nightly toolchain, which is fetched where
 # that can be done.
@@ -297,7 +294,7 @@ miri:
 	  echo "miri: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
-# Inputs that a fuzzer makes up, for the ends that a lying peer can reach: seven seconds a target, which finds what broke
+# Inputs that a fuzzer makes up, for the ends that a lying peer can reach: four seconds a target, which finds what broke
 # today; for more see scripts/fuzz. It builds with cargo and the flags of cargo-fuzz: that command would have to be
 # built first and adds nothing that is used here. Those who have it can use it, fuzz/ is laid out as it wants.
 fuzz:
