@@ -112,7 +112,7 @@ mod tests {
             ("", "missing"),
             ("x,mode=9", "octal"),
             ("x,user=y", "mode, group"),
-            ("x,gruop=y", "did you mean 'group'?"),
+            ("x,groups=y", "did you mean 'group'?"),
             ("x,group=", "a name or a number"),
             ("x,", "option ''"),
         ] {
