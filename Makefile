@@ -223,10 +223,11 @@ test-long: package package-test
 before := $(target)/machine-before
 test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
 test: packages note-machine parts nothing-left
-# Much of `unit` is waiting. The second list begins with what builds in folders of its own, while the first one builds.
+# Much of `unit` is waiting. The second list begins with what builds in folders of its own, while the first one builds in
+# the common folder, which only one build at a time can use.
 parts: page
-	scripts/side-by-side "format clippy docs words subjects publishable spelling unit browser" \
-	  "licences advisories miri loom fuzz python bench-quick"
+	scripts/side-by-side "format words subjects publishable spelling unit browser" \
+	  "licences advisories miri loom fuzz python bench-quick clippy docs"
 
 note-machine:
 	mkdir -p $(target)
