@@ -38,12 +38,3 @@ def test_the_example_that_copies(tmp_path):
 def test_all_examples_are_run():
     run = {"pingpong", "stream", "forwarder", "frames", "backup", "copy"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == run
-
-
-def test_the_readme(tmp_path):
-    text = (EXAMPLES.parent / "README.md").read_text()
-    program = tmp_path / "readme.py"
-    program.write_text(text.split("```python\n")[1].split("```")[0])
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "7.0 0\n"

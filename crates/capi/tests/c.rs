@@ -258,10 +258,34 @@ fn volumes_of_a_device_server() {
     server.stop();
 }
 
-/// Returns the first program in C of a guide.
-fn program_of_guide(page: &str) -> String {
-    let page = fs::read_to_string(root().join("../../docs/guide").join(page)).unwrap();
+/// Returns the first program in C of a page of the repository.
+fn program_of(page: &str) -> String {
+    let page = fs::read_to_string(root().join("../..").join(page)).unwrap();
     page.split("```c\n").nth(1).unwrap().split("```").next().unwrap().to_owned()
+}
+
+fn program_of_guide(page: &str) -> String {
+    program_of(&format!("docs/guide/{page}"))
+}
+
+/// README.md shows the three calls of a sender, which take the place of the guide's.
+#[test]
+fn the_lines_of_the_readme_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.c");
+    let calls = program_of("README.md");
+    assert_eq!(calls.lines().count(), 3, "{calls}");
+    let guide = program_of_guide("containers.md");
+    let (before, rest) = guide.split_once("\tif (bywash_path_over(fds[0]").unwrap();
+    let (_, after) = rest.split_once("\twait(&status);").unwrap();
+    let program = format!(
+        "{}\tbywash_path_over(fds[0], defaults, &path);\n{calls}\twait(&status);{after}",
+        before.replace("container = ", "frame = ").replace("text[16]", "text[(1 << 20) + 1]")
+    );
+    let fills = "bywash_container_map(frame, &bytes, NULL);";
+    let program = program.replace(fills, &format!("{fills}\n\tstrcpy((char *)bytes, \"hello\");"));
+    fs::write(&source, program).unwrap();
+    assert_eq!(Program::c(source.to_str().unwrap()).check(&[], &[]), "hello\n");
 }
 
 #[test]

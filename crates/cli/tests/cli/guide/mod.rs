@@ -1,87 +1,63 @@
-//! The examples of the guides, as they are printed: each is run, and none may fail.
+//! The examples of README.md and the guides, as they are printed: each is run, and none may fail.
 //!
-//! An example is a row of a table with code that begins with `bywash` (two of them where it says "there" and
-//! "here", in which `...` stands for `bywash flow`), a line behind a `$ ` in a fenced block, or a fenced
-//! block of `sh`. One that cannot be run has `<!-- not run: WHY -->` in its row, or in the line before its
-//! block; see CONTRIBUTING.md.
+//! - [`page`]: a page's blocks and the examples in them
+//!
+//! `world.sh` makes the hosts, devices and files that examples name. CONTRIBUTING.md says how a page shows an example.
+
+mod page;
 
 use crate::place::{TestFolder, bywash, stderr};
+use page::{Example, Page};
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Seconds after which an example that serves is ended.
-const SECONDS_MAX: &str = "10";
-/// Bytes of the device that examples write on.
+/// Commands that serve until a signal ends them, by a part of their line.
+const SERVES: &[&str] = &["bywash serve --", "bywash plan web", ",fork ", "bywash flow udp-listen:5000 udp:"];
+/// Time that a command which serves is given, in seconds.
+const SERVES_FOR: &str = "3";
+/// Size of the device that examples write on, in bytes.
 const DEVICE_BYTES: u64 = 16 << 20;
 
-/// Example of a guide: a line that runs at another host first, if any, and a line that runs here.
-#[derive(Debug, PartialEq)]
-struct Example {
-    line: usize,
-    there: Option<String>,
-    here: String,
+/// Test files that compile or run the programs in a page, by language of the programs. Each names the page.
+const PROGRAMS: &[(&str, &str, &[&str])] = &[
+    ("README.md", "rust", &["crates/bywash/tests/readme.rs"]),
+    ("README.md", "c", &["crates/capi/tests/c.rs"]),
+    ("README.md", "python", &["python/tests/test_guide.py"]),
+    ("python/README.md", "python", &["python/tests/test_guide.py", "python/tests/test_serve.py"]),
+    ("docs/guide/channels.md", "rust", &["crates/bywash/src/lib.rs"]),
+    ("docs/guide/channels.md", "c", &["crates/capi/tests/c.rs"]),
+    ("docs/guide/containers.md", "rust", &["crates/bywash/src/lib.rs"]),
+    ("docs/guide/containers.md", "c", &["crates/capi/tests/c.rs"]),
+    ("docs/guide/containers.md", "python", &["python/tests/test_guide.py"]),
+    ("docs/guide/flow.md", "rust", &["crates/bywash/src/lib.rs"]),
+    ("docs/guide/flow.md", "c", &["crates/capi/tests/c.rs"]),
+    ("docs/guide/flow.md", "python", &["python/tests/test_guide.py"]),
+    ("docs/guide/plan.md", "python", &["python/tests/test_guide.py"]),
+    ("docs/guide/serve.md", "rust", &["crates/client/tests/server.rs"]),
+    ("docs/guide/serve.md", "c", &["crates/capi/tests/c.rs"]),
+    ("docs/guide/serve.md", "python", &["python/tests/test_serve.py"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The examples of a page.
-fn examples(page: &str) -> Vec<Example> {
-    let mut examples = Vec::new();
-    let mut fence: Option<(&str, bool, String, usize)> = None;
-    let mut before = "";
-    for (number, line) in page.lines().enumerate() {
-        let line_number = number + 1;
-        match (&mut fence, line.trim_start().strip_prefix("```")) {
-            (None, Some(kind)) => {
-                fence =
-                    Some((kind.trim(), !before.starts_with("<!-- not run: "), String::new(), line_number));
-            }
-            (Some((kind, runs, text, begin)), Some(_)) => {
-                if *kind == "sh" && *runs {
-                    examples.push(Example { line: *begin, there: None, here: std::mem::take(text) });
-                }
-                fence = None;
-            }
-            (Some((_, runs, text, _)), None) => {
-                if let Some(command) = line.strip_prefix("$ bywash ").filter(|_| *runs) {
-                    let here = format!("bywash {command}");
-                    examples.push(Example { line: line_number, there: None, here });
-                }
-                *text += line;
-                text.push('\n');
-            }
-            (None, None) if line.starts_with('|') && !line.contains("<!-- not run: ") => {
-                examples.extend(row(line, line_number));
-            }
-            _ => {}
-        }
-        if !line.trim().is_empty() {
-            before = line;
-        }
-    }
-    examples
+fn read(page: &str) -> Page {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    Page::parse(&text).unwrap_or_else(|reason| panic!("{page}:{reason}"))
 }
 
-/// The example in a row of a table, if there is one.
-fn row(line: &str, number: usize) -> Option<Example> {
-    let line = line.replace("\\|", "|");
-    let is_command =
-        |code: &&str| code.starts_with("bywash ") || code.starts_with("... ") || code.contains("| bywash ");
-    let commands: Vec<String> = line
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .filter(is_command)
-        .map(|code| code.strip_prefix("... ").map_or(code.to_owned(), |rest| format!("bywash flow {rest}")))
-        .collect();
-    match commands.as_slice() {
-        [] => None,
-        [here] => Some(Example { line: number, there: None, here: here.clone() }),
-        [there, here] => Some(Example { line: number, there: Some(there.clone()), here: here.clone() }),
-        _ => panic!("line {number} has more than two commands: {line}"),
-    }
+/// Pages whose examples are run.
+fn pages() -> BTreeSet<String> {
+    let guides = fs::read_dir(root().join("docs/guide")).unwrap();
+    let guides = guides.map(|entry| format!("docs/guide/{}", entry.unwrap().file_name().to_string_lossy()));
+    let others = ["README.md", "python/README.md"].map(str::to_owned);
+    guides.filter(|page| page.ends_with(".md")).chain(others).collect()
 }
 
-/// A device that is gone when the test ends.
+/// A loop device, which is detached when the test ends.
 struct Device(String);
 
 impl Device {
@@ -101,13 +77,49 @@ impl Drop for Device {
     }
 }
 
+/// Returns a script of bash that runs commands in order and fails with the first that fails.
+///
+/// A command that serves must still run when its time is over. After a command in the background the script waits for the
+/// sockets that the command's options name.
+fn script(commands: &[String]) -> String {
+    let mut script = String::new();
+    for command in commands {
+        if command.contains("bywash plan web") && !cfg!(feature = "page") {
+            eprintln!("left out, since there is no page in this command: {command}");
+            continue;
+        }
+        let is_in_background = command.trim_end().ends_with('&');
+        if !is_in_background && SERVES.iter().any(|part| command.contains(part)) {
+            script += &format!("must_serve {SERVES_FOR} sh -c {}\n", quoted(command));
+            continue;
+        }
+        script += command;
+        script.push('\n');
+        if is_in_background {
+            let words: Vec<&str> = command.split([' ', '\n', '\\']).filter(|word| !word.is_empty()).collect();
+            for option in words.windows(2) {
+                if ["--socket", "--metrics", "--vhost-user"].contains(&option[0]) {
+                    let address = option[1].rsplit('=').find(|part| part.starts_with('/'));
+                    let path = address.or_else(|| option[1].split(',').next()).unwrap();
+                    script += &format!("wait_for {}\n", path.split(',').next().unwrap());
+                }
+            }
+        }
+    }
+    script
+}
+
+/// Returns `text` as one word of the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
 /// Runs all examples of a page of the repository.
 fn run_examples(page: &str, at_least: usize) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
-    let examples = examples(&fs::read_to_string(path).unwrap());
+    let examples = read(page).examples;
     assert!(examples.len() >= at_least, "{page}: only {} examples are found", examples.len());
-    let world = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/guide/world.sh");
-    for example in examples {
+    let world = root().join("crates/cli/tests/cli/guide/world.sh").canonicalize().unwrap();
+    for Example { line, there, here } in examples {
         let place = TestFolder::new();
         let device = Device::make(&place);
         let ran = place
@@ -115,55 +127,86 @@ fn run_examples(page: &str, at_least: usize) {
             .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash"])
             .arg(&world)
             .env("BYWASH", bywash())
+            .env("DOCS", root().join("docs").canonicalize().unwrap())
             .env("DEVICE", &device.0)
-            .env("THERE", example.there.as_deref().unwrap_or(""))
-            .env("HERE", &example.here)
-            .env("SECONDS_MAX", SECONDS_MAX)
+            .env("THERE", there.as_deref().unwrap_or(""))
+            .env("HERE", script(&here))
             .output()
             .unwrap();
-        assert!(ran.status.success(), "{page}:{}: {example:?}\n{}", example.line, stderr(&ran));
+        let said = stderr(&ran);
+        assert!(ran.status.success(), "{page}:{line}: {there:?} {here:?}\n{said}");
+        assert!(!said.contains("cannot be preloaded"), "{page}:{line}: the library is not there\n{said}");
     }
 }
 
 #[test]
-fn the_examples_of_flows() {
-    run_examples("docs/guide/flow.md", 12);
+fn the_examples_of_the_readme() {
+    run_examples("README.md", 1);
 }
 
 #[test]
-fn examples_are_found_where_they_are() {
-    let page = "\
-| what | how |
-|---|---|
-| a | `bywash flow a b` |
-| b | there `... udp-listen:1 x`, here `make \\| bywash flow - 'y'` |
-| c | `file:PATH` |
-| d | `bywash flow c d` <!-- not run: why not -->|
-```text
-$ bywash flow --explain a b
-a -> b
-```
-```sh
-bywash doctor
-```
+fn the_examples_of_run() {
+    run_examples("docs/guide/run.md", 4);
+}
 
-<!-- not run: it takes a day -->
-```sh
-sleep 86400
-```
-";
-    let one = |line, there: Option<&str>, here: &str| Example {
-        line,
-        there: there.map(str::to_owned),
-        here: here.to_owned(),
-    };
+#[test]
+fn the_examples_of_flow() {
+    run_examples("docs/guide/flow.md", 14);
+}
+
+#[test]
+fn the_examples_of_serve() {
+    run_examples("docs/guide/serve.md", 3);
+}
+
+#[test]
+fn the_examples_of_virtual_machines() {
+    run_examples("docs/guide/virtual-machines.md", 1);
+}
+
+#[test]
+fn the_examples_of_plan() {
+    run_examples("docs/guide/plan.md", 4);
+}
+
+#[test]
+fn no_page_has_an_example_that_nobody_runs() {
+    let tests = include_str!("mod.rs");
+    let mut programs = BTreeSet::new();
+    for page in pages() {
+        let Page { examples, languages } = read(&page);
+        let is_run = tests.contains(&format!("run_examples(\"{page}\""));
+        assert_eq!(
+            is_run,
+            !examples.is_empty(),
+            "{page}: has {} examples; a test here runs them",
+            examples.len()
+        );
+        programs.extend(languages.into_iter().map(|language| (page.clone(), language)));
+    }
+    let known = PROGRAMS.iter().map(|(page, language, _)| (page.to_string(), language.to_string()));
     assert_eq!(
-        examples(page),
-        [
-            one(3, None, "bywash flow a b"),
-            one(4, Some("bywash flow udp-listen:1 x"), "make | bywash flow - 'y'"),
-            one(8, None, "bywash flow --explain a b"),
-            one(11, None, "bywash doctor\n"),
-        ]
+        programs,
+        known.collect(),
+        "pages and their languages; PROGRAMS names who compiles or runs them"
     );
+    for (page, _, files) in PROGRAMS {
+        for file in *files {
+            let name = page.strip_prefix("docs/guide/").unwrap_or(page);
+            let text = fs::read_to_string(root().join(file)).unwrap();
+            assert!(text.contains(name), "{file} does not name {page}");
+        }
+    }
+}
+
+#[test]
+fn commands_that_serve_are_ended() {
+    let commands = ["bywash serve --socket /a &", "bywash doctor", "bywash serve --metrics /b,mode=660"];
+    assert_eq!(
+        script(&commands.map(str::to_owned)),
+        "bywash serve --socket /a &\nwait_for /a\nbywash doctor\n\
+         must_serve 3 sh -c 'bywash serve --metrics /b,mode=660'\n"
+    );
+    let volume = ["bywash serve \\\n --vhost-user root=/c,mode=660 &".to_owned()];
+    assert!(script(&volume).ends_with("wait_for /c\n"));
 }
