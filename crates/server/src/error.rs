@@ -1,6 +1,9 @@
 //! Errors of a server's start.
 
-use crate::identity::IdentityError;
+mod identity;
+
+pub use identity::IdentityError;
+
 use crate::limits::LimitsError;
 use std::io;
 

@@ -6,10 +6,9 @@
 //! control thread, the same tasks of helpers and of the administrator, without sleeping between them. A
 //! client that blocks a helper blocks the caller.
 
-use crate::bell::Bell;
 use crate::control::{ControlThread, SharedState, status};
-use crate::core::Core;
 use crate::core::order::{CoreHandle, CoreOrder};
+use crate::core::{Core, stepped};
 use crate::error::Error;
 use crate::helpers::Helpers;
 use crate::server::{Options, Ready, shared_state};
@@ -17,10 +16,8 @@ use bywash_link::SocketFile;
 use bywash_protocol::report::Status;
 use std::cell::RefCell;
 use std::io;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Instant;
 
 /// A server that its caller steps.
 pub struct SteppedServer {
@@ -44,7 +41,7 @@ impl SteppedServer {
         let helpers = Helpers::without_threads();
         let core = Core::new(orders.clone(), waiting, rung.clone(), options.timeouts, helpers.clone());
         let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
-        CORES.with_borrow_mut(|cores| cores.push((rung, Rc::downgrade(&core))));
+        stepped::add(rung, &core);
         let house = shared_state(options.limits, store, devices, orders, helpers.clone())?;
         let control =
             ControlThread::stepped(house.clone(), listener).map_err(Error::io("begin to listen"))?;
@@ -79,48 +76,7 @@ impl Drop for SteppedServer {
         // The step below carries the order out; no thread would.
         let _ = self.house.orders.send(CoreOrder::Stop);
         self.step();
-        // The thread-local list may have been destroyed already when the thread ends.
-        let _ = CORES.try_with(|cores| {
-            cores.borrow_mut().retain(|(_, core)| !Weak::ptr_eq(core, &Rc::downgrade(&self.core)));
-        });
-    }
-}
-
-/// A stepped core, with the bell that its orders ring.
-type KnownCore = (Arc<Bell>, Weak<RefCell<Core>>);
-
-thread_local! {
-    /// Cores that this thread steps.
-    static CORES: RefCell<Vec<KnownCore>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Returns the core that listens to this bell, if the caller's thread steps it.
-pub(crate) fn core_of(bell: &Arc<Bell>) -> Option<Rc<RefCell<Core>>> {
-    // The thread-local list may have been destroyed already when the thread ends; then no core is found.
-    let found = CORES.try_with(|cores| {
-        let cores = cores.borrow();
-        let found = cores.iter().find(|(own, _)| Arc::ptr_eq(own, bell));
-        found.and_then(|(_, core)| core.upgrade())
-    });
-    found.ok().flatten()
-}
-
-/// Steps the core until it has sent something or `until` has passed.
-pub(crate) fn step_until_there<T>(
-    core: &RefCell<Core>,
-    receiver: &Receiver<T>,
-    until: Option<Instant>,
-) -> Result<T, RecvTimeoutError> {
-    loop {
-        match receiver.try_recv() {
-            Ok(sent) => return Ok(sent),
-            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
-            Err(TryRecvError::Empty) => {}
-        }
-        if until.is_some_and(|until| until <= Instant::now()) {
-            return Err(RecvTimeoutError::Timeout);
-        }
-        core.borrow_mut().round(false);
+        stepped::remove(&self.core);
     }
 }
 
@@ -173,6 +129,6 @@ mod tests {
         (0..STEPS).for_each(|_| server.step());
         assert_eq!((server.status().unwrap().clients.len(), server.clients()), (0, 0));
         drop(server);
-        assert!(!socket.exists() && CORES.with_borrow(Vec::is_empty));
+        assert!(!socket.exists() && stepped::is_none());
     }
 }

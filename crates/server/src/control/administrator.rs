@@ -6,9 +6,9 @@
 //! change the store. So after the reply nobody reads or writes by the old rights, and no client can reach
 //! free blocks.
 
+use crate::control::event::{Event, EventSender};
 use crate::control::granting::refusal_from;
 use crate::control::revocation_page::RevocationPage;
-use crate::control::thread::{Event, EventSender};
 use crate::control::{DeviceFacts, SharedState};
 use crate::core::order::{Chunk, CoreOrder, CoreStopped, OnDone};
 use bywash_device::{ReplacedContents, SpareChunk};

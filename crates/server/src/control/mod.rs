@@ -19,6 +19,7 @@
 mod administrator;
 mod connection;
 mod descriptors;
+mod event;
 mod granting;
 mod registry;
 mod report;
@@ -26,10 +27,11 @@ mod revocation_page;
 mod thread;
 mod users;
 
+pub(crate) use event::{Event, EventSender};
 pub(crate) use registry::Registry;
 pub(crate) use report::status;
 pub use report::volume_report;
-pub(crate) use thread::{ControlThread, Event, EventSender};
+pub(crate) use thread::ControlThread;
 pub(crate) use users::Users;
 
 use crate::core::order::CoreHandle;

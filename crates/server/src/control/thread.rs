@@ -6,12 +6,12 @@ use crate::control::SharedState;
 use crate::control::administrator::{AdminRequest, Administrator};
 use crate::control::connection::{Connection, Established, HandshakeState, PassedDescriptors};
 use crate::control::descriptors::{self, DescriptorUse};
+use crate::control::event::{Event, EventSender};
 use crate::control::granting;
 use crate::control::registry;
 use crate::control::report::{status, volume_report};
 use crate::control::revocation_page::RevocationPage;
-use crate::core::NewClient;
-use crate::core::order::{ClientRemains, CoreOrder, OnDone};
+use crate::core::order::{ClientRemains, CoreOrder, NewClient, OnDone};
 use crate::helpers::{CLOSING_LIMIT, DropByHelper};
 use crate::limits::CLIENTS_MAX;
 use bywash_channel::{Server, ServerOptions};
@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,40 +50,6 @@ const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Event numbers of the listening socket and the bell; every other number is a connection's.
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
-
-/// Result that another thread sends to the control thread.
-pub(crate) enum Event {
-    /// A reply to a client's message is ready.
-    Answered { connection: u64, answer: ControlReply },
-    /// A helper has received a client's message with descriptors.
-    Received { connection: u64, packet: Result<Option<DropByHelper<Packet>>, Error> },
-    /// A helper has opened a file that a client has passed, or failed to.
-    Passed { connection: u64, device: Result<DropByHelper<Box<bywash_device::File>>, bywash_device::Error> },
-    /// A helper has set up a channel, or failed to.
-    Channel { connection: u64, outcome: Result<DropByHelper<Box<Server>>, Error> },
-    /// A grant that a client has closed is drained: no request by it is in flight.
-    Closed { connection: u64, grant: u64 },
-    /// No request of a client that has left is in flight any more, and its memory is unmapped.
-    Gone { client: u64 },
-    /// The server stops.
-    Stop,
-}
-
-/// Handle by which other threads send events to the control thread.
-#[derive(Clone)]
-pub(crate) struct EventSender {
-    sender: Sender<Event>,
-    bell: Arc<Bell>,
-}
-
-impl EventSender {
-    pub(crate) fn send(&self, event: Event) {
-        // The send fails only if the control thread has stopped.
-        if self.sender.send(event).is_ok() {
-            self.bell.ring();
-        }
-    }
-}
 
 /// State of the control thread.
 pub(crate) struct ControlThread {
@@ -157,7 +123,7 @@ impl ControlThread {
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), flags)?;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), flags)?;
         let (sender, events) = mpsc::channel();
-        let post = EventSender { sender, bell: bell.clone() };
+        let post = EventSender::new(sender, bell.clone());
         let administrator = administrator(house.clone(), post.clone())?;
         Ok(ControlThread {
             house,

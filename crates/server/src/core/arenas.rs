@@ -16,7 +16,7 @@
 //! user's limit, used or not.
 
 use crate::core::Core;
-use crate::core::client::{Channel, Client};
+use crate::core::client::{ArenaState, Channel, Client, Registration};
 use crate::core::disk::ServedDevice;
 use crate::core::order::{ClientKey, CoreHandle, CoreOrder};
 use crate::helpers::{CLOSING_LIMIT, DropByHelper, Helpers};
@@ -30,26 +30,6 @@ use std::sync::Arc;
 const MOVED_FACTOR: u64 = 2;
 /// Greatest size of an arena that is pinned, in bytes: larger ones would pin much memory that is rarely used.
 const ARENA_MAX: u64 = 64 << 20;
-
-/// State of a client's arena, for devices that register memory.
-#[derive(Debug)]
-pub(crate) enum ArenaState {
-    /// Number of bytes that were moved between the arena and such devices.
-    Moved(u64),
-    /// A helper is pinning the arena, or it cannot be pinned.
-    Left,
-    Pinned(Arc<PinnedRegion>),
-}
-
-/// State of a client's arena at one device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Registration {
-    /// The device was not asked to register the arena yet.
-    Unknown,
-    Registered(RegionId),
-    /// The device did not register the arena.
-    Refused,
-}
 
 impl Client {
     /// Returns the region that a device has registered for the client's arena, or `None` if the device uses

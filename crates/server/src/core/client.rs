@@ -1,37 +1,15 @@
 //! A client as the core knows it: its table of grants, its channel, and its counters.
 
-use crate::core::arenas::{ArenaState, Registration};
-use crate::core::clock::Clock;
-use crate::core::disk::ServedDevice;
-use crate::core::order::OnDone;
-use crate::core::work::{Origin, RequestPool};
+use crate::core::order::{ClientRemains, NewClient, OnDone};
 use crate::schedule::{self, Limits};
 use bywash_channel::{self as channel, BufferAccess, RequestToken};
-use bywash_device::MemoryOwner;
+use bywash_device::{MemoryOwner, PinnedRegion, RegionId};
 use bywash_protocol::layout::Status;
 use bywash_protocol::report::Counters;
 use bywash_protocol::revocations;
 use bywash_volume::{GrantError, GrantNumber, Table};
 use slab::Slab;
 use std::sync::Arc;
-
-/// Properties of a client that joins.
-#[derive(Debug)]
-pub(crate) struct NewClient {
-    pub(crate) number: u64,
-    pub(crate) uid: u32,
-    pub(crate) limits: Limits,
-    pub(crate) grants_max: u32,
-}
-
-/// Remains of a client that has left. Dropping them closes its channel and unmaps its memory.
-#[derive(Debug)]
-pub(crate) struct ClientRemains {
-    /// Counters of the client's requests.
-    pub(crate) counts: Counters,
-    _channel: Option<Channel>,
-    _table: Table,
-}
 
 /// State of a client's grant, from its opening until it is revoked and drained.
 #[derive(Debug)]
@@ -57,6 +35,16 @@ pub(crate) struct Channel {
     pub(crate) depth: u32,
 }
 
+/// State of a client's arena, for devices that register memory.
+#[derive(Debug)]
+pub(crate) enum ArenaState {
+    /// Number of bytes that were moved between the arena and such devices.
+    Moved(u64),
+    /// A helper is pinning the arena, or it cannot be pinned.
+    Left,
+    Pinned(Arc<PinnedRegion>),
+}
+
 /// Way in which the core learns of a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeMode {
@@ -68,24 +56,14 @@ pub(crate) enum WakeMode {
     Woken,
 }
 
-/// Result of taking the next request from a client's ring.
-#[derive(Clone, Copy)]
-pub(crate) enum NextRequest {
-    Nothing,
-    /// A request to be carried out, whose first command is for this device.
-    Work {
-        device: usize,
-    },
-    /// A request of no bytes, which needs no command.
-    Empty {
-        place: usize,
-    },
-    /// A request that the server refuses; its work holds the status.
-    Refused {
-        place: usize,
-    },
-    /// The channel was closed or broke the protocol.
-    Broken,
+/// State of a client's arena at one device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Registration {
+    /// The device was not asked to register the arena yet.
+    Unknown,
+    Registered(RegionId),
+    /// The device did not register the arena.
+    Refused,
 }
 
 /// A client's membership in the schedule of one device.
@@ -165,40 +143,6 @@ impl Client {
         self.state_by_index[revocations::index_of(number.to_word())]
     }
 
-    /// Takes the next request from the client's ring, checks it, and turns it into work.
-    pub(crate) fn take(
-        &mut self,
-        number: usize,
-        works: &mut RequestPool,
-        disks: &Slab<ServedDevice>,
-        clock: &mut Clock,
-    ) -> NextRequest {
-        let Some(channel) = &mut self.channel else { return NextRequest::Nothing };
-        // Borrowed, not moved out: a move would copy the whole request.
-        let taken = channel.server.try_next();
-        let request = match &taken {
-            Ok(Some(request)) => request,
-            Ok(None) => return NextRequest::Nothing,
-            Err(_) => return NextRequest::Broken,
-        };
-        let (place, work) = works.take();
-        self.active_ns = clock.now_or_read();
-        self.in_flight += 1;
-        let outcome = work.take(self, request, disks, self.active_ns);
-        let request = taken.ok().flatten().map(RequestToken::from);
-        work.origin = Origin::Client { client: number, request };
-        if let Err(refused) = outcome {
-            (work.status, work.value) = (refused.status, refused.value);
-            return NextRequest::Refused { place };
-        }
-        for stretch in &work.stretches {
-            self.states[stretch.grant].in_flight += 1;
-        }
-        let Some(device) = work.next_device() else { return NextRequest::Empty { place } };
-        self.current = Some(place);
-        NextRequest::Work { device }
-    }
-
     /// Completes a request over the client's channel, unless that was done before. Returns true if the
     /// channel broke the protocol.
     #[inline]
@@ -261,6 +205,6 @@ impl Client {
 
     /// Turns the client into its remains, for a helper to drop.
     pub(crate) fn into_gone(self) -> ClientRemains {
-        ClientRemains { counts: self.counts, _channel: self.channel, _table: self.table }
+        ClientRemains::new(self.counts, (self.channel, self.table))
     }
 }

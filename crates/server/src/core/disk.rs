@@ -1,8 +1,7 @@
 //! A device as the core uses it: its schedule, its commands in flight, and whether it still completes them.
 
 use crate::core::CompletedCommand;
-use crate::core::arenas::Registration;
-use crate::core::client::{Client, DeviceMember};
+use crate::core::client::{Client, DeviceMember, Registration};
 use crate::core::order::{BoxedDevice, DeviceReport, OnDone};
 use crate::core::work::{Origin, RequestState, Slice, slice_of};
 use crate::schedule::{self, ByUser};
@@ -101,6 +100,12 @@ impl ServedDevice {
             client.members.resize(device + 1, None);
         }
         Ok(*client.members[device].insert(DeviceMember { turn, arena: Registration::Unknown }))
+    }
+
+    /// Returns the next command of work, which is for this device: see [`RequestState::next_device`].
+    #[inline]
+    pub(crate) fn next_slice(&self, work: &RequestState) -> Slice {
+        work.next_slice(self.slice, self.geometry.range_max)
     }
 
     /// Submits a slice of some work, a client's or the server's own. Returns false if the device is full.

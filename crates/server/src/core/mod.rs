@@ -32,15 +32,19 @@ mod arenas;
 mod client;
 mod clock;
 mod disk;
+mod intake;
 pub(crate) mod order;
 mod orders;
 mod sleep;
+#[cfg(feature = "testing")]
+pub(crate) mod stepped;
 mod work;
 
 use crate::bell::Bell;
-use crate::core::client::{Client, NextRequest, WakeMode};
+use crate::core::client::{Client, WakeMode};
 use crate::core::clock::Clock;
 use crate::core::disk::{ServedDevice, Submitter};
+use crate::core::intake::NextRequest;
 use crate::core::order::{ClientKey, CoreHandle, CoreOrder};
 use crate::core::sleep::Sleeper;
 use crate::core::work::{Origin, RequestPool};
@@ -53,8 +57,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
-
-pub(crate) use client::NewClient;
 
 /// Timeouts of the core: how long it polls a silent client, and how long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -367,7 +369,7 @@ impl Core {
         let work = &mut works.all[place];
         let mut bytes = 0;
         if work.next_device() == Some(device) {
-            let slice = work.next_slice(disk);
+            let slice = disk.next_slice(work);
             let region = client.region(device, disk);
             let by = Submitter { client: Some(client), turn: Some(member), region };
             if !disk.submit(by, work, place, &slice, now, finished) {
@@ -443,7 +445,7 @@ impl Core {
             Origin::Client { client, .. } => Some(&clients[client]),
             Origin::Server(_) => None,
         };
-        let slice = work.next_slice(disk);
+        let slice = disk.next_slice(work);
         let is_taken = disk.submit(
             Submitter { client, turn: None, region: None },
             work,

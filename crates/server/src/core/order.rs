@@ -4,11 +4,11 @@
 //! that needs to change or read them sends an order and rings the core's bell; the core carries out orders
 //! between two rounds.
 
-pub(crate) use crate::core::client::ClientRemains;
-
 use crate::bell::Bell;
-use crate::core::client::NewClient;
+#[cfg(feature = "testing")]
+use crate::core::stepped;
 use crate::helpers::DropByHelper;
+use crate::schedule::Limits;
 use bywash_channel as channel;
 use bywash_device::{ChunkLayout, Device, PinnedRegion, ReplacedContents, RetiredChunk, SpareChunk};
 use bywash_protocol::layout::Status;
@@ -46,6 +46,30 @@ pub(crate) struct ClientKey {
     pub(crate) slot: usize,
     /// Number of the client, never reused: tells apart clients that had the same slot.
     pub(crate) number: u64,
+}
+
+/// Properties of a client that joins.
+#[derive(Debug)]
+pub(crate) struct NewClient {
+    pub(crate) number: u64,
+    pub(crate) uid: u32,
+    pub(crate) limits: Limits,
+    pub(crate) grants_max: u32,
+}
+
+/// Remains of a client that has left. Dropping them closes its channel and unmaps its memory.
+#[derive(Debug)]
+pub(crate) struct ClientRemains {
+    /// Counters of the client's requests.
+    pub(crate) counts: Counters,
+    _held: Box<dyn fmt::Debug + Send>,
+}
+
+impl ClientRemains {
+    /// Keeps `held` until the remains are dropped.
+    pub(crate) fn new(counts: Counters, held: impl fmt::Debug + Send + 'static) -> ClientRemains {
+        ClientRemains { counts, _held: Box::new(held) }
+    }
 }
 
 /// A chunk of a memory device.
@@ -187,8 +211,8 @@ impl CoreHandle {
         until: Option<Instant>,
     ) -> Result<T, RecvTimeoutError> {
         #[cfg(feature = "testing")]
-        if let Some(core) = crate::stepped::core_of(&self.bell) {
-            return crate::stepped::step_until_there(&core, receiver, until);
+        if let Some(core) = stepped::core_of(&self.bell) {
+            return stepped::step_until_there(&core, receiver, until);
         }
         match until {
             Some(until) => receiver.recv_timeout(until.saturating_duration_since(Instant::now())),

@@ -1,7 +1,6 @@
 //! Carries out the orders that other threads send.
 
-use crate::core::arenas::ArenaState;
-use crate::core::client::{Channel, Client, WakeMode};
+use crate::core::client::{ArenaState, Channel, Client, WakeMode};
 use crate::core::disk::ServedDevice;
 use crate::core::order::{BoxedDevice, Chunk, ClientKey, ClientReport, CoreOrder, CoreReport, OnDone};
 use crate::core::{Core, STOP_TIMEOUT};

@@ -8,15 +8,12 @@
 //! Invariant: a stretch is a range that the client's table allowed, in whole blocks of its device, and its
 //! memory lies within the buffer of the request. All checks are made before the first command is submitted.
 
-use crate::core::client::Client;
-use crate::core::disk::ServedDevice;
 use crate::core::order::OnDone;
-use bywash_channel::{Request, RequestToken};
+use bywash_channel::RequestToken;
 use bywash_device::{CommandError, Operation};
-use bywash_protocol::layout::{self, GRANT_RANGE_BYTES, GrantRange, Opcode, Status};
+use bywash_protocol::layout::{Opcode, Status};
 use bywash_protocol::report::Counters;
-use bywash_volume::{Access, ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber};
-use slab::Slab;
+use bywash_volume::{Access, ByteRange};
 
 /// Greatest size in bytes of a command other than a discard, unless a block is larger: no other client has a
 /// turn meanwhile.
@@ -50,7 +47,7 @@ pub(crate) struct DeviceSegment {
 
 impl DeviceSegment {
     #[inline]
-    fn new(device: usize, grant: usize, span: ByteRange, memory: usize) -> DeviceSegment {
+    pub(crate) fn new(device: usize, grant: usize, span: ByteRange, memory: usize) -> DeviceSegment {
         DeviceSegment {
             device,
             grant,
@@ -96,31 +93,6 @@ pub(crate) struct RequestState {
     /// Time at which a command of the request was last submitted or completed, in nanoseconds of the core's
     /// clock.
     pub(crate) moved_ns: u64,
-}
-
-/// Status and value by which a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestRefusal {
-    pub(crate) status: Status,
-    pub(crate) value: u64,
-}
-
-impl RequestRefusal {
-    fn new(status: Status, value: u64) -> RequestRefusal {
-        RequestRefusal { status, value }
-    }
-
-    fn from_grant(refusal: GrantError, piece: u64) -> RequestRefusal {
-        match refusal {
-            GrantError::Unknown { .. } => RequestRefusal::new(Status::NoGrant, piece),
-            GrantError::Revoked { .. } => RequestRefusal::new(Status::Revoked, piece),
-            GrantError::Right { .. } => RequestRefusal::new(Status::AccessDenied, piece),
-            GrantError::Overflow { .. } | GrantError::Bounds { .. } => {
-                RequestRefusal::new(Status::OutOfBounds, piece)
-            }
-            GrantError::Scattered { served, .. } => RequestRefusal::new(Status::TooFragmented, served.0),
-        }
-    }
 }
 
 /// Slots of work, reused together with the memory that they have allocated.
@@ -194,7 +166,7 @@ impl RequestState {
         self.stretches = Vec::new();
     }
 
-    fn begin(&mut self, opcode: Opcode, fua: bool, now: u64) {
+    pub(crate) fn begin(&mut self, opcode: Opcode, fua: bool, now: u64) {
         self.stretches.clear();
         (self.opcode, self.fua, self.operation) = (opcode, fua, operation_of(opcode, fua));
         (self.next, self.submitted, self.commands) = (0, 0, 0);
@@ -216,126 +188,9 @@ impl RequestState {
         self.value = length;
     }
 
-    /// Turns this into the work of a client's request; the caller sets the origin. The client may change the
-    /// request's memory at any time, so only the encoded pieces are read from there, and each just once.
-    #[inline]
-    pub(crate) fn take(
-        &mut self,
-        client: &Client,
-        request: &Request,
-        disks: &Slab<ServedDevice>,
-        now: u64,
-    ) -> Result<(), RequestRefusal> {
-        let asked =
-            layout::decode_request(request.opcode(), request.flags(), request.arguments(), request.len())
-                .map_err(|_| RequestRefusal::new(Status::Malformed, 0))?;
-        self.begin(asked.opcode, asked.fua, now);
-        match asked.opcode {
-            Opcode::Flush => {
-                let grant = GrantNumber::from_word(asked.piece.grant);
-                let device = client
-                    .table
-                    .find(grant)
-                    .map_err(|refusal| RequestRefusal::from_grant(refusal, 0))?
-                    .device();
-                let (device, grant) = (device.0 as usize, client.state_of(grant));
-                self.stretches.push(DeviceSegment {
-                    device,
-                    grant,
-                    device_offset: 0,
-                    length: 0,
-                    buffer_offset: 0,
-                });
-            }
-            Opcode::ReadRanges | Opcode::WriteRanges => {
-                self.take_many(client, request, asked.pieces_bytes, asked.data_bytes, disks)?;
-            }
-            _ => {
-                self.lay_out(client, asked.piece, 0, 0, disks)?;
-                self.value = asked.piece.length;
-            }
-        }
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn take_many(
-        &mut self,
-        client: &Client,
-        request: &Request,
-        head: usize,
-        data: u64,
-        disks: &Slab<ServedDevice>,
-    ) -> Result<(), RequestRefusal> {
-        let Some(channel) = &client.channel else { return Err(RequestRefusal::new(Status::Failed, 0)) };
-        let count = (head / GRANT_RANGE_BYTES) as u64;
-        let memory = channel.server.memory(request);
-        let mut passed = 0u64;
-        for number in 0..count {
-            let mut bytes = [0; GRANT_RANGE_BYTES];
-            memory.read(number as usize * GRANT_RANGE_BYTES, &mut bytes);
-            let piece = GrantRange::from_bytes(&bytes);
-            let malformed = RequestRefusal::new(Status::Malformed, number);
-            if piece.length > data - passed {
-                return Err(malformed);
-            }
-            self.lay_out(client, piece, head + passed as usize, number, disks)?;
-            passed += piece.length;
-        }
-        if passed != data {
-            return Err(RequestRefusal::new(Status::Malformed, count));
-        }
-        self.value = data;
-        Ok(())
-    }
-
-    /// Checks one piece against the client's table and appends its stretches.
-    // Inlined, so that the result stays in registers.
-    #[inline(always)]
-    fn lay_out(
-        &mut self,
-        client: &Client,
-        piece: GrantRange,
-        memory: usize,
-        number: u64,
-        disks: &Slab<ServedDevice>,
-    ) -> Result<(), RequestRefusal> {
-        let grant = GrantNumber::from_word(piece.grant);
-        let (offset, length) = (Bytes(piece.offset), Bytes(piece.length));
-        let pieces = client
-            .table
-            .check(grant, offset, length, self.wanted())
-            .map_err(|refusal| RequestRefusal::from_grant(refusal, number))?;
-        let device = pieces.device().0 as usize;
-        let disk = disks.get(device).ok_or(RequestRefusal::new(Status::Failed, number))?;
-        let block = u64::from(disk.geometry.block);
-        let is_odd = (piece.offset | piece.length) & (block - 1) != 0;
-        if is_odd || (self.opcode == Opcode::CompareAndWrite && piece.length != block) {
-            return Err(RequestRefusal::new(Status::Malformed, number));
-        }
-        if disk.is_stuck {
-            return Err(RequestRefusal::new(Status::TimedOut, number));
-        }
-        let grant = client.state_of(grant);
-        match pieces.only() {
-            Some(span) => self.stretches.push(DeviceSegment::new(device, grant, span, memory)),
-            None => self.add_pieces(device, grant, pieces, memory),
-        }
-        Ok(())
-    }
-
-    // Not inlined, because the code for several stretches would slow down the common case of one.
-    #[inline(never)]
-    fn add_pieces(&mut self, device: usize, grant: usize, pieces: DeviceRanges<'_>, mut memory: usize) {
-        for span in pieces {
-            self.stretches.push(DeviceSegment::new(device, grant, span, memory));
-            memory += span.length.0 as usize;
-        }
-    }
-
     /// Returns the access right that the operation needs.
     #[inline]
-    fn wanted(&self) -> Access {
+    pub(crate) fn wanted(&self) -> Access {
         match self.opcode {
             Opcode::Read | Opcode::ReadRanges | Opcode::Flush => Access::Read,
             Opcode::CompareAndWrite => Access::ReadWrite,
@@ -343,14 +198,14 @@ impl RequestState {
         }
     }
 
-    /// Returns the next command, which is for this device: see [`Work::next_device`].
+    /// Returns the next command, of at most `transfer_max` bytes; a discard may have `range_max`.
     #[inline]
-    pub(crate) fn next_slice(&self, disk: &ServedDevice) -> Slice {
+    pub(crate) fn next_slice(&self, transfer_max: u64, range_max: u64) -> Slice {
         let stretch = &self.stretches[self.next];
         let most = match self.operation {
             Operation::Flush => u64::MAX,
-            Operation::Discard => disk.geometry.range_max,
-            _ => disk.slice,
+            Operation::Discard => range_max,
+            _ => transfer_max,
         };
         let left = stretch.length - self.submitted;
         Slice {
@@ -415,30 +270,9 @@ impl RequestState {
         self.next == self.stretches.len()
     }
 
-    /// Adds the request to the counters of its client, its grants and its devices.
-    #[inline]
-    pub(crate) fn count(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
-        self.note(&mut client.counts, self.value, now);
-        let [stretch] = self.stretches.as_slice() else { return self.count_many(client, disks, now) };
-        self.note(&mut client.states[stretch.grant].counts, stretch.length, now);
-        self.note(&mut disks[stretch.device].counts, stretch.length, now);
-    }
-
-    /// Adds the request to the counters of its grants and devices: consecutive stretches of one grant, and of
-    /// one device, count as one request.
-    #[inline(never)]
-    fn count_many(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
-        for stretches in self.stretches.chunk_by(|one, next| one.grant == next.grant) {
-            self.note(&mut client.states[stretches[0].grant].counts, bytes_of(stretches), now);
-        }
-        for stretches in self.stretches.chunk_by(|one, next| one.device == next.device) {
-            self.note(&mut disks[stretches[0].device].counts, bytes_of(stretches), now);
-        }
-    }
-
     /// Adds the request with this number of bytes to one set of counters.
     #[inline]
-    fn note(&self, counts: &mut Counters, bytes: u64, now: u64) {
+    pub(crate) fn note(&self, counts: &mut Counters, bytes: u64, now: u64) {
         let is_read = matches!(self.opcode, Opcode::Read | Opcode::ReadRanges);
         match self.opcode {
             Opcode::Read | Opcode::ReadRanges => counts.reads += 1,
@@ -477,10 +311,6 @@ fn operation_of(opcode: Opcode, fua: bool) -> Operation {
         Opcode::WriteZeroes => Operation::WriteZeroes,
         Opcode::CompareAndWrite => Operation::CompareAndWrite,
     }
-}
-
-fn bytes_of(stretches: &[DeviceSegment]) -> u64 {
-    stretches.iter().map(|stretch| stretch.length).sum()
 }
 
 fn status_of(failure: CommandError) -> Status {

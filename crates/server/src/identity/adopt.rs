@@ -2,8 +2,8 @@
 //! again.
 
 use super::labels::{LabelArea, look, write_first, write_next};
-use super::{IdentityError, check_room, volume_block};
-use crate::error::Error;
+use super::{check_room, volume_block};
+use crate::error::{Error, IdentityError};
 use bywash_device::{Device, Spec, read_exclusive, write_exclusive};
 use bywash_volume::{BlockSize, Bytes, DeviceId, Identity, Label, NewBlocks, Store};
 

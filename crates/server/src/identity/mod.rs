@@ -20,13 +20,13 @@
 
 mod adopt;
 mod contents;
-mod error;
 mod labels;
 #[cfg(test)]
 mod tests;
 
 pub use adopt::{adopt, relabel};
-pub use error::IdentityError;
+
+pub use crate::error::IdentityError;
 
 use crate::error::Error;
 use bywash_device::{Access, Device, Spec};

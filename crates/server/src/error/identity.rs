@@ -112,7 +112,7 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    pub(super) fn foreign(name: String, label: &Label, is_temporary: bool) -> IdentityError {
+    pub(crate) fn foreign(name: String, label: &Label, is_temporary: bool) -> IdentityError {
         let store = match is_temporary {
             true => "is in a store, and none was given",
             false => "this store does not know",
