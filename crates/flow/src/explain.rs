@@ -9,7 +9,7 @@ impl fmt::Display for Plan {
         writeln!(out, "{} -> {}", self.source, self.sink)?;
         for (number, choice) in self.movers.iter().enumerate() {
             let head = match number {
-                _ if self.races.contains(&choice.mover) => "race",
+                _ if self.trial.contains(&choice.mover) => "trial",
                 0 => "mover",
                 _ => "else",
             };

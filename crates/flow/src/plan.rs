@@ -3,7 +3,7 @@
 //!
 //! Invariant: nothing here calls the kernel, so that the same inputs always give the same plan. For each pair
 //! of ends there is one list of movers, best first, as measured by `bywash bench flow`. If several of them
-//! may be best depending on the machine, they take turns ([`Plan::races`]); otherwise the first usable one
+//! may be best depending on the machine, they take turns ([`Plan::trial`]); otherwise the first usable one
 //! moves the data. If the kernel refuses a mover at the first byte, the next one takes over. Called by
 //! [`crate::Flow::plan`].
 
@@ -83,7 +83,7 @@ pub struct Plan {
     pub movers: Vec<RankedMover>,
     /// Movers among [`Plan::movers`] that take turns over the first pieces until the cheapest is known; empty
     /// if the first one that the kernel accepts moves everything.
-    pub races: Vec<Mover>,
+    pub trial: Vec<Mover>,
     /// Movers that cannot or should not move this data, with the reasons.
     pub others: Vec<RankedMover>,
     /// Block size of the first mover, in bytes.
@@ -188,13 +188,13 @@ pub(crate) fn plan(facts: &Facts, options: &FlowOptions) -> Result<Plan, Error> 
     };
     let block = first.block;
     let promises = promises(first.mover, facts, options);
-    let races = races(&movers, facts, options);
+    let trial = trial(&movers, facts, options);
     Ok(Plan {
         source: facts.source.name.clone(),
         sink: facts.sink.name.clone(),
         source_bytes: facts.source.size,
         movers,
-        races,
+        trial,
         others,
         block,
         keeps_holes: facts.source.has_holes && facts.sink.kind == Kind::File && !facts.sink.appends,
@@ -308,7 +308,7 @@ fn between_files(facts: &Facts, options: &FlowOptions) -> Vec<(Mover, &'static s
 /// Returns the movers that take turns, in the plan's order. All of them keep the same promises and leave both
 /// ends where the next mover continues; only their cost on this machine is unknown. For streams, `uring`
 /// takes no part, since the processor time of its kernel threads does not count as that of the flow's thread.
-fn races(movers: &[RankedMover], facts: &Facts, options: &FlowOptions) -> Vec<Mover> {
+fn trial(movers: &[RankedMover], facts: &Facts, options: &FlowOptions) -> Vec<Mover> {
     use Mover::{Buffer, CopyRange, Direct, Dontcache, Splice};
     let (source, sink) = (&facts.source, &facts.sink);
     let size = source.size.unwrap_or(0);
@@ -327,8 +327,8 @@ fn races(movers: &[RankedMover], facts: &Facts, options: &FlowOptions) -> Vec<Mo
         Direct => is_long && options.prefer == Prefer::Cpu,
         _ => false,
     };
-    let races: Vec<Mover> = movers.iter().map(|choice| choice.mover).filter(|mover| may(*mover)).collect();
-    if races.len() > 1 { races } else { Vec::new() }
+    let trial: Vec<Mover> = movers.iter().map(|choice| choice.mover).filter(|mover| may(*mover)).collect();
+    if trial.len() > 1 { trial } else { Vec::new() }
 }
 
 /// Returns the reason why `mover` cannot move this data; `None` if it can.
@@ -540,7 +540,7 @@ mod tests {
         let cpu = FlowOptions { prefer: Prefer::Cpu, ..FlowOptions::default() };
         let via = FlowOptions { via: Some(Buffer), ..FlowOptions::default() };
         let middle = |name, device| End { size: Some(16 << 20), ..file(name, device) };
-        for (source, sink, options, races) in [
+        for (source, sink, options, trial) in [
             (middle("ext4", 1), file("ext4", 1), &nothing, vec![CopyRange, Splice, Buffer]),
             (middle("tmpfs", 1), file("ext4", 2), &nothing, vec![Splice, Buffer]),
             (file("ext4", 1), file("ext4", 1), &nothing, vec![CopyRange, Splice, Buffer, Dontcache]),
@@ -561,13 +561,13 @@ mod tests {
             (end(Kind::Quic, None), file("ext4", 1), &nothing, vec![]),
         ] {
             let name = format!("{} to {} with {options:?}", source.name, sink.name);
-            assert_eq!(plan(&facts(source, sink), options).unwrap().races, races, "{name}");
+            assert_eq!(plan(&facts(source, sink), options).unwrap().trial, trial, "{name}");
         }
         let mut appends = facts(file("ext4", 1), file("ext4", 1));
         appends.sink.appends = true;
-        assert_eq!(plan(&appends, &nothing).unwrap().races, []);
+        assert_eq!(plan(&appends, &nothing).unwrap().trial, []);
         let looked_at = Facts { first_stage: Some("hash".into()), ..facts(file("ext4", 1), file("ext4", 1)) };
-        assert_eq!(plan(&looked_at, &nothing).unwrap().races, []);
+        assert_eq!(plan(&looked_at, &nothing).unwrap().trial, []);
     }
 
     #[test]

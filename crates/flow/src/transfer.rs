@@ -234,16 +234,16 @@ impl<'a> Transfer<'a> {
             return mover::through(&mut blocks, &mut self.source, &mut self.sink);
         };
         job.keeps_holes = self.plan.keeps_holes && to.may_have_holes();
-        let races: Vec<&RankedMover> =
-            self.plan.movers.iter().filter(|choice| self.plan.races.contains(&choice.mover)).collect();
+        let trial: Vec<&RankedMover> =
+            self.plan.movers.iter().filter(|choice| self.plan.trial.contains(&choice.mover)).collect();
         let mut has_raced = false;
         for choice in &self.plan.movers {
-            if self.plan.races.contains(&choice.mover) {
+            if self.plan.trial.contains(&choice.mover) {
                 if std::mem::replace(&mut has_raced, true) {
                     continue;
                 }
                 let RaceResult { is_over, shares, fallbacks } =
-                    mover::take_turns(&races, self.compared_by, &mut job, from, to)?;
+                    mover::take_turns(&trial, self.compared_by, &mut job, from, to)?;
                 way.mover = shares.first().map_or(choice.mover, |share| share.mover);
                 way.block = job.block;
                 way.shares = shares;

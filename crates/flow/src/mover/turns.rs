@@ -1,4 +1,4 @@
-//! Movers that take turns: runs the turns of a [`Race`] and measures their costs.
+//! Movers that take turns: runs the turns of a [`Trial`] and measures their costs.
 //!
 //! A mover starts where the one before it stopped: at the positions of both ends, or at the next byte of a
 //! stream.
@@ -8,7 +8,7 @@
 //! Flows with a rate, and flows from streams, are compared by processor time, since they spend elapsed time
 //! waiting.
 
-use super::race::Race;
+use super::trial::Trial;
 use super::{Job, Stop, run as run_one};
 use crate::end::{DescriptorSink, DescriptorSource};
 use crate::error::Error;
@@ -19,7 +19,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
-/// Result of a race.
+/// Result of a trial.
 pub(crate) struct RaceResult {
     /// True if all data was moved; false if the kernel refused every mover before the end.
     pub(crate) is_over: bool,
@@ -40,7 +40,7 @@ pub(crate) fn run(
     to: &mut DescriptorSink,
 ) -> Result<RaceResult, Error> {
     let names: Vec<_> = movers.iter().map(|choice| choice.mover).collect();
-    let mut race = Race::new(&names, Some(bytes_left(job, from)).filter(|left| *left != u64::MAX));
+    let mut trial = Trial::new(&names, Some(bytes_left(job, from)).filter(|left| *left != u64::MAX));
     let mut fallbacks = Vec::new();
     let waits = job.rate_limiter.is_some() || from.position.is_none();
     let prefer = if waits { Prefer::Cpu } else { prefer };
@@ -49,7 +49,7 @@ pub(crate) fn run(
         if bytes_left(job, from) == 0 {
             break Ok(true);
         }
-        let Some(turn) = race.next() else { break Ok(false) };
+        let Some(turn) = trial.next() else { break Ok(false) };
         let before = (from.position, job.counts.bytes, clock.seconds());
         job.turn = turn.bytes;
         if let Some(choice) = movers.iter().find(|choice| choice.mover == turn.mover) {
@@ -58,11 +58,11 @@ pub(crate) fn run(
         let outcome = run_one(turn.mover, job, from, to);
         let is_cut_short = std::mem::replace(&mut job.turn, u64::MAX) > 0;
         match outcome {
-            Ok(()) => race.record_turn(job.counts.bytes - before.1, clock.seconds() - before.2),
+            Ok(()) => trial.record_turn(job.counts.bytes - before.1, clock.seconds() - before.2),
             Err(Stop::Failed(error)) => break Err(error),
             Err(Stop::Refused(why)) => {
                 fallbacks.push(Fallback { mover: turn.mover, why });
-                race.remove(turn.mover);
+                trial.remove(turn.mover);
                 continue;
             }
         }
@@ -74,7 +74,7 @@ pub(crate) fn run(
             break Ok(true);
         }
     };
-    let shares = shares(&race, prefer);
+    let shares = shares(&trial, prefer);
     outcome.map(|is_over| RaceResult { is_over, shares, fallbacks })
 }
 
@@ -116,8 +116,8 @@ impl Clock {
     }
 }
 
-fn shares(race: &Race, prefer: Prefer) -> Vec<Share> {
-    let (candidates, winner) = race.candidates();
+fn shares(trial: &Trial, prefer: Prefer) -> Vec<Share> {
+    let (candidates, winner) = trial.candidates();
     let mut shares: Vec<Share> = candidates
         .iter()
         .map(|candidate| Share {
@@ -125,7 +125,7 @@ fn shares(race: &Race, prefer: Prefer) -> Vec<Share> {
             bytes: candidate.bytes,
             seconds_per_gb: candidate.cost.map(|cost| cost * 1e9),
             compared_by: prefer,
-            won: Some(candidate.mover) == winner && race.heats() > 0,
+            won: Some(candidate.mover) == winner && trial.heats() > 0,
         })
         .collect();
     shares.sort_by_key(|share| !share.won);

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!     | warm-up | A | B | C | C | B | A | winner ...........| winner ...........|  A B C C B A  | ...
-//!       not       heat: small turns,      stretches, each     dearer than it was:
+//!       not       heat: small turns,      spans, each         dearer than it was:
 //!       counted   one way and back        held against the    another heat
 //!                                         first one
 //! ```
 //!
-//! A turn begins where the one before stopped. The race thus moves the flow's own bytes, and only the turns
+//! A turn begins where the one before stopped. The trial thus moves the flow's own bytes, and only the turns
 //! of slower movers cost anything. With three movers, a heat takes a sixteenth of a flow, more below 48 MiB
 //! and less above 384 MiB. The first turn is not counted, since the first mover would pay for pages and
 //! buffers that are touched for the first time. The order of turns is reversed in the second half (ABBA), so
@@ -15,7 +15,7 @@
 //! outside only adds cost. The favourite (before the first heat: the plan's first mover) wins unless another
 //! one is cheaper by more than [`MARGIN`] says.
 //!
-//! Invariant: a race is pure logic and neither moves bytes nor reads a clock. Whatever costs are reported, it
+//! Invariant: a trial is pure logic and neither moves bytes nor reads a clock. Whatever costs are reported, it
 //! names a next mover as long as one is left. Driven by [`super::turns`].
 
 use crate::movers::Mover;
@@ -26,21 +26,21 @@ use crate::movers::Mover;
 const TURN_BYTES_MIN: u64 = 512 << 10;
 /// Largest turn, in bytes; a longer one would not measure better.
 const TURN_BYTES_MAX: u64 = 4 << 20;
-/// Turn of a race with `direct`, in bytes; several blocks in flight need a long turn to fill and drain their
+/// Turn of a trial with `direct`, in bytes; several blocks in flight need a long turn to fill and drain their
 /// queue.
 const TURN_BYTES_QUEUED: u64 = 16 << 20;
 /// Turn of a flow of unknown length, in bytes; two movers are compared after five of them.
 const TURN_BYTES_UNKNOWN: u64 = 1 << 20;
 /// Divisor of the flow's length for the length of one heat, unless turns have their smallest size already.
 const HEAT_SHARE: u64 = 16;
-/// Number of turns that make up one stretch of the winner.
-const STRETCH_TURNS: u64 = 8;
+/// Number of turns that make up one span of the winner.
+const SPAN_TURNS: u64 = 8;
 /// Cost of another mover, as a fraction of the favourite's, below which that mover wins.
 const MARGIN: f64 = 0.98;
 /// Cost of a turn, as a multiple of the best one, above which a mover is left out of the second half of a
 /// heat.
 const HOPELESS: f64 = 1.3;
-/// Cost of a stretch, as a multiple of the first one, above which the winner must prove itself in another
+/// Cost of a span, as a multiple of the first one, above which the winner must prove itself in another
 /// heat.
 const DOUBT: f64 = 1.4;
 /// Smallest distance between two heats, as a multiple of the length of a heat. The cost of a mover can treble
@@ -48,14 +48,14 @@ const DOUBT: f64 = 1.4;
 /// heats.
 const REST_HEATS: u64 = 4;
 
-/// The next step of a race: the mover, and the number of bytes that it moves.
+/// The next step of a trial: the mover, and the number of bytes that it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) mover: Mover,
     pub(crate) bytes: u64,
 }
 
-/// State of one mover in a race.
+/// State of one mover in a trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) mover: Mover,
@@ -71,16 +71,16 @@ enum Phase {
     /// Indices of the runners whose turns are still to come, the last element first.
     Heat(Vec<usize>),
     Steady {
-        /// Cost of a byte in the first stretch, in seconds.
+        /// Cost of a byte in the first span, in seconds.
         at_first: Option<f64>,
         /// Bytes moved since the heat.
         since: u64,
     },
 }
 
-/// A race between movers, which are kept in the plan's order.
+/// A trial between movers, which are kept in the plan's order.
 #[derive(Debug)]
-pub(crate) struct Race {
+pub(crate) struct Trial {
     candidates: Vec<Candidate>,
     phase: Phase,
     /// Index of the mover that leads or has won.
@@ -89,9 +89,9 @@ pub(crate) struct Race {
     heats: u32,
 }
 
-impl Race {
-    /// Creates a race over a flow of `bytes` bytes (`None`: of unknown length), before its first turn.
-    pub(crate) fn new(movers: &[Mover], bytes: Option<u64>) -> Race {
+impl Trial {
+    /// Creates a trial over a flow of `bytes` bytes (`None`: of unknown length), before its first turn.
+    pub(crate) fn new(movers: &[Mover], bytes: Option<u64>) -> Trial {
         let candidates: Vec<Candidate> =
             movers.iter().map(|mover| Candidate { mover: *mover, bytes: 0, cost: None }).collect();
         let turns = 2 * candidates.len().max(1) as u64;
@@ -107,7 +107,7 @@ impl Race {
             0 | 1 => Phase::Steady { at_first: None, since: 0 },
             _ => Phase::WarmUp,
         };
-        Race { candidates, phase, favourite: 0, turn_bytes, heats: 0 }
+        Trial { candidates, phase, favourite: 0, turn_bytes, heats: 0 }
     }
 
     /// Returns the next turn; `None` if no mover is left.
@@ -115,7 +115,7 @@ impl Race {
         let (number, bytes) = match &self.phase {
             Phase::WarmUp => (self.favourite, self.turn_bytes),
             Phase::Heat(order) => (*order.last()?, self.turn_bytes),
-            Phase::Steady { .. } => (self.favourite, self.turn_bytes * STRETCH_TURNS),
+            Phase::Steady { .. } => (self.favourite, self.turn_bytes * SPAN_TURNS),
         };
         self.candidates.get(number).map(|candidate| Turn { mover: candidate.mover, bytes })
     }
@@ -232,29 +232,29 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// Simulates a flow of `bytes` bytes in which a byte costs `cost(mover, bytes moved so far)` seconds.
-    /// Returns the race, and the flow's cost as a multiple of the best single mover's.
-    fn simulate(movers: &[Mover], bytes: u64, cost: impl Fn(Mover, u64) -> f64) -> (Race, f64) {
-        let mut race = Race::new(movers, Some(bytes));
+    /// Returns the trial, and the flow's cost as a multiple of the best single mover's.
+    fn simulate(movers: &[Mover], bytes: u64, cost: impl Fn(Mover, u64) -> f64) -> (Trial, f64) {
+        let mut trial = Trial::new(movers, Some(bytes));
         let (mut moved, mut seconds) = (0, 0.0);
         while moved < bytes {
-            let turn = race.next().expect("a mover is left");
+            let turn = trial.next().expect("a mover is left");
             let now = turn.bytes.min(bytes - moved);
             let took = cost(turn.mover, moved) * now as f64;
-            race.record_turn(now, took);
+            trial.record_turn(now, took);
             moved += now;
             seconds += took;
         }
         let alone =
             |mover: &Mover| (0..bytes / MIB).map(|at| cost(*mover, at * MIB) * MIB as f64).sum::<f64>();
         let best = movers.iter().map(alone).fold(f64::INFINITY, f64::min);
-        (race, seconds / best)
+        (trial, seconds / best)
     }
 
-    fn goes_on(race: &Race) -> Mover {
-        race.candidates().1.unwrap()
+    fn goes_on(trial: &Trial) -> Mover {
+        trial.candidates().1.unwrap()
     }
 
-    /// Tests the winner and the greatest cost of a race for given costs of the movers.
+    /// Tests the winner and the greatest cost of a trial for given costs of the movers.
     #[test]
     fn the_table() {
         let all = [Splice, Buffer, CopyRange];
@@ -271,10 +271,10 @@ mod tests {
             (4096 * MIB, [3.0, 1.0, 2.0], Buffer, 1.02),
         ] {
             let cost = |mover: Mover, _| costs[all.iter().position(|known| *known == mover).unwrap()] / 1e9;
-            let (race, times) = simulate(&all, bytes, cost);
-            assert_eq!(goes_on(&race), winner, "{bytes} {costs:?}");
+            let (trial, times) = simulate(&all, bytes, cost);
+            assert_eq!(goes_on(&trial), winner, "{bytes} {costs:?}");
             assert!(times <= most, "{bytes} {costs:?}: {times}");
-            assert_eq!(race.heats(), 1, "{bytes} {costs:?}");
+            assert_eq!(trial.heats(), 1, "{bytes} {costs:?}");
         }
     }
 
@@ -286,31 +286,31 @@ mod tests {
             let cost = |mover: Mover, at: u64| {
                 own(mover) * (1.0 + 9.0 * f64::from(at < 512 << 10) + 1.0 - at as f64 / (16 * MIB) as f64)
             };
-            let (race, _) = simulate(&[Splice, Buffer], 16 * MIB, cost);
-            assert_eq!(goes_on(&race), winner);
+            let (trial, _) = simulate(&[Splice, Buffer], 16 * MIB, cost);
+            assert_eq!(goes_on(&trial), winner);
         }
     }
 
     #[test]
     fn a_turn_that_was_disturbed_is_forgiven() {
-        let mut race = Race::new(&[Splice, Buffer], Some(64 * MIB));
-        let turn = |race: &mut Race, seconds| {
-            let turn = race.next().unwrap();
-            race.record_turn(turn.bytes, seconds);
+        let mut trial = Trial::new(&[Splice, Buffer], Some(64 * MIB));
+        let turn = |trial: &mut Trial, seconds| {
+            let turn = trial.next().unwrap();
+            trial.record_turn(turn.bytes, seconds);
             turn.mover
         };
         // The favourite's first turn was slow by a disturbance from outside, but not hopelessly so.
         let movers: Vec<Mover> =
-            [9.0, 1.2, 1.1, 1.1, 0.9].iter().map(|seconds| turn(&mut race, *seconds)).collect();
+            [9.0, 1.2, 1.1, 1.1, 0.9].iter().map(|seconds| turn(&mut trial, *seconds)).collect();
         assert_eq!(movers, [Splice, Splice, Buffer, Buffer, Splice]);
-        assert_eq!(goes_on(&race), Splice);
+        assert_eq!(goes_on(&trial), Splice);
     }
 
     #[test]
     fn turns_begin_at_pages() {
         for bytes in (8 * MIB..600 * MIB).step_by(7_654_321).map(Some).chain([None]) {
             for movers in [&[Splice, Buffer][..], &[Splice, Buffer, CopyRange], &[Direct, Dontcache]] {
-                let turn = Race::new(movers, bytes).next().unwrap().bytes;
+                let turn = Trial::new(movers, bytes).next().unwrap().bytes;
                 assert!(turn > 0 && turn.is_multiple_of(TURN_BYTES_MIN), "{bytes:?} {movers:?}: {turn}");
             }
         }
@@ -324,26 +324,26 @@ mod tests {
             Splice => 1.0 / 1e9,
             _ => 2.0 / 1e9,
         };
-        let (race, _) = simulate(&[Dontcache, Splice], 8192 * MIB, cost);
-        assert_eq!(goes_on(&race), Dontcache);
-        assert_eq!(race.heats(), 2);
-        let splice = race.candidates().0.iter().find(|candidate| candidate.mover == Splice).unwrap().bytes;
+        let (trial, _) = simulate(&[Dontcache, Splice], 8192 * MIB, cost);
+        assert_eq!(goes_on(&trial), Dontcache);
+        assert_eq!(trial.heats(), 2);
+        let splice = trial.candidates().0.iter().find(|candidate| candidate.mover == Splice).unwrap().bytes;
         assert!((1900 * MIB..2300 * MIB).contains(&splice), "{splice}");
     }
 
     #[test]
     fn a_machine_with_moods_does_not_race_for_ever() {
         let mut chance = 1u64;
-        let moods = move || {
+        let costs = move || {
             chance ^= chance << 13;
             chance ^= chance >> 7;
             chance ^= chance << 17;
             1.0 + (chance % 1000) as f64 / 500.0
         };
-        let moods = std::cell::RefCell::new(moods);
-        let (race, _) = simulate(&[Splice, Buffer, CopyRange], 4096 * MIB, |_, _| moods.borrow_mut()());
+        let costs = std::cell::RefCell::new(costs);
+        let (trial, _) = simulate(&[Splice, Buffer, CopyRange], 4096 * MIB, |_, _| costs.borrow_mut()());
         // Heats may take at most one byte in five, besides the first heat.
-        assert!(race.heats() <= 1 + 4096 / (24 * 5), "{}", race.heats());
+        assert!(trial.heats() <= 1 + 4096 / (24 * 5), "{}", trial.heats());
     }
 
     #[test]
@@ -354,46 +354,49 @@ mod tests {
             Splice => 0.8 / 1e9,
             _ => 1.0 / 1e9,
         };
-        let (race, times) = simulate(&[CopyRange, Splice, Buffer, Dontcache], 1024 * MIB, cost);
-        assert_eq!(goes_on(&race), CopyRange);
+        let (trial, times) = simulate(&[CopyRange, Splice, Buffer, Dontcache], 1024 * MIB, cost);
+        assert_eq!(goes_on(&trial), CopyRange);
         assert!(times < 1.4, "{times}");
     }
 
     #[test]
     fn who_cannot_is_left_out() {
-        let mut race = Race::new(&[Splice, Buffer, CopyRange], Some(64 * MIB));
-        race.remove(Splice);
-        while race.heats() == 0 {
-            let turn = race.next().unwrap();
+        let mut trial = Trial::new(&[Splice, Buffer, CopyRange], Some(64 * MIB));
+        trial.remove(Splice);
+        while trial.heats() == 0 {
+            let turn = trial.next().unwrap();
             match turn.mover {
-                CopyRange => race.remove(CopyRange),
+                CopyRange => trial.remove(CopyRange),
                 mover => {
                     assert_eq!(mover, Buffer);
-                    race.record_turn(turn.bytes, 1.0);
+                    trial.record_turn(turn.bytes, 1.0);
                 }
             }
         }
-        assert_eq!(goes_on(&race), Buffer);
-        race.remove(Buffer);
-        assert!(race.next().is_none());
+        assert_eq!(goes_on(&trial), Buffer);
+        trial.remove(Buffer);
+        assert!(trial.next().is_none());
     }
 
     #[test]
     fn short_turns_tell_nothing() {
         // A source with a hole behind every page ends each turn after one page.
-        let mut race = Race::new(&[Splice, Buffer], Some(64 * MIB));
+        let mut trial = Trial::new(&[Splice, Buffer], Some(64 * MIB));
         for _ in 0..100 {
-            race.record_turn(4096, 1.0);
+            trial.record_turn(4096, 1.0);
         }
-        assert_eq!(goes_on(&race), Splice);
+        assert_eq!(goes_on(&trial), Splice);
     }
 
     #[test]
     fn one_mover_has_no_heats_and_queues_get_long_turns() {
-        let race = Race::new(&[Buffer], Some(64 * MIB));
-        assert_eq!(race.next().unwrap().mover, Buffer);
-        assert!(Race::new(&[], Some(1)).next().is_none());
-        assert_eq!(Race::new(&[Splice, Buffer], None).next().unwrap().bytes, TURN_BYTES_UNKNOWN);
-        assert_eq!(Race::new(&[Direct, Dontcache], Some(512 * MIB)).next().unwrap().bytes, TURN_BYTES_QUEUED);
+        let trial = Trial::new(&[Buffer], Some(64 * MIB));
+        assert_eq!(trial.next().unwrap().mover, Buffer);
+        assert!(Trial::new(&[], Some(1)).next().is_none());
+        assert_eq!(Trial::new(&[Splice, Buffer], None).next().unwrap().bytes, TURN_BYTES_UNKNOWN);
+        assert_eq!(
+            Trial::new(&[Direct, Dontcache], Some(512 * MIB)).next().unwrap().bytes,
+            TURN_BYTES_QUEUED
+        );
     }
 }
