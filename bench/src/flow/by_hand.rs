@@ -37,7 +37,7 @@ const BETWEEN_ENDS: Duration = Duration::from_millis(2);
 /// Time without a datagram that marks the end.
 const SILENCE: Duration = Duration::from_millis(500);
 /// Greatest time until the first datagram arrives.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// More than the largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 
@@ -185,7 +185,7 @@ fn forward_datagrams(at: SocketAddr, to: SocketAddr) -> io::Result<()> {
 
 /// Passes every datagram to `take`; returns the silence at the end.
 fn each(socket: &UdpSocket, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Duration> {
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     let mut is_first = true;
     loop {

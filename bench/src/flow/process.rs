@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Greatest time until a program listens, and until it ends when it is told to.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(500);
 
 impl Process {
@@ -24,7 +24,7 @@ impl Process {
         while !protocol.is_open(self.child.id(), port) {
             interrupt::check()?;
             let ended = self.child.try_wait().ok().flatten().map(|status| format!("ended with {status}"));
-            let late = (begin.elapsed() > PATIENCE).then(|| format!("does not listen at port {port}"));
+            let late = (begin.elapsed() > TIMEOUT).then(|| format!("does not listen at port {port}"));
             if let Some(how) = ended.or(late) {
                 return Err(self.failure(how));
             }

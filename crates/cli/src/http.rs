@@ -23,7 +23,7 @@ const TURN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const CONNECTIONS_MAX: usize = 32;
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Timeout for a whole request, and again for its response.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Content at a path.
 pub struct Content {
@@ -151,7 +151,7 @@ fn answer(mut stream: Stream, service: &Service) -> io::Result<()> {
          Referrer-Policy: no-referrer\r\nCache-Control: no-cache\r\nConnection: close\r\n\r\n",
         bytes.len()
     );
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     write_until(&mut stream, head.as_bytes(), deadline)?;
     if !is_head {
         write_until(&mut stream, &bytes, deadline)?;
@@ -204,7 +204,7 @@ fn is_same(given: &[u8], token: &[u8]) -> bool {
 
 /// Reads a request up to the empty line and returns it; `None` if it is longer than [`REQUEST_BYTES_MAX`].
 fn request(stream: &mut Stream) -> io::Result<Option<String>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut read = Vec::new();
     let mut some = [0; 2048];
     while !read.windows(4).any(|four| four == b"\r\n\r\n") {
@@ -385,6 +385,6 @@ mod tests {
         let mut told = String::new();
         good.read_to_string(&mut told).unwrap();
         assert!(told.starts_with("HTTP/1.1 200 OK") && told.ends_with("page"), "{told}");
-        assert!(began.elapsed() < PATIENCE, "it waited for the others");
+        assert!(began.elapsed() < TIMEOUT, "it waited for the others");
     }
 }

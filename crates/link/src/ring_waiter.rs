@@ -17,7 +17,7 @@ pub struct RingWaiter<C> {
     how: Wait,
     own_bell: Bell,
     their_bell: Bell,
-    patience: SpinPolicy,
+    policy: SpinPolicy,
 }
 
 impl<C: AsRef<Waits>> RingWaiter<C> {
@@ -29,7 +29,7 @@ impl<C: AsRef<Waits>> RingWaiter<C> {
         own_bell: Bell,
         their_bell: Bell,
     ) -> RingWaiter<C> {
-        RingWaiter { link, counters, how, own_bell, their_bell, patience: SpinPolicy::default() }
+        RingWaiter { link, counters, how, own_bell, their_bell, policy: SpinPolicy::default() }
     }
 
     /// Returns a waiter for the other side's next operation; see [`Waiter::wait`].
@@ -39,7 +39,7 @@ impl<C: AsRef<Waits>> RingWaiter<C> {
             link: &self.link,
             bell: &self.own_bell,
             until: None,
-            patience: &self.patience,
+            policy: &self.policy,
             waits: (*self.counters).as_ref(),
             on_socket: false,
             socket_full: None,
@@ -52,7 +52,7 @@ impl<C: AsRef<Waits>> RingWaiter<C> {
     pub fn first_looks(&self) -> u32 {
         match self.how {
             Wait::Sleep => 1,
-            Wait::Adaptive if !self.patience.is_proven() => 1,
+            Wait::Adaptive if !self.policy.is_proven() => 1,
             _ => LOOKS,
         }
     }

@@ -249,10 +249,10 @@ fn looks_within(time: Duration) -> u32 {
 mod tests {
     use super::*;
 
-    /// An end that follows its patience. Each wait has a state of the peer, and a time after which the event
+    /// An end that follows its policy. Each wait has a state of the peer, and a time after which the event
     /// occurs.
     struct End {
-        patience: SpinPolicy,
+        policy: SpinPolicy,
         spins: u32,
         vain: u32,
         sleeps: u32,
@@ -261,24 +261,24 @@ mod tests {
 
     impl End {
         fn new() -> End {
-            End { patience: SpinPolicy::default(), spins: 0, vain: 0, sleeps: 0, spun: Duration::ZERO }
+            End { policy: SpinPolicy::default(), spins: 0, vain: 0, sleeps: 0, spun: Duration::ZERO }
         }
 
         fn wait(&mut self, peer: PeerState, after: Duration) {
-            if let Some((looks, reason)) = self.patience.spin(peer) {
+            if let Some((looks, reason)) = self.policy.spin(peer) {
                 if looks_within(after) <= looks {
                     self.spins += 1;
                     self.spun += after;
-                    return self.patience.found(reason, peer);
+                    return self.policy.found(reason, peer);
                 }
                 self.vain += 1;
                 self.spun += Duration::from_micros(u64::from(looks) * 100 / u64::from(looks_within(LONGEST)));
-                self.patience.missed(reason);
+                self.policy.missed(reason);
             }
             self.sleeps += 1;
-            if self.patience.sleep() {
+            if self.policy.sleep() {
                 // Being woken takes some time.
-                self.patience.slept(after + Duration::from_micros(20));
+                self.policy.slept(after + Duration::from_micros(20));
             }
         }
     }
@@ -323,12 +323,12 @@ mod tests {
         for _ in 0..2 {
             (0..MESSAGES).for_each(|_| end.wait(PeerState::Awake, Duration::from_nanos(300)));
             end.wait(PeerState::Awake, Duration::from_millis(1));
-            assert!(!end.patience.is_proven());
+            assert!(!end.policy.is_proven());
         }
         let mut end = End::new();
         (0..MESSAGES).for_each(|_| end.wait(PeerState::Awake, Duration::from_nanos(300)));
         assert_eq!((end.spins, end.vain, end.sleeps), (MESSAGES, 0, 0));
-        assert!(end.patience.is_proven());
+        assert!(end.policy.is_proven());
     }
 
     /// After a slow phase both ends sleep, and each wait takes two wake-ups until one of them probes.
@@ -339,12 +339,12 @@ mod tests {
             client.wait(PeerState::Woken, Duration::from_micros(30));
             server.wait(PeerState::Woken, Duration::from_millis(1));
         }
-        assert!(client.patience.sleeps_at_once() && server.patience.sleeps_at_once());
+        assert!(client.policy.sleeps_at_once() && server.policy.sleeps_at_once());
         let (at_once, wake_up) = (Duration::from_nanos(300), Duration::from_micros(30));
         // True if the server is asleep when the client sends.
         let mut server_sleeps = true;
         let mut rounds = 0;
-        while !(client.patience.is_proven() && server.patience.is_proven()) {
+        while !(client.policy.is_proven() && server.policy.is_proven()) {
             let step = |end: &mut End, other_slept: bool| {
                 let before = end.sleeps;
                 match other_slept {

@@ -59,7 +59,7 @@ pub struct Waiter<'a> {
     /// Number of entries sent in all from which on the bell is rung; `None`: any event rings it.
     pub until: Option<u64>,
     /// Record of past waits, which decides how long to spin.
-    pub patience: &'a SpinPolicy,
+    pub policy: &'a SpinPolicy,
     /// Counters of waits.
     pub waits: &'a Waits,
     /// True if the event arrives through the socket, so that no futex shows it.
@@ -140,15 +140,15 @@ impl Waiter<'_> {
         if self.how != Wait::Adaptive || has_slept {
             return None;
         }
-        if self.patience.sleeps_at_once() {
+        if self.policy.sleeps_at_once() {
             self.bell.request_fences(true);
         }
-        self.patience.sleep().then(Instant::now)
+        self.policy.sleep().then(Instant::now)
     }
 
     fn learn_from_sleep(&self, begun: Option<Instant>) {
         if let Some(begun) = begun {
-            self.patience.slept(begun.elapsed());
+            self.policy.slept(begun.elapsed());
         }
     }
 
@@ -211,15 +211,15 @@ impl Waiter<'_> {
         attempt: &mut impl FnMut(u32) -> Result<Option<T>, Error>,
     ) -> Result<Option<T>, Error> {
         let peer = self.link.take_peer();
-        let Some((looks, reason)) = self.patience.spin(peer) else { return Ok(None) };
+        let Some((looks, reason)) = self.policy.spin(peer) else { return Ok(None) };
         let found = self.look(looks, attempt)?;
         if found.is_none() {
             self.waits.vain_spins.add(1);
-            self.patience.missed(reason);
+            self.policy.missed(reason);
             return Ok(None);
         }
-        self.patience.found(reason, peer);
-        if self.patience.is_proven() {
+        self.policy.found(reason, peer);
+        if self.policy.is_proven() {
             self.bell.request_fences(false);
         }
         Ok(found)

@@ -369,8 +369,8 @@ impl<'a, D: Device + 'static> Supervision<'a, D> {
         if moment != self.moment.0 {
             self.moment = (moment, now);
         }
-        let patience = if self.stopping { BLOCKED_TIMEOUT_AT_END } else { BLOCKED_TIMEOUT };
-        let is_held_up = moment % 2 == 1 && now.duration_since(self.moment.1) > patience;
+        let timeout = if self.stopping { BLOCKED_TIMEOUT_AT_END } else { BLOCKED_TIMEOUT };
+        let is_held_up = moment % 2 == 1 && now.duration_since(self.moment.1) > timeout;
         let is_silent = !self.frontend.has_spoken() && now.duration_since(self.began) > FIRST_MESSAGE_TIMEOUT;
         if !is_held_up && !is_silent {
             return None;
@@ -381,7 +381,7 @@ impl<'a, D: Device + 'static> Supervision<'a, D> {
                 Some(Error::Frontend(format!("{what} did not come in time, and another frontend waits")));
             self.frontend.shut_down();
             // The thread gets this much time to notice that it was disconnected.
-            self.moment.1 = now - patience.saturating_sub(BLOCKED_TIMEOUT_AT_END);
+            self.moment.1 = now - timeout.saturating_sub(BLOCKED_TIMEOUT_AT_END);
             return None;
         }
         is_held_up.then(|| self.frontend.take_back()).flatten()

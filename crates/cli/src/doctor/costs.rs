@@ -1,7 +1,7 @@
 //! Costs of basic operations on this machine, measured in about a second.
 //!
 //! Each cost is the best of many short batches, since other work on the machine only adds time; for wake-ups
-//! it is the median batch. Each wait is bounded by [`PATIENCE`]; a wait that expires is reported instead of a
+//! it is the median batch. Each wait is bounded by [`TIMEOUT`]; a wait that expires is reported instead of a
 //! number.
 
 use super::kernel::Mapping;
@@ -51,7 +51,7 @@ pub struct Copying {
 /// Duration of the measurement of one cost.
 const MEASURE: Duration = Duration::from_millis(60);
 /// Greatest time that one thread waits for the other.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Size of the file that is read, in bytes: larger than the nearer caches, small enough to be written
 /// quickly.
 const FILE_BYTES: usize = 16 << 20;
@@ -114,7 +114,7 @@ fn system_call() -> f64 {
 #[repr(align(128))]
 struct Word(AtomicU32);
 
-/// Spins until `word` is `value`. Returns false if `ended` is set or [`PATIENCE`] expires first.
+/// Spins until `word` is `value`. Returns false if `ended` is set or [`TIMEOUT`] expires first.
 fn spin_until(word: &AtomicU32, value: u32, ended: &AtomicBool) -> bool {
     let mut begin = None;
     loop {
@@ -125,7 +125,7 @@ fn spin_until(word: &AtomicU32, value: u32, ended: &AtomicBool) -> bool {
             }
             spin_loop();
         }
-        if ended.load(Relaxed) || begin.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+        if ended.load(Relaxed) || begin.get_or_insert_with(Instant::now).elapsed() > TIMEOUT {
             return false;
         }
     }
@@ -202,10 +202,10 @@ fn futex_wake_up() -> io::Result<f64> {
 
 /// Sleeps until `word` is no longer `value`.
 fn sleep_while(word: &AtomicU32, value: u32) -> io::Result<()> {
-    let patience = rustix::thread::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let timeout = rustix::thread::Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     // SYNC: doctor-turn (acquire).
     while word.load(Acquire) == value {
-        match futex::wait(word, futex::Flags::PRIVATE, value, Some(&patience)) {
+        match futex::wait(word, futex::Flags::PRIVATE, value, Some(&timeout)) {
             // Another thread changed the word, before or during this sleep, or a signal ended the sleep.
             Ok(()) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::TIMEDOUT) => return Err(no_answer()),

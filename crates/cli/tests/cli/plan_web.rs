@@ -27,7 +27,7 @@ mod with_the_page {
     use std::time::Duration;
 
     /// Timeout of everything in these tests.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// A command that serves.
     struct Serving {
@@ -48,7 +48,7 @@ mod with_the_page {
 
         fn connect(&self) -> TcpStream {
             let stream = TcpStream::connect(&self.address).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             stream
         }
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Timeout of everything in these tests.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server; it is killed with the test.
 struct Serving {
@@ -37,7 +37,7 @@ impl Serving {
     fn end(&mut self, signal: i32) -> Option<i32> {
         // SAFETY: a signal to a child that this test has started and not yet waited for.
         unsafe { libc::kill(self.child.id() as i32, signal) };
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -157,7 +157,7 @@ fn its_status_is_a_table_json_and_metrics() {
     let address = serving.said.lines().find_map(|line| line.strip_prefix("metrics at http://")).unwrap();
     let ask = |header: &str| {
         let mut stream = TcpStream::connect(address.strip_suffix("/metrics").unwrap()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{header}\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -428,7 +428,7 @@ fn who_started_it_as_a_service_hears_when_it_serves() {
     let place = TestFolder::new();
     let path = place.path().join("notify");
     let heard = UnixDatagram::bind(&path).unwrap();
-    heard.set_read_timeout(Some(PATIENCE)).unwrap();
+    heard.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut command = place.bywash(&["serve", "--socket", "socket", "--device", "fast=mem:4M"]);
     let mut serving = Serving::started(command.env("NOTIFY_SOCKET", &path));
     let hear = || {
@@ -455,7 +455,7 @@ fn threads_that_are_stuck_are_shown() {
         |form| done(place.bywash(&["serve", "status", "--socket", "socket", form]).output().unwrap());
     // GET_FEATURES, which has no descriptor, and is answered first: until then none is let in.
     let ask = [1u32, 1, 0].iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
-    let end = Instant::now() + 3 * PATIENCE;
+    let end = Instant::now() + 3 * TIMEOUT;
     let mut kept = Vec::new();
     loop {
         let export = &serde_json::from_str::<serde_json::Value>(&status("--json")).unwrap()["exports"][0];

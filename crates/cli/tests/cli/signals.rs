@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Timeout of everything in these tests.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running command whose lines can be waited for.
 struct Running {
@@ -57,7 +57,7 @@ impl Running {
 
     /// Waits for a line that contains `text`; answers it.
     fn expect(&mut self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.lines.recv_timeout(left) {
@@ -84,7 +84,7 @@ impl Running {
 
     /// Waits for the end; answers the status and all lines.
     fn end(mut self) -> (ExitStatus, Vec<String>) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;

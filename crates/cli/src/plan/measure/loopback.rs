@@ -5,11 +5,11 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
 
-/// Returns both ends of a connection, with timeouts of [`PATIENCE`] and without delay of small messages
+/// Returns both ends of a connection, with timeouts of [`TIMEOUT`] and without delay of small messages
 /// (TCP_NODELAY).
 ///
 /// # Errors
-/// The error of a socket call, and `TimedOut` if only foreign connections arrive for [`PATIENCE`].
+/// The error of a socket call, and `TimedOut` if only foreign connections arrive for [`TIMEOUT`].
 pub fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let one = TcpStream::connect(listener.local_addr()?)?;

@@ -8,7 +8,7 @@
 //! - [`others`]: use of the processors by other programs meanwhile
 //!
 //! Invariant: nothing is left behind, whatever happens: the file has no name (or loses it at once), and
-//! everything else belongs to this process. Each wait for another thread is bounded by [`PATIENCE`].
+//! everything else belongs to this process. Each wait for another thread is bounded by [`TIMEOUT`].
 
 pub mod loopback;
 pub mod others;
