@@ -9,7 +9,7 @@ use bywash_bench::interrupt;
 use bywash_bench::serve;
 use bywash_bench::serve::bound::Bound;
 use bywash_bench::serve::client::{self, Target};
-use bywash_bench::serve::contest::{Contender, Home, House};
+use bywash_bench::serve::contest::{Contender, Home, Setup};
 use bywash_bench::serve::medium::Medium;
 use bywash_bench::serve::ours::Path as OurPath;
 use bywash_bench::serve::talk::Job;
@@ -76,25 +76,25 @@ fn workload(block: usize, depth: usize, until: Until) -> Workload {
 fn every_side_carries_out_as_many_requests_as_submitted() {
     let folder = tempfile::tempdir().expect("a folder");
     let workspace = Workspace::create(Some(folder.path())).expect("a workspace");
-    let house = House::open(workspace.run(), true, 1).expect("file systems and servers");
-    assert_eq!(house.usual.own_path("fast").expect("a volume"), "mapped");
+    let setup = Setup::open(workspace.run(), true, 1).expect("file systems and servers");
+    assert_eq!(setup.usual.own_path("fast").expect("a volume"), "mapped");
     let alone = [&PEERS[..], &OURS, &BOUNDS].concat();
     for direction in [Direction::Write, Direction::Read] {
         for (block, depth) in [(512, 1), (4096, 8), (64 << 10, 3)] {
-            check(&house, &alone, &Workload { direction, ..workload(block, depth, Until::Requests(200)) }, 1);
+            check(&setup, &alone, &Workload { direction, ..workload(block, depth, Until::Requests(200)) }, 1);
         }
     }
     let several = [&PEERS[..], &[Contender::Ours(Home::Shared, OurPath::Channel)]].concat();
-    check(&house, &several, &workload(4096, 4, Until::Requests(200)), 3);
-    let (server, run) = (house.usual.id(), workspace.run().to_path_buf());
-    drop((house, workspace));
+    check(&setup, &several, &workload(4096, 4, Until::Requests(200)), 3);
+    let (server, run) = (setup.usual.id(), workspace.run().to_path_buf());
+    drop((setup, workspace));
     let ended = || !Path::new(&format!("/proc/{server}")).exists();
     assert!(within(Duration::from_secs(5), ended), "the server still runs");
     assert!(!run.exists() && !mounts().contains(run.to_str().expect("UTF-8")), "{} is left", run.display());
 }
 
-fn check(house: &House, sides: &[Contender], workload: &Workload, clients: usize) {
-    let runs = house.hold(sides, workload, clients, Rounds::new(1)).expect("no interruption");
+fn check(setup: &Setup, sides: &[Contender], workload: &Workload, clients: usize) {
+    let runs = setup.hold(sides, workload, clients, Rounds::new(1)).expect("no interruption");
     for (side, run) in sides.iter().zip(&runs) {
         let figures = match &run.samples {
             Ok(figures) => &figures[0],
@@ -150,9 +150,9 @@ fn clients_of_a_killed_bench_end() {
 fn run_for_long(folder: &Path) {
     interrupt::listen();
     let workspace = Workspace::create(Some(folder)).expect("a workspace");
-    let error = House::open(workspace.run(), true, 1)
-        .and_then(|house| {
-            Contender::Daemon(Medium::Disk).run(&house, &workload(4096, 4, Until::Time(LONG)), 2)
+    let error = Setup::open(workspace.run(), true, 1)
+        .and_then(|setup| {
+            Contender::Daemon(Medium::Disk).run(&setup, &workload(4096, 4, Until::Time(LONG)), 2)
         })
         .expect_err("an end");
     assert!(matches!(error, Error::Interrupted) || error.is_absence(), "{error}");

@@ -8,7 +8,7 @@
 use super::bound::Bound;
 use super::client::Figures;
 use super::contest::{
-    CLIENTS_MAX, Contender, Figure, Home, House, SLOW_NS, STREAMS, cores, medium_bytes, run_ours, server_core,
+    CLIENTS_MAX, Contender, Figure, Home, SLOW_NS, STREAMS, Setup, cores, medium_bytes, run_ours, server_core,
 };
 use super::medium::Medium;
 use super::ours::Path;
@@ -126,10 +126,10 @@ impl Contest {
         self.rules.iter().any(|rule| rule.3.is_some() || matches!(rule.2, Against::Bound))
     }
 
-    fn declared(self) -> Declared<House> {
-        Declared::new(Row::head(self.bench, &self.case, ""), move |house: &House, head: &Row| {
-            let workload = house.workload(self.direction, self.block, self.depth);
-            let runs = house.hold(&self.sides, &workload, self.clients, house.rounds(self.has_goal()))?;
+    fn declared(self) -> Declared<Setup> {
+        Declared::new(Row::head(self.bench, &self.case, ""), move |setup: &Setup, head: &Row| {
+            let workload = setup.workload(self.direction, self.block, self.depth);
+            let runs = setup.hold(&self.sides, &workload, self.clients, setup.rounds(self.has_goal()))?;
             Ok(self.rows(head, &runs))
         })
     }
@@ -237,13 +237,13 @@ fn cpu_of(runs: &Runs<Figures>) -> String {
     text
 }
 
-pub(super) fn cases() -> Vec<Declared<House>> {
-    let mut cases: Vec<Declared<House>> = with_goals().into_iter().map(Contest::declared).collect();
+pub(super) fn cases() -> Vec<Declared<Setup>> {
+    let mut cases: Vec<Declared<Setup>> = with_goals().into_iter().map(Contest::declared).collect();
     for bytes in STREAM_BYTES {
         let size =
             if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
         let head = Row::head("serve/ext4", &format!("{STREAMS} streams of {size} writes"), "");
-        cases.push(Declared::new(head, move |house, head| streams(house, head, bytes)));
+        cases.push(Declared::new(head, move |setup, head| streams(setup, head, bytes)));
     }
     cases
 }
@@ -303,7 +303,7 @@ fn with_goals() -> Vec<Contest> {
 }
 
 /// Cases without goals.
-pub(super) fn cases_without_goals(quick: bool) -> Vec<Declared<House>> {
+pub(super) fn cases_without_goals(quick: bool) -> Vec<Declared<Setup>> {
     let mut cases = Vec::new();
     for (block, size) in [(4096, "4 KiB"), (512, "512 B")] {
         for (direction, what) in [(Read, "reads"), (Write, "writes")] {
@@ -329,7 +329,7 @@ pub(super) fn cases_without_goals(quick: bool) -> Vec<Declared<House>> {
         for depth in [1, DEPTH] {
             let case = format!("4 KiB {what} that take {} us, {depth} at a time", SLOW_NS / 1000);
             let head = Row::head("serve/slow", &case, "");
-            cases.push(Declared::new(head, move |house, head| slow(house, head, direction, depth)));
+            cases.push(Declared::new(head, move |setup, head| slow(setup, head, direction, depth)));
             let case = format!("4 KiB {what}, {depth} at a time");
             let disk = Medium::Disk;
             let peers = [Contender::Calls(disk), Contender::Uring(disk), Contender::Daemon(disk)];
@@ -345,7 +345,7 @@ pub(super) fn cases_without_goals(quick: bool) -> Vec<Declared<House>> {
 
 /// Streams: at first as fast as each side can, then ours through the channel at no more than the best peer's bandwidth, so
 /// that the CPU time for the same bytes can be compared.
-fn streams(house: &House, head: &Row, bytes: usize) -> Result<Vec<Row>, Error> {
+fn streams(setup: &Setup, head: &Row, bytes: usize) -> Result<Vec<Row>, Error> {
     use Against::{Bound, Side};
     let depth = (STREAM_IN_FLIGHT / bytes).min(STREAM_DEPTH_MAX);
     let bounds = COPIES.into_iter().chain(COPIES_ON_ONE_CORE).map(Contender::Bound);
@@ -355,35 +355,35 @@ fn streams(house: &House, head: &Row, bytes: usize) -> Result<Vec<Row>, Error> {
         .row(Bandwidth, Bound, None)
         .row(Bandwidth, Side(EXT4), Some(2.0))
         .row(Bandwidth, Side(EXT4_URING), None);
-    let workload = house.workload(Write, bytes, depth);
+    let workload = setup.workload(Write, bytes, depth);
     let workload = Workload { order: Order::Sequential, batch: depth / 2, ..workload };
-    let runs = house.hold(&sides, &workload, STREAMS, house.rounds(true))?;
+    let runs = setup.hold(&sides, &workload, STREAMS, setup.rounds(true))?;
     let mut rows = contest.rows(head, &runs);
     let best = best_peer(Bandwidth, sides.iter().copied().zip(&runs));
     if let Some(bandwidth) = Bandwidth.median(best) {
         let peer = if best.name == EXT4.name() { EXT4 } else { EXT4_URING };
-        rows.extend(at_equal_bandwidth(house, &workload, head, peer, bandwidth as u64)?);
+        rows.extend(at_equal_bandwidth(setup, &workload, head, peer, bandwidth as u64)?);
     }
     Ok(rows)
 }
 
 fn at_equal_bandwidth(
-    house: &House,
+    setup: &Setup,
     workload: &Workload,
     head: &Row,
     peer: Contender,
     bandwidth: u64,
 ) -> Result<Vec<Row>, Error> {
-    let bytes = medium_bytes(house.quick);
+    let bytes = medium_bytes(setup.quick);
     let spec = format!("even=mem:{},bandwidth={bandwidth}/s", STREAMS as u64 * bytes);
     let device = Device { spec, volumes: STREAMS, volume_bytes: bytes };
-    let server = Server::start(&house.folder, "even", &[device], cores() > 1, server_core())?;
+    let server = Server::start(&setup.folder, "even", &[device], cores() > 1, server_core())?;
     let ours = || run_ours(&server, "even", Path::Channel, workload, STREAMS);
     let sides = vec![
         Side::new(Path::Channel.name(), ours),
-        Side::new(peer.name(), || peer.run(house, workload, STREAMS)),
+        Side::new(peer.name(), || peer.run(setup, workload, STREAMS)),
     ];
-    let runs = house.rounds(true).run(sides)?;
+    let runs = setup.rounds(true).run(sides)?;
     let case = format!("{}, at most {}/s", head.case, number::bytes(bandwidth as f64));
     let head = Row { case, ..head.clone() };
     let goals = [
@@ -396,11 +396,11 @@ fn at_equal_bandwidth(
 }
 
 /// Slow memory against its own latency, which shows what the path to it adds.
-fn slow(house: &House, head: &Row, direction: Direction, depth: usize) -> Result<Vec<Row>, Error> {
+fn slow(setup: &Setup, head: &Row, direction: Direction, depth: usize) -> Result<Vec<Row>, Error> {
     let is_alone = depth == 1;
     let paths = [Path::Channel, if is_alone { Path::ChannelCalls } else { Path::ChannelCopied }];
     let sides = paths.map(|path| Contender::Ours(Home::Slow, path));
-    let runs = house.hold(&sides, &house.workload(direction, 4096, depth), 1, house.rounds(false))?;
+    let runs = setup.hold(&sides, &setup.workload(direction, 4096, depth), 1, setup.rounds(false))?;
     let figure = if is_alone { Latency } else { Requests };
     let device = if is_alone { SLOW_NS as f64 } else { depth as f64 * 1e9 / SLOW_NS as f64 };
     let row = |runs: &Runs<Figures>| {
@@ -412,7 +412,7 @@ fn slow(house: &House, head: &Row, direction: Direction, depth: usize) -> Result
 
 /// Figures of Caulfield et al.: time and bandwidth by the size of an access, asynchronous beside synchronous requests on one
 /// thread, and what a CPU second carries out of small requests.
-fn figures(quick: bool) -> Vec<Declared<House>> {
+fn figures(quick: bool) -> Vec<Declared<Setup>> {
     const CALLS: [Contender; 6] = [MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, TMPFS, EXT4, EXT4_URING];
     const QUEUES: [Contender; 6] = [MAPPED_QUEUE, CHANNEL, TMPFS, TMPFS_URING, EXT4, EXT4_URING];
     const BOTH: [Contender; 7] = [MAPPED_CALLS, MAPPED_QUEUE, CHANNEL, TMPFS, TMPFS_URING, EXT4, EXT4_URING];
@@ -425,10 +425,10 @@ fn figures(quick: bool) -> Vec<Declared<House>> {
         let axis = if unit == Unit::Bytes { "bytes of a request" } else { "requests at a time" };
         let at = Point { figure: figure.into(), axis: axis.into(), unit, ..Point::default() };
         let points: Vec<(usize, usize, u64)> = points;
-        Declared::new(Row::head("serve/paper", case, ""), move |house: &House, _: &Row| {
+        Declared::new(Row::head("serve/paper", case, ""), move |setup: &Setup, _: &Row| {
             let mut rows = Vec::new();
             for (block, depth, x) in &points {
-                let runs = house.hold(sides, &house.point(*block, *depth), 1, house.rounds(false))?;
+                let runs = setup.hold(sides, &setup.point(*block, *depth), 1, setup.rounds(false))?;
                 rows.extend(points_of(sides, &runs, metrics, &Point { x: *x, ..at.clone() }));
             }
             Ok(rows)

@@ -12,7 +12,7 @@
 //! known ahead, as those of the requests in a ring are, and the processor may overlap several checks. The cost of making the
 //! offsets is in all figures, and in the notes by itself.
 
-use super::contest::House;
+use super::contest::Setup;
 use super::workload::Random;
 use crate::campaign::Declared;
 use crate::engine::{Metric, Rounds, Runs, Side};
@@ -257,12 +257,12 @@ fn time<const IN_TURN: bool>(search: &impl Search, requests: Requests) -> f64 {
     ns
 }
 
-pub(super) fn cases() -> Vec<Declared<House>> {
+pub(super) fn cases() -> Vec<Declared<Setup>> {
     vec![Declared::new(Row::head("serve/check", "a check by extents", ""), measure)]
 }
 
-fn measure(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
-    let (searches, rounds) = (if house.quick { SEARCHES_QUICK } else { SEARCHES }, Rounds::new(house.count));
+fn measure(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
+    let (searches, rounds) = (if setup.quick { SEARCHES_QUICK } else { SEARCHES }, Rounds::new(setup.count));
     let runs = |extents, order| times(extents, order, rounds, searches);
     let check = Metric::cost("check", "ns", |ns: &f64| *ns);
     let offsets = |runs: &[Runs<f64>]| {

@@ -9,7 +9,7 @@ use super::histogram::Histogram;
 use super::moved::Sample;
 use super::ours::Ours;
 use super::processor::{Snapshot, Used};
-use super::talk::{self, PATIENCE, Talk};
+use super::talk::{self, TIMEOUT, Talk};
 use super::vhost::VhostUser;
 use super::workload::{Engine, Until, Workload, drive};
 use crate::clock;
@@ -145,8 +145,8 @@ pub fn run(
         }
         clients[begun..].iter_mut().try_for_each(Talk::ready)?;
     }
-    let patience = match workload.until {
-        Until::Time(time) => time + PATIENCE,
+    let timeout = match workload.until {
+        Until::Time(time) => time + TIMEOUT,
         Until::Requests(_) => crate::child::LIMIT,
     };
     let before = Snapshot::take(server)?;
@@ -154,7 +154,7 @@ pub fn run(
     let mut figures = Figures::default();
     let (mut begin, mut end) = (f64::INFINITY, 0f64);
     for client in &mut clients {
-        let report = client.report(patience)?;
+        let report = client.report(timeout)?;
         figures.requests += report.requests;
         figures.client_seconds += report.cpu_seconds;
         figures.latency.merge(&report.latency);

@@ -127,11 +127,11 @@ impl Contender {
     ///
     /// # Errors
     /// [`Error::is_absence`] if this machine cannot run it, or the error of a client.
-    pub fn run(self, house: &House, workload: &Workload, clients: usize) -> Result<Figures, Error> {
+    pub fn run(self, setup: &Setup, workload: &Workload, clients: usize) -> Result<Figures, Error> {
         let is_alone = clients == 1;
         // A client that is alone has a core of its own.
         let alone = if is_alone { client_core() } else { Vec::new() };
-        let files = |medium| house.media.files(medium, clients, workload.medium_bytes);
+        let files = |medium| setup.media.files(medium, clients, workload.medium_bytes);
         let run = |targets: &[Target], server, cores: &[usize]| client::run(targets, workload, server, cores);
         match self {
             Contender::Calls(medium) => {
@@ -147,17 +147,17 @@ impl Contender {
             Contender::Daemon(medium) => {
                 let files = files(medium)?;
                 let reach = reach(medium, &files, workload.block, is_alone);
-                let daemon = Daemon::start(&files, &house.folder, &reach)?;
+                let daemon = Daemon::start(&files, &setup.folder, &reach)?;
                 let target = |socket: &PathBuf| Target::VhostUser { socket: socket.clone() };
                 let targets: Vec<Target> = daemon.sockets().iter().map(target).collect();
                 run(&targets, Some(daemon.id()), &alone)
             }
             Contender::Export => {
-                let socket = house.folder.join("export.socket");
+                let socket = setup.folder.join("export.socket");
                 let mut export = Talk::start(
                     "an export",
                     &Job::Export(ExportJob {
-                        server: house.usual.socket().to_owned(),
+                        server: setup.usual.socket().to_owned(),
                         volume: volume(Home::Fast.device(), 0),
                         socket: socket.clone(),
                         cores: server_core().into_iter().collect(),
@@ -170,7 +170,7 @@ impl Contender {
                 // The server made the volumes, and has no further part in a bound.
                 let cores = bound.cores(clients)?;
                 let target = |number| Target::Bound {
-                    socket: house.usual.socket().to_owned(),
+                    socket: setup.usual.socket().to_owned(),
                     volume: volume(Home::Fast.device(), number),
                     bound,
                 };
@@ -178,8 +178,8 @@ impl Contender {
             }
             Contender::Ours(home, path) => {
                 // A core that spins gains nothing where no requests arrive.
-                let server = if path.is_mapped() { &house.usual } else { &house.spinning };
-                match (&house.no_disk, home) {
+                let server = if path.is_mapped() { &setup.usual } else { &setup.spinning };
+                match (&setup.no_disk, home) {
                     (Some(why), Home::Disk) => Err(Error::Unavailable(why.clone())),
                     _ => run_ours(server, home.device(), path, workload, clients),
                 }
@@ -230,7 +230,7 @@ pub fn run_ours(
 }
 
 /// File systems and servers that all sides run with.
-pub struct House {
+pub struct Setup {
     pub media: Media,
     pub folder: PathBuf,
     pub quick: bool,
@@ -244,12 +244,12 @@ pub struct House {
     no_disk: Option<String>,
 }
 
-impl House {
+impl Setup {
     /// Makes the file systems in `folder`, and starts our servers.
     ///
     /// # Errors
     /// [`Error::Failed`] with the reason of a server.
-    pub fn open(folder: &Path, quick: bool, count: u32) -> Result<House, Error> {
+    pub fn open(folder: &Path, quick: bool, count: u32) -> Result<Setup, Error> {
         let bytes = medium_bytes(quick);
         let media = Media::make(folder, STREAMS as u64 * bytes)?;
         let device = |home: Home, kind: String| Device {
@@ -277,7 +277,7 @@ impl House {
         };
         // A single core cannot be given to the server alone.
         let spinning = Server::start(folder, "spinning", &devices, cores() > 1, server_core())?;
-        Ok(House { media, folder: folder.to_owned(), quick, count, spinning, usual, no_disk })
+        Ok(Setup { media, folder: folder.to_owned(), quick, count, spinning, usual, no_disk })
     }
 
     /// A workload with random offsets.

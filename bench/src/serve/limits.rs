@@ -1,7 +1,7 @@
 //! Limits of our server alone: clients get equal shares, it takes little memory, and idle clients cost nothing.
 
 use super::client::Figures;
-use super::contest::{CLIENTS_MAX, Contender, Home, House};
+use super::contest::{CLIENTS_MAX, Contender, Home, Setup};
 use super::ours::Path;
 use super::processor::{Snapshot, own_bytes};
 use super::server::IdleJob;
@@ -27,7 +27,7 @@ const FAIR_PERCENT: f64 = 95.0;
 /// Duration of a run in which a scheduler's turns become even.
 const FAIR_TIME: Duration = Duration::from_secs(1);
 
-pub(super) fn cases() -> Vec<Declared<House>> {
+pub(super) fn cases() -> Vec<Declared<Setup>> {
     let head = |case: &str| Row::head("serve/limits", case, "");
     vec![
         Declared::new(head("eight clients get the same"), fair),
@@ -37,14 +37,14 @@ pub(super) fn cases() -> Vec<Declared<House>> {
 }
 
 /// Least by greatest share, where clients wait for the device, and where they wait for processors.
-fn fair(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
+fn fair(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
     let share = Metric::rate("least by most", "%", |figures: &Figures| {
         let least = figures.rates.iter().copied().fold(f64::INFINITY, f64::min);
         let most = figures.rates.iter().copied().fold(0.0, f64::max);
         100.0 * least / most
     });
-    let mut workload = house.workload(Direction::Write, 4096, 32);
-    if !house.quick {
+    let mut workload = setup.workload(Direction::Write, 4096, 32);
+    if !setup.quick {
         workload.until = Until::Time(FAIR_TIME);
     }
     let mut rows = Vec::new();
@@ -53,7 +53,7 @@ fn fair(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
         (Home::Fast, "memory, the clients on the other core", false),
     ] {
         let side = Contender::Ours(home, Path::Channel);
-        let runs = house.hold(&[side], &workload, CLIENTS_MAX, house.rounds(true))?;
+        let runs = setup.hold(&[side], &workload, CLIENTS_MAX, setup.rounds(true))?;
         let case = format!("{CLIENTS_MAX} clients, 4 KiB writes, 32 at a time: {what}");
         let row = share.row_of_limit(&Row { case, ..head.clone() }, &runs[0], "95 %", FAIR_PERCENT, 1.0);
         rows.push(if has_goal { row } else { row.without_goal() });
@@ -62,13 +62,13 @@ fn fair(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
 }
 
 /// Memory of a server that eight clients have just used.
-fn memory(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
-    let workload = house.workload(Direction::Write, 4096, 128);
+fn memory(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
+    let workload = setup.workload(Direction::Write, 4096, 128);
     let side = Side::new("bywash", || {
-        Contender::Ours(Home::Fast, Path::Channel).run(house, &workload, CLIENTS_MAX)?;
-        own_bytes(house.spinning.id())
+        Contender::Ours(Home::Fast, Path::Channel).run(setup, &workload, CLIENTS_MAX)?;
+        own_bytes(setup.spinning.id())
     });
-    let runs = house.rounds(true).run(vec![side])?;
+    let runs = setup.rounds(true).run(vec![side])?;
     let head = Row {
         case: format!("behind {CLIENTS_MAX} clients"),
         note: "without its devices and its clients' arenas; with the program's own pages".into(),
@@ -82,9 +82,9 @@ fn bytes() -> Metric<'static, u64> {
 }
 
 /// CPU time and memory of a server with many clients that do nothing.
-fn idle(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
-    let (clients, time) = if house.quick { IDLE_QUICK } else { IDLE };
-    let server = &house.usual;
+fn idle(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
+    let (clients, time) = if setup.quick { IDLE_QUICK } else { IDLE };
+    let server = &setup.usual;
     let job = Job::Idle(IdleJob { socket: server.socket().to_owned(), clients });
     let mut idle = Talk::start("idle clients", &job)?;
     idle.ready()?;
@@ -95,7 +95,7 @@ fn idle(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
         let used = Snapshot::take(Some(server.id()))?.since(&before).server_seconds.unwrap_or(0.0);
         Ok((100.0 * used / begin.elapsed().as_secs_f64(), own_bytes(server.id())?))
     });
-    let runs = house.rounds(false).run(vec![side])?.remove(0);
+    let runs = setup.rounds(false).run(vec![side])?.remove(0);
     idle.finish()?;
     let head = Row { case: format!("{clients} clients that do nothing"), ..head.clone() };
     // The clock counts in ticks, and does not show less than one of them.

@@ -44,7 +44,7 @@ use crate::campaign::{self, Audience, Choice, Declared};
 use crate::error::Error;
 use crate::row::Report;
 use crate::workspace::Workspace;
-use contest::House;
+use contest::Setup;
 
 pub use talk::peer;
 
@@ -57,12 +57,12 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let cases = campaign::choose(cases(choice.quick), &choice.names, Declared::name)?;
     let workspace = Workspace::create(choice.folder.as_deref())?;
     audience.progress(0, cases.len() as u64, "making file systems and servers");
-    let house = House::open(workspace.run(), choice.quick, choice.rounds)?;
-    let cases = cases.into_iter().map(|case| case.on(&house)).collect();
+    let setup = Setup::open(workspace.run(), choice.quick, choice.rounds)?;
+    let cases = cases.into_iter().map(|case| case.on(&setup)).collect();
     Ok(campaign::run(cases, audience))
 }
 
-fn cases(quick: bool) -> Vec<Declared<House>> {
+fn cases(quick: bool) -> Vec<Declared<Setup>> {
     let mut all = cases::cases();
     all.extend(limits::cases());
     all.extend(check::cases());

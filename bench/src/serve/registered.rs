@@ -5,7 +5,7 @@
 //! commands take turns on the same memory. The time is that of the thread, which is what the server's core would spend; the
 //! work of the loop device is the same for both, and not in it.
 
-use super::contest::{House, medium_bytes};
+use super::contest::{Setup, medium_bytes};
 use super::file::populated;
 use super::medium::Medium;
 use crate::campaign::Declared;
@@ -31,7 +31,7 @@ const TURNS: u32 = 8;
 /// Least ratio for which registering is worth its cost.
 const GOAL: f64 = 1.03;
 
-pub(super) fn cases() -> Vec<Declared<House>> {
+pub(super) fn cases() -> Vec<Declared<Setup>> {
     vec![Declared::new(Row::head("serve/registered", "CPU time of a command", ""), measure)]
 }
 
@@ -47,12 +47,12 @@ struct Bench {
     _pinned: Arc<PinnedRegion>,
 }
 
-fn measure(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
-    let files = house.media.files(Medium::LoopExt4, 1, medium_bytes(house.quick))?;
+fn measure(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
+    let files = setup.media.files(Medium::LoopExt4, 1, medium_bytes(setup.quick))?;
     let bench = Bench::open(&files[0])?;
     let note = format!("registering {} MiB: {:.0} us of the core", ARENA >> 20, bench.took_us);
     let bench = RefCell::new(bench);
-    let (moved, turns) = if house.quick { (RUN_QUICK, 1) } else { (RUN, TURNS) };
+    let (moved, turns) = if setup.quick { (RUN_QUICK, 1) } else { (RUN, TURNS) };
     let time = Metric::cost("CPU time of a command", "ns", |ns: &f64| *ns);
     let mut rows = Vec::new();
     for (direction, is_read) in [("reads", true), ("writes", false)] {
@@ -62,7 +62,7 @@ fn measure(house: &House, head: &Row) -> Result<Vec<Row>, Error> {
                 Side::new("registered memory", || run(true)).warm_up(|| run(true).map(drop)),
                 Side::new("memory that is not registered", || run(false)),
             ];
-            let runs = Rounds::new(house.count * turns).run(sides)?;
+            let runs = Rounds::new(setup.count * turns).run(sides)?;
             let case = format!("{} KiB {direction}, {DEPTH} at a time", bytes >> 10);
             let head = Row { case, note: note.clone(), ..head.clone() };
             rows.push(time.row(&head, &runs[0], &runs[1], Some(GOAL)));

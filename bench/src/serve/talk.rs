@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Greatest time that a process may take for what should take none.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between two looks whether the user wants an end.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -107,9 +107,9 @@ impl Talk {
     /// Waits until the process is prepared.
     ///
     /// # Errors
-    /// Its error, or [`Error::Failed`] after [`PATIENCE`].
+    /// Its error, or [`Error::Failed`] after [`TIMEOUT`].
     pub fn ready(&mut self) -> Result<(), Error> {
-        match self.hear(PATIENCE)? {
+        match self.hear(TIMEOUT)? {
             Message::Ready => Ok(()),
             _ => Err(self.failed("was done before it had begun".into())),
         }

@@ -92,7 +92,7 @@ pub struct OpenDevice {
 
 /// A running server. It stops when it is stopped or dropped.
 pub struct Server {
-    house: Arc<SharedState>,
+    shared: Arc<SharedState>,
     control: Option<(EventSender, JoinHandle<()>)>,
     core: Option<JoinHandle<()>>,
     /// Name of the socket in the file system, removed when this is dropped.
@@ -132,12 +132,12 @@ impl Server {
             }
         });
         let core = core.map_err(Error::io("make a thread"))?;
-        let house = shared_state(options.limits, store, devices, orders, helpers)?;
-        let control = ControlThread::new(house.clone(), listener).map_err(Error::io("begin to listen"))?;
+        let shared = shared_state(options.limits, store, devices, orders, helpers)?;
+        let control = ControlThread::new(shared.clone(), listener).map_err(Error::io("begin to listen"))?;
         let post = control.post();
         let thread = thread::Builder::new().name("control".into()).spawn(move || control.run());
         let control = Some((post, thread.map_err(Error::io("make a thread"))?));
-        Ok(Server { house, control, core: Some(core), name: Some(name) })
+        Ok(Server { shared, control, core: Some(core), name: Some(name) })
     }
 
     /// Returns the server's current state and counters.
@@ -145,19 +145,19 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] if the core thread has stopped.
     pub fn status(&self) -> Result<Status, Error> {
-        status(&self.house)
+        status(&self.shared)
             .map_err(|stopped| Error::Io { what: "ask the core", source: io::Error::other(stopped) })
     }
 
     /// Returns a handle by which other threads can query the server's status.
     pub fn status_handle(&self) -> StatusHandle {
-        StatusHandle(self.house.clone())
+        StatusHandle(self.shared.clone())
     }
 
     /// Sets the function that reports the volumes which this process exports to virtual machines. Only the
     /// first call counts.
     pub fn set_export_reporter(&self, tell: impl Fn() -> Vec<Export> + Send + Sync + 'static) {
-        let _ = self.house.exports.0.set(Box::new(tell));
+        let _ = self.shared.exports.0.set(Box::new(tell));
     }
 
     /// Returns true while both the core thread and the control thread run.
@@ -189,7 +189,7 @@ impl Drop for Server {
         // Tell both threads to stop before waiting for either. The administrator may wait for a drain that
         // never happens, and this wait ends only when the core ends. The send fails only if the core has
         // stopped already.
-        let _ = self.house.orders.send(CoreOrder::Stop);
+        let _ = self.shared.orders.send(CoreOrder::Stop);
         if let Some((post, thread)) = self.control.take() {
             post.send(Event::Stop);
             // The join fails only if the thread panicked, and the panic was reported then.

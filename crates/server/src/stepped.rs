@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// A server that its caller steps.
 pub struct SteppedServer {
-    house: Arc<SharedState>,
+    shared: Arc<SharedState>,
     control: ControlThread,
     core: Rc<RefCell<Core>>,
     helpers: Helpers,
@@ -42,10 +42,10 @@ impl SteppedServer {
         let core = Core::new(orders.clone(), waiting, rung.clone(), options.timeouts, helpers.clone());
         let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
         stepped::add(rung, &core);
-        let house = shared_state(options.limits, store, devices, orders, helpers.clone())?;
+        let shared = shared_state(options.limits, store, devices, orders, helpers.clone())?;
         let control =
-            ControlThread::stepped(house.clone(), listener).map_err(Error::io("begin to listen"))?;
-        Ok(SteppedServer { house, control, core, helpers, name: Some(name) })
+            ControlThread::stepped(shared.clone(), listener).map_err(Error::io("begin to listen"))?;
+        Ok(SteppedServer { shared, control, core, helpers, name: Some(name) })
     }
 
     /// Carries out one round of each thread's work: control, administrator, helpers, core.
@@ -66,7 +66,7 @@ impl SteppedServer {
     /// [`Error::Io`] if the core has stopped.
     pub fn status(&self) -> Result<Status, Error> {
         let stopped = |stopped| Error::Io { what: "ask the core", source: io::Error::other(stopped) };
-        status(&self.house).map_err(stopped)
+        status(&self.shared).map_err(stopped)
     }
 }
 
@@ -74,7 +74,7 @@ impl Drop for SteppedServer {
     fn drop(&mut self) {
         drop(self.name.take());
         // The step below carries the order out; no thread would.
-        let _ = self.house.orders.send(CoreOrder::Stop);
+        let _ = self.shared.orders.send(CoreOrder::Stop);
         self.step();
         stepped::remove(&self.core);
     }

@@ -49,11 +49,11 @@ enum Thread {
 }
 
 impl Administrator {
-    pub(crate) fn start(house: Arc<SharedState>, post: EventSender) -> std::io::Result<Administrator> {
+    pub(crate) fn start(shared: Arc<SharedState>, post: EventSender) -> std::io::Result<Administrator> {
         let (jobs, waiting) = sync_channel(WAITING_MAX);
         let thread = thread::Builder::new()
             .name("administrator".into())
-            .spawn(move || waiting.iter().for_each(|job| do_job(&house, &post, job)))?;
+            .spawn(move || waiting.iter().for_each(|job| do_job(&shared, &post, job)))?;
         Ok(Administrator { jobs, thread: Thread::Own(thread) })
     }
 
@@ -66,9 +66,9 @@ impl Administrator {
 
     /// Carries out all waiting messages on the caller's thread, if there is no thread of its own.
     #[cfg(feature = "testing")]
-    pub(crate) fn do_waiting(&self, house: &SharedState, post: &EventSender) {
+    pub(crate) fn do_waiting(&self, shared: &SharedState, post: &EventSender) {
         let Thread::Callers(waiting) = &self.thread else { return };
-        waiting.try_iter().for_each(|job| do_job(house, post, job));
+        waiting.try_iter().for_each(|job| do_job(shared, post, job));
     }
 
     /// Queues a message. The outcome is sent as [`Event::Answered`].
@@ -93,66 +93,66 @@ impl Administrator {
     }
 }
 
-fn do_job(house: &SharedState, post: &EventSender, AdminRequest { connection, ask }: AdminRequest) {
-    let answer = match carry_out(house, ask) {
+fn do_job(shared: &SharedState, post: &EventSender, AdminRequest { connection, ask }: AdminRequest) {
+    let answer = match carry_out(shared, ask) {
         Ok(()) => ControlReply::Done {},
         Err(refused) => ControlReply::Refused(refused),
     };
     post.send(Event::Answered { connection, answer });
 }
 
-fn carry_out(house: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
+fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
     match ask {
         ControlRequest::Create { volume, device, bytes, owner, group, mode } => {
             let mode = Mode::new(mode).map_err(refusal_from)?;
             let ownership = Ownership { owner, group, mode, read_only: false };
-            let facts = device_of(house, &device)?;
-            with_cleared_blocks(house, &device, facts, || {
-                house.store.create(&volume, &device, Bytes(bytes), ownership)
+            let facts = device_of(shared, &device)?;
+            with_cleared_blocks(shared, &device, facts, || {
+                shared.store.create(&volume, &device, Bytes(bytes), ownership)
             })
             .map(drop)
         }
         ControlRequest::Resize { volume, bytes } => {
-            let (found, _) = house.store.get(&volume).map_err(refusal_from)?;
-            let facts = device_of(house, &found.device)?;
+            let (found, _) = shared.store.get(&volume).map_err(refusal_from)?;
+            let facts = device_of(shared, &found.device)?;
             if bytes >= found.size().0 {
                 // Existing grants keep their old size; a client that wants the new size opens the volume
                 // again.
-                let resize = || house.store.resize(&volume, Bytes(bytes));
-                return with_cleared_blocks(house, &found.device, facts, resize).map(drop);
+                let resize = || shared.store.resize(&volume, Bytes(bytes));
+                return with_cleared_blocks(shared, &found.device, facts, resize).map(drop);
             }
-            change_revoked(house, &volume, |_| house.store.resize(&volume, Bytes(bytes)).map(drop))
+            change_revoked(shared, &volume, |_| shared.store.resize(&volume, Bytes(bytes)).map(drop))
         }
         ControlRequest::Rename { volume, to } => {
-            let renamed = house.store.rename(&volume, &to).map_err(refusal_from)?;
-            house.registry.lock().rename(renamed.id, &to);
+            let renamed = shared.store.rename(&volume, &to).map_err(refusal_from)?;
+            shared.registry.lock().rename(renamed.id, &to);
             Ok(())
         }
         ControlRequest::SetOwnership { volume, owner, group, mode, read_only } => {
             let mode = mode.map(Mode::new).transpose().map_err(refusal_from)?;
-            change_revoked(house, &volume, |_| {
+            change_revoked(shared, &volume, |_| {
                 let edit = |ownership: &mut Ownership| {
                     ownership.owner = owner.unwrap_or(ownership.owner);
                     ownership.group = group.unwrap_or(ownership.group);
                     ownership.mode = mode.unwrap_or(ownership.mode);
                     ownership.read_only = read_only.unwrap_or(ownership.read_only);
                 };
-                house.store.set_ownership(&volume, edit).map(drop)
+                shared.store.set_ownership(&volume, edit).map(drop)
             })
         }
-        ControlRequest::Remove { volume } => match house.store.get(&volume) {
+        ControlRequest::Remove { volume } => match shared.store.get(&volume) {
             // Volumes of a lost memory device cannot be opened, so no grants need to be revoked.
-            Err(Error::VolumeLost { .. }) => house.store.remove(&volume).map_err(refusal_from),
-            _ => change_revoked(house, &volume, |_| house.store.remove(&volume)),
+            Err(Error::VolumeLost { .. }) => shared.store.remove(&volume).map_err(refusal_from),
+            _ => change_revoked(shared, &volume, |_| shared.store.remove(&volume)),
         },
-        ControlRequest::Revoke { volume } => change_revoked(house, &volume, |_| Ok(())),
+        ControlRequest::Revoke { volume } => change_revoked(shared, &volume, |_| Ok(())),
         _ => Err(Refusal::new(RefusalKind::Malformed, "that is nothing for an administrator")),
     }
 }
 
-fn device_of<'a>(house: &'a SharedState, device: &str) -> Result<&'a DeviceFacts, Refusal> {
-    house.devices.get(device).ok_or_else(|| {
-        let mut names: Vec<&str> = house.devices.keys().map(String::as_str).collect();
+fn device_of<'a>(shared: &'a SharedState, device: &str) -> Result<&'a DeviceFacts, Refusal> {
+    shared.devices.get(device).ok_or_else(|| {
+        let mut names: Vec<&str> = shared.devices.keys().map(String::as_str).collect();
         names.sort_unstable();
         let message = format!("there is no device '{device}'; there are {}", names.join(", "));
         Refusal::new(RefusalKind::Missing, message)
@@ -161,21 +161,21 @@ fn device_of<'a>(house: &'a SharedState, device: &str) -> Result<&'a DeviceFacts
 
 /// Revokes all grants of a volume, and changes it while nobody can open it.
 fn change_revoked(
-    house: &SharedState,
+    shared: &SharedState,
     name: &str,
     change: impl FnOnce(&Volume) -> Result<(), Error>,
 ) -> Result<(), Refusal> {
-    let (found, extents) = house.store.get(name).map_err(refusal_from)?;
-    let holders = house.registry.lock().close(found.id);
+    let (found, extents) = shared.store.get(name).map_err(refusal_from)?;
+    let holders = shared.registry.lock().close(found.id);
     let outcome =
-        revoke_grants(house, &found, &extents, holders).and_then(|()| change(&found).map_err(refusal_from));
-    house.registry.lock().open(found.id);
+        revoke_grants(shared, &found, &extents, holders).and_then(|()| change(&found).map_err(refusal_from));
+    shared.registry.lock().open(found.id);
     outcome
 }
 
 /// Revokes grants. Afterwards nobody reads or writes by them, over a channel or in mapped chunks.
 fn revoke_grants(
-    house: &SharedState,
+    shared: &SharedState,
     found: &Volume,
     extents: &[Extent],
     holders: Vec<crate::control::registry::GrantHolder>,
@@ -188,16 +188,16 @@ fn revoke_grants(
             // The send fails only if the receiver has timed out and no longer waits.
             let _ = sender.send(outcome);
         });
-        house.orders.send(CoreOrder::Revoke { client: holder.client, grant: holder.grant, reply })?;
+        shared.orders.send(CoreOrder::Revoke { client: holder.client, grant: holder.grant, reply })?;
     }
     drop(sender);
     RevocationPage::wait_visible();
-    wait_for(house, &drained, holders.len(), &found.name)?;
-    let mut everybody = house.registry.lock();
+    wait_for(shared, &drained, holders.len(), &found.name)?;
+    let mut everybody = shared.registry.lock();
     for holder in &holders {
         everybody.forget(holder.client.number, holder.grant.to_word());
     }
-    let Some(facts) = house.devices.get(&found.device).filter(|facts| facts.chunk_bytes.is_some()) else {
+    let Some(facts) = shared.devices.get(&found.device).filter(|facts| facts.chunk_bytes.is_some()) else {
         return Ok(());
     };
     let chunks = |extent: &Extent| extent.start.0 as usize..(extent.start.0 + extent.length.0) as usize;
@@ -206,10 +206,10 @@ fn revoke_grants(
     drop(everybody);
     let mut given = given.into_iter();
     while let Some(chunk) = given.next() {
-        if let Err(refused) = replace_chunk(house, chunk, ReplacedContents::Copied) {
+        if let Err(refused) = replace_chunk(shared, chunk, ReplacedContents::Copied) {
             // A client that has one of the remaining chunks mapped still shares it: they must be replaced
             // later, too.
-            let mut everybody = house.registry.lock();
+            let mut everybody = shared.registry.lock();
             given.for_each(|left| everybody.note_mapped(left.device, left.number..left.number + 1));
             return Err(refused);
         }
@@ -218,10 +218,10 @@ fn revoke_grants(
 }
 
 /// Waits until `count` grants are drained or were closed by their clients, up to [`DRAINING_LIMIT`].
-fn wait_for<T>(house: &SharedState, drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refusal> {
+fn wait_for<T>(shared: &SharedState, drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refusal> {
     let end = Instant::now() + DRAINING_LIMIT;
     for _ in 0..count {
-        match house.orders.wait(drained, Some(end)) {
+        match shared.orders.wait(drained, Some(end)) {
             Ok(_) => {}
             // The core has stopped and dropped the replies, so it is unknown what is in flight.
             Err(RecvTimeoutError::Disconnected) => return Err(CoreStopped.into()),
@@ -239,16 +239,16 @@ fn wait_for<T>(house: &SharedState, drained: &Receiver<T>, count: usize, name: &
 
 /// Replaces a chunk's memory by memory that no client has mapped. This thread allocates the memory; the core
 /// only exchanges it.
-fn replace_chunk(house: &SharedState, chunk: Chunk, keep: ReplacedContents) -> Result<(), Refusal> {
+fn replace_chunk(shared: &SharedState, chunk: Chunk, keep: ReplacedContents) -> Result<(), Refusal> {
     let replace = || {
-        let shape = house.orders.ask(|reply| CoreOrder::Shape { chunk, reply })?;
+        let shape = shared.orders.ask(|reply| CoreOrder::Shape { chunk, reply })?;
         let spare = SpareChunk::new(shape).map_err(|error| Refusal::new(RefusalKind::Failed, error))?;
-        let replaced = house.orders.ask(|reply| CoreOrder::Replace { chunk, keep, spare, reply })?;
+        let replaced = shared.orders.ask(|reply| CoreOrder::Replace { chunk, keep, spare, reply })?;
         replaced.map(drop).map_err(|error| Refusal::new(RefusalKind::Failed, error))
     };
     replace().map_err(|refused: Refusal| {
         // A client that has the chunk mapped still shares it: the chunk must be replaced later.
-        house.registry.lock().note_mapped(chunk.device, chunk.number..chunk.number + 1);
+        shared.registry.lock().note_mapped(chunk.device, chunk.number..chunk.number + 1);
         let message = format!("memory cannot be taken out of a client's reach: {}", refused.message);
         Refusal::new(refused.code, message)
     })
@@ -256,7 +256,7 @@ fn replace_chunk(house: &SharedState, chunk: Chunk, keep: ReplacedContents) -> R
 
 /// Carries out a change that allocates blocks. If too few blocks are cleared, clears used ones first.
 fn with_cleared_blocks<T>(
-    house: &SharedState,
+    shared: &SharedState,
     device: &str,
     facts: &DeviceFacts,
     take: impl Fn() -> Result<T, Error>,
@@ -266,7 +266,7 @@ fn with_cleared_blocks<T>(
             Err(Error::Full { asked, free, to_clear, .. })
                 if to_clear.0 > 0 && asked.0 <= free.0.saturating_add(to_clear.0) =>
             {
-                clear_some(house, device, facts)?;
+                clear_some(shared, device, facts)?;
             }
             outcome => return outcome.map_err(refusal_from),
         }
@@ -274,20 +274,20 @@ fn with_cleared_blocks<T>(
 }
 
 /// Clears some of the blocks that belong to no volume and may contain a former owner's data.
-fn clear_some(house: &SharedState, device: &str, facts: &DeviceFacts) -> Result<(), Refusal> {
-    let block = house.store.device(device).map_err(refusal_from)?.block;
-    for extent in house.store.to_clear(device, EXTENTS_PER_CLEAR).map_err(refusal_from)? {
+fn clear_some(shared: &SharedState, device: &str, facts: &DeviceFacts) -> Result<(), Refusal> {
+    let block = shared.store.device(device).map_err(refusal_from)?.block;
+    for extent in shared.store.to_clear(device, EXTENTS_PER_CLEAR).map_err(refusal_from)? {
         let Some(span) = block.span(extent) else { continue };
         match facts.chunk_bytes {
             Some(chunk_bytes) if block.size() == Bytes(chunk_bytes) => {
                 for number in extent.start.0..extent.start.0 + extent.length.0 {
                     let chunk = Chunk { device: facts.number, number: number as usize };
-                    replace_chunk(house, chunk, ReplacedContents::Zeroed)?;
+                    replace_chunk(shared, chunk, ReplacedContents::Zeroed)?;
                 }
             }
             _ => {
                 let cleared = |reply| CoreOrder::Clear { device: facts.number, span, reply };
-                match house.orders.ask(cleared)? {
+                match shared.orders.ask(cleared)? {
                     Status::Success => {}
                     status => {
                         let message = format!("device '{device}' cannot be cleared: {status:?}");
@@ -296,7 +296,7 @@ fn clear_some(house: &SharedState, device: &str, facts: &DeviceFacts) -> Result<
                 }
             }
         }
-        house.store.cleared(device, extent).map_err(refusal_from)?;
+        shared.store.cleared(device, extent).map_err(refusal_from)?;
     }
     Ok(())
 }

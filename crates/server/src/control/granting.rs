@@ -36,15 +36,15 @@ pub(crate) fn refusal_from(error: volume::Error) -> Refusal {
 
 /// Opens a grant of a volume, if the volume's owner, group and mode allow it.
 pub(crate) fn open(
-    house: &SharedState,
+    shared: &SharedState,
     connection: &mut Connection,
     name: &str,
     access: Access,
 ) -> Result<ControlReply, Refusal> {
     // The lock is held until the grant is registered, so that an administrator who changes the volume either
     // finds the grant or prevents it.
-    let mut everybody = house.registry.lock();
-    let (found, extents) = house.store.get(name).map_err(refusal_from)?;
+    let mut everybody = shared.registry.lock();
+    let (found, extents) = shared.store.get(name).map_err(refusal_from)?;
     if !everybody.is_open(found.id) {
         let message = format!("volume '{name}' is just being changed; try again");
         return Err(Refusal::new(RefusalKind::Limit, message));
@@ -53,7 +53,7 @@ pub(crate) fn open(
         .ownership
         .decide(&connection.user(), access)
         .map_err(|denied| Refusal::new(RefusalKind::Denied, format!("volume '{name}': {denied}")))?;
-    let facts = house.devices.get(&found.device).ok_or_else(|| {
+    let facts = shared.devices.get(&found.device).ok_or_else(|| {
         let device = &found.device;
         let message = format!("volume '{name}' is on device '{device}', which this server does not have");
         Refusal::new(RefusalKind::Missing, message)
@@ -65,7 +65,7 @@ pub(crate) fn open(
     let bytes = found.size().0;
     let grant = Grant::new(facts.number, right, found.spans(&extents)).map_err(refusal_from)?;
     let known = known(connection)?;
-    let number = add(house, known, grant)?;
+    let number = add(shared, known, grant)?;
     let (chunks, not_mapped) = chunks_of(facts, found.block, &extents, access);
     let (device, block) = (found.device.clone(), facts.block);
     let volume = Some((found.id, found.name));
@@ -87,9 +87,9 @@ fn known(connection: &mut Connection) -> Result<&mut Established, Refusal> {
     connection.known().ok_or_else(|| Refusal::new(RefusalKind::Malformed, "say hello first"))
 }
 
-fn add(house: &SharedState, known: &Established, grant: Grant) -> Result<GrantNumber, Refusal> {
+fn add(shared: &SharedState, known: &Established, grant: Grant) -> Result<GrantNumber, Refusal> {
     let client = known.key;
-    house.orders.ask(|reply| CoreOrder::Grant { client, grant, reply })?.map_err(refusal_from)
+    shared.orders.ask(|reply| CoreOrder::Grant { client, grant, reply })?.map_err(refusal_from)
 }
 
 /// Returns the chunks that a volume consists of, or the reason why a client cannot map them.
@@ -116,7 +116,7 @@ fn chunks_of(
 
 /// Opens a grant of a passed file, which becomes a device of this client only.
 pub(crate) fn open_passed(
-    house: &Arc<SharedState>,
+    shared: &Arc<SharedState>,
     connection: &mut Connection,
     device: Result<DropByHelper<Box<bywash_device::File>>, bywash_device::Error>,
 ) -> Result<ControlReply, Refusal> {
@@ -135,12 +135,12 @@ pub(crate) fn open_passed(
     let device = device.ok_or_else(|| Refusal::new(RefusalKind::Failed, "the file is gone"))?;
     let owner = Some(uid);
     let number =
-        house.orders.ask(|reply| CoreOrder::AddDevice { name: name.clone(), device, owner, reply })?;
+        shared.orders.ask(|reply| CoreOrder::AddDevice { name: name.clone(), device, owner, reply })?;
     let grant = Grant::new(number, access, [ByteRange::new(0, geometry.bytes)]).map_err(refusal_from);
-    let grant = match grant.and_then(|grant| add(house, known, grant)) {
+    let grant = match grant.and_then(|grant| add(shared, known, grant)) {
         Ok(grant) => grant,
         Err(refused) => {
-            drop_device(house, uid, number);
+            drop_device(shared, uid, number);
             return Err(refused);
         }
     };
@@ -153,7 +153,7 @@ pub(crate) fn open_passed(
         chunks: Vec::new(),
         is_mapped: false,
     };
-    if let Some(client) = house.registry.lock().clients.get_mut(&known.key.number) {
+    if let Some(client) = shared.registry.lock().clients.get_mut(&known.key.number) {
         client.grants.insert(grant.to_word(), held);
     }
     Ok(ControlReply::Granted(GrantInfo {
@@ -170,22 +170,22 @@ pub(crate) fn open_passed(
 
 /// Removes a client's own device once no command is in flight on it; a helper of the client's user then
 /// closes the file.
-pub(crate) fn drop_device(house: &Arc<SharedState>, uid: u32, device: DeviceNumber) {
-    let by = house.helpers.clone();
+pub(crate) fn drop_device(shared: &Arc<SharedState>, uid: u32, device: DeviceNumber) {
+    let by = shared.helpers.clone();
     let reply = OnDone::new(move |device: Option<BoxedDevice>| by.drop_later(uid, device));
     // The send fails only if the core has stopped, which then has dropped the device.
-    let _ = house.orders.send(CoreOrder::RemoveDevice { device, reply });
+    let _ = shared.orders.send(CoreOrder::RemoveDevice { device, reply });
 }
 
 /// Returns descriptors of consecutive chunks of a grant, beginning with chunk `from`, for the client to map.
 pub(crate) fn map(
-    house: &SharedState,
+    shared: &SharedState,
     connection: &mut Connection,
     grant: u64,
     from: u32,
 ) -> Result<(ControlReply, Vec<OwnedFd>), Refusal> {
     let number = known(connection)?.key.number;
-    let mut everybody = house.registry.lock();
+    let mut everybody = shared.registry.lock();
     let missing = || Refusal::new(RefusalKind::Missing, "there is no such grant, or it was taken back");
     let held = everybody.clients.get_mut(&number).and_then(|client| client.grants.get_mut(&grant));
     let held = held.ok_or_else(missing)?;
@@ -208,10 +208,10 @@ pub(crate) fn map(
         let chunk = Chunk { device, number: first };
         let asked =
             |reply| CoreOrder::Chunks { first: chunk, count: 1, writable: access.allows_write(), reply };
-        let given = house.orders.ask(asked)?;
+        let given = shared.orders.ask(asked)?;
         descriptors.extend(given.map_err(|error| Refusal::new(RefusalKind::Failed, error))?);
     }
-    let chunk_bytes = house.devices.values().find(|facts| facts.number == device);
+    let chunk_bytes = shared.devices.values().find(|facts| facts.number == device);
     let chunk_bytes = chunk_bytes.and_then(|facts| facts.chunk_bytes).ok_or_else(missing)?;
     // The number of chunks is far below 2^32.
     Ok((ControlReply::Chunks { chunk_bytes, count: count as u32 }, descriptors))

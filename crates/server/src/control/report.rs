@@ -21,12 +21,12 @@ pub fn volume_report(volume: bywash_volume::Volume) -> Volume {
 }
 
 /// Collects the state and counters of the whole server.
-pub(crate) fn status(house: &SharedState) -> Result<Status, CoreStopped> {
+pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
     let (CoreReport { devices, clients, cpu_ns }, ended) =
-        house.users.look(|| house.orders.ask(|reply| CoreOrder::Report { reply }))?;
+        shared.users.look(|| shared.orders.ask(|reply| CoreOrder::Report { reply }))?;
     let mut of_core: std::collections::HashMap<u64, _> =
         clients.into_iter().map(|client| (client.key.number, client)).collect();
-    let everybody = house.registry.lock();
+    let everybody = shared.registry.lock();
     let clients = everybody.clients.iter().filter_map(|(number, client)| {
         // A client that is only in one of the two lists has just connected or is leaving: it is not reported.
         let core = of_core.remove(number)?;
@@ -56,8 +56,8 @@ pub(crate) fn status(house: &SharedState) -> Result<Status, CoreStopped> {
     let clients: Vec<Client> = clients.collect();
     drop(everybody);
     let devices = devices.into_iter().map(|device| {
-        let facts = house.devices.get(&device.name).filter(|facts| facts.number == device.number);
-        let stored = facts.and_then(|_| house.store.device(&device.name).ok());
+        let facts = shared.devices.get(&device.name).filter(|facts| facts.number == device.number);
+        let stored = facts.and_then(|_| shared.store.device(&device.name).ok());
         let id = stored.as_ref().and_then(|stored| stored.identity.id()).map(|id| id.to_string());
         let free = stored.map_or(0, |stored| {
             let blocks = stored.free.0.saturating_add(stored.to_clear.0);
@@ -78,13 +78,13 @@ pub(crate) fn status(house: &SharedState) -> Result<Status, CoreStopped> {
     Ok(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        uptime_s: house.began.elapsed().as_secs(),
+        uptime_s: shared.began.elapsed().as_secs(),
         core_cpu_ns: cpu_ns,
-        asks_refused: house.asks_refused.load(Relaxed),
-        clients_refused: house.clients_refused.load(Relaxed),
+        asks_refused: shared.asks_refused.load(Relaxed),
+        clients_refused: shared.clients_refused.load(Relaxed),
         devices: devices.collect(),
-        users: users::all(ended, &clients, &house.helpers.stuck()),
-        exports: house.exports.tell(),
+        users: users::all(ended, &clients, &shared.helpers.stuck()),
+        exports: shared.exports.tell(),
         clients,
     })
 }

@@ -53,7 +53,7 @@ const BELL: u64 = u64::MAX - 1;
 
 /// State of the control thread.
 pub(crate) struct ControlThread {
-    house: Arc<SharedState>,
+    shared: Arc<SharedState>,
     listener: Listener,
     epoll: OwnedFd,
     events: Receiver<Event>,
@@ -102,18 +102,18 @@ impl From<ControlReply> for ReplyTime {
 }
 
 impl ControlThread {
-    pub(crate) fn new(house: Arc<SharedState>, listener: Listener) -> std::io::Result<ControlThread> {
-        ControlThread::with(house, listener, Administrator::start)
+    pub(crate) fn new(shared: Arc<SharedState>, listener: Listener) -> std::io::Result<ControlThread> {
+        ControlThread::with(shared, listener, Administrator::start)
     }
 
     /// Creates a control without threads, which its caller steps: see [`ControlThread::step`].
     #[cfg(feature = "testing")]
-    pub(crate) fn stepped(house: Arc<SharedState>, listener: Listener) -> std::io::Result<ControlThread> {
-        ControlThread::with(house, listener, |_, _| Ok(Administrator::without_thread()))
+    pub(crate) fn stepped(shared: Arc<SharedState>, listener: Listener) -> std::io::Result<ControlThread> {
+        ControlThread::with(shared, listener, |_, _| Ok(Administrator::without_thread()))
     }
 
     fn with(
-        house: Arc<SharedState>,
+        shared: Arc<SharedState>,
         listener: Listener,
         administrator: impl FnOnce(Arc<SharedState>, EventSender) -> std::io::Result<Administrator>,
     ) -> std::io::Result<ControlThread> {
@@ -124,9 +124,9 @@ impl ControlThread {
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), flags)?;
         let (sender, events) = mpsc::channel();
         let post = EventSender::new(sender, bell.clone());
-        let administrator = administrator(house.clone(), post.clone())?;
+        let administrator = administrator(shared.clone(), post.clone())?;
         Ok(ControlThread {
-            house,
+            shared,
             listener,
             epoll,
             events,
@@ -183,7 +183,7 @@ impl ControlThread {
     #[cfg(feature = "testing")]
     pub(crate) fn step(&mut self) {
         self.round(&mut Vec::with_capacity(EVENTS), &Timespec { tv_sec: 0, tv_nsec: 0 });
-        self.administrator.do_waiting(&self.house, &self.post);
+        self.administrator.do_waiting(&self.shared, &self.post);
     }
 
     /// Returns the number of connections and of clients that have left but are not drained.
@@ -211,14 +211,14 @@ impl ControlThread {
             return tracing::warn!("cannot bound what waits for a client: {error}");
         }
         let messages = Messages::over(socket, MESSAGE_BYTES_MAX);
-        let connection = Connection::new(messages, GREETING, self.house.helpers.clone());
+        let connection = Connection::new(messages, GREETING, self.shared.helpers.clone());
         let connection = match connection {
             Ok(connection) => connection,
             Err(error) => return tracing::warn!("{error}"),
         };
         let uid = connection.credentials.uid;
         if let Err(message) = self.check_newcomer(uid) {
-            self.house.clients_refused.fetch_add(1, Relaxed);
+            self.shared.clients_refused.fetch_add(1, Relaxed);
             // The send fails if the client has closed its connection already.
             let _ = connection.answer(&ControlReply::Refused(Refusal::new(RefusalKind::Limit, message)), &[]);
             return;
@@ -234,7 +234,7 @@ impl ControlThread {
     /// Refuses a new connection of a user if a limit is reached, with the reason.
     fn check_newcomer(&self, uid: u32) -> Result<(), String> {
         let UserTotals { clients, greeting, .. } = self.total(uid);
-        let most = self.house.limits.for_user(uid).clients;
+        let most = self.shared.limits.for_user(uid).clients;
         if clients >= most {
             return Err(format!("{clients} clients of user {uid} are here, of {most} that may be"));
         }
@@ -247,7 +247,7 @@ impl ControlThread {
             return Err(format!("{CLIENTS_MAX} clients of all users are here, as many as may be"));
         }
         self.check_descriptors(uid, descriptors::OF_CONNECTION)?;
-        self.house.helpers.check(uid)
+        self.shared.helpers.check(uid)
     }
 
     /// Refuses a user `more` descriptors if they belong to the shares of others: see [`descriptors::check`].
@@ -295,7 +295,7 @@ impl ControlThread {
     fn check_files(&self, number: u64) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         let uid = connection.credentials.uid;
-        let most = self.house.limits.for_user(uid).descriptors;
+        let most = self.shared.limits.for_user(uid).descriptors;
         if self.total(uid).files >= most {
             let message = format!(
                 "the clients of user {uid} have passed {most} files, as many as all of them may; close one first"
@@ -310,7 +310,7 @@ impl ControlThread {
     fn check_memory(&self, number: u64, memory: u64) -> Result<(), Refusal> {
         let Some(connection) = self.connections.get(&number) else { return Ok(()) };
         let uid = connection.credentials.uid;
-        let (has, most) = (self.total(uid).memory, self.house.limits.for_user(uid).arena);
+        let (has, most) = (self.total(uid).memory, self.shared.limits.for_user(uid).arena);
         // The first channel is always allowed: its rings may exceed the limit that its arena keeps.
         if has > 0 && has.saturating_add(memory) > most {
             let message = format!(
@@ -333,7 +333,7 @@ impl ControlThread {
             Ok(NextMessage::Empty) => {}
             Ok(NextMessage::Plain) => {
                 let packet = connection.messages.try_receive();
-                let (uid, helpers) = (connection.credentials.uid, self.house.helpers.clone());
+                let (uid, helpers) = (connection.credentials.uid, self.shared.helpers.clone());
                 self.handle_message(
                     number,
                     packet.map(|some| some.map(|packet| DropByHelper::new(packet, uid, helpers))),
@@ -352,9 +352,9 @@ impl ControlThread {
             self.answer(number, &ControlReply::Refused(Refusal::new(RefusalKind::Limit, message)), &[]);
             return self.remove_client(number);
         }
-        let (helpers, post) = (self.house.helpers.clone(), self.post.clone());
+        let (helpers, post) = (self.shared.helpers.clone(), self.post.clone());
         self.set_receiving(number, false);
-        self.house.helpers.spawn(uid, CLOSING_LIMIT, move || {
+        self.shared.helpers.spawn(uid, CLOSING_LIMIT, move || {
             let packet = messages.try_receive();
             drop(messages);
             let packet = packet.map(|some| some.map(|packet| DropByHelper::new(packet, uid, helpers)));
@@ -377,7 +377,7 @@ impl ControlThread {
         let Some(connection) = self.connections.get(&number) else { return };
         let descriptors = packet.take().map(|packet| packet.descriptors).unwrap_or_default();
         let descriptors =
-            DropByHelper::new(descriptors, connection.credentials.uid, self.house.helpers.clone());
+            DropByHelper::new(descriptors, connection.credentials.uid, self.shared.helpers.clone());
         let outcome = self.carry_out(number, ask, descriptors);
         match outcome {
             Ok(ReplyTime::Now(answer, descriptors)) => self.answer(number, &answer, &descriptors),
@@ -401,7 +401,7 @@ impl ControlThread {
     fn answer(&mut self, number: u64, answer: &ControlReply, descriptors: &[OwnedFd]) {
         let Some(connection) = self.connections.get(&number) else { return };
         if matches!(answer, ControlReply::Refused(_)) {
-            self.house.asks_refused.fetch_add(1, Relaxed);
+            self.shared.asks_refused.fetch_add(1, Relaxed);
         }
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         match connection.answer(answer, &descriptors) {
@@ -413,7 +413,7 @@ impl ControlThread {
 
     /// Disconnects a client that broke the protocol, after a refusal with the reason.
     fn throw_out(&mut self, number: u64, what: &str) {
-        self.house.clients_refused.fetch_add(1, Relaxed);
+        self.shared.clients_refused.fetch_add(1, Relaxed);
         if let Some(connection) = self.connections.get(&number) {
             let refused = Refusal::new(RefusalKind::Malformed, what);
             // The send fails if the client has closed its connection already.
@@ -431,21 +431,21 @@ impl ControlThread {
         let HandshakeState::Known(known) = &connection.state else { return };
         let (post, uid, key) = (self.post.clone(), connection.credentials.uid, known.key);
         let devices: Vec<_> = known.devices.values().copied().collect();
-        let house = self.house.clone();
+        let shared = self.shared.clone();
         let reply = OnDone::new(move |gone: Option<ClientRemains>| {
             if let Some(gone) = &gone {
-                house.users.add(uid, &gone.counts);
+                shared.users.add(uid, &gone.counts);
             }
             for device in devices {
-                granting::drop_device(&house, uid, device);
+                granting::drop_device(&shared, uid, device);
             }
-            house.helpers.spawn(uid, CLOSING_LIMIT, move || {
+            shared.helpers.spawn(uid, CLOSING_LIMIT, move || {
                 drop(gone);
                 post.send(Event::Gone { client: number });
             });
         });
         // The send fails only if the core has stopped, which then holds nothing of the client.
-        if self.house.orders.send(CoreOrder::Leave { client: key, reply }).is_ok() {
+        if self.shared.orders.send(CoreOrder::Leave { client: key, reply }).is_ok() {
             // The number of passed files is limited far below 2^32.
             let (memory, files) = (known.memory, known.devices.len() as u32);
             self.leaving.insert(number, LeavingClient { uid, since: Instant::now(), memory, files });
@@ -475,7 +475,7 @@ impl ControlThread {
                 if let Err(refused) = fits {
                     return self.answer(number, &ControlReply::Refused(refused), &[]);
                 }
-                let answer = granting::open_passed(&self.house, connection, device);
+                let answer = granting::open_passed(&self.shared, connection, device);
                 self.answer(number, &answer.unwrap_or_else(ControlReply::Refused), &[]);
             }
             Event::Received { connection, packet } => {
@@ -484,7 +484,7 @@ impl ControlThread {
             }
             Event::Channel { connection: number, outcome } => {
                 self.set_receiving(number, true);
-                let house = self.house.clone();
+                let shared = self.shared.clone();
                 let memory = outcome.as_ref().map_or(0, |channel| channel.buffer_access().bytes() as u64);
                 let fits = self.check_memory(number, memory);
                 let Some(known) = self.connections.get_mut(&number).and_then(Connection::known) else {
@@ -498,7 +498,7 @@ impl ControlThread {
                     Ok(channel) => {
                         known.memory = memory;
                         let depth = channel.depth() as u32;
-                        match house.orders.send(CoreOrder::Serve { client: known.key, channel, depth }) {
+                        match shared.orders.send(CoreOrder::Serve { client: known.key, channel, depth }) {
                             Ok(()) => ControlReply::Done {},
                             Err(stopped) => ControlReply::Refused(stopped.into()),
                         }
@@ -514,19 +514,19 @@ impl ControlThread {
                 self.answer(number, &answer, &[]);
             }
             Event::Closed { connection: number, grant } => {
-                self.house.registry.lock().forget(number, grant);
+                self.shared.registry.lock().forget(number, grant);
                 let uid = self.connections.get(&number).map_or(0, |connection| connection.credentials.uid);
                 if let Some(known) = self.connections.get_mut(&number).and_then(Connection::known)
                     && let Some(device) = known.devices.remove(&grant)
                 {
-                    granting::drop_device(&self.house, uid, device);
+                    granting::drop_device(&self.shared, uid, device);
                 }
                 self.set_receiving(number, true);
                 self.answer(number, &ControlReply::Done {}, &[]);
             }
             Event::Gone { client } => {
                 self.leaving.remove(&client);
-                self.house.registry.lock().clients.remove(&client);
+                self.shared.registry.lock().clients.remove(&client);
             }
             Event::Stop => self.stopping = true,
         }
@@ -539,7 +539,7 @@ impl ControlThread {
         mut descriptors: PassedDescriptors,
     ) -> Result<ReplyTime, Refusal> {
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(ReplyTime::Later) };
-        let house = &self.house;
+        let shared = &self.shared;
         let malformed = |what: &str| Refusal::new(RefusalKind::Malformed, what);
         let wanted =
             usize::from(matches!(ask, ControlRequest::OpenDescriptor {} | ControlRequest::SetUpChannel {}));
@@ -563,15 +563,15 @@ impl ControlThread {
         match ask {
             ControlRequest::Hello { version, name } => self.welcome(number, version, name),
             ControlRequest::Open { volume, access } => {
-                granting::open(house, connection, &volume, access).map(Into::into)
+                granting::open(shared, connection, &volume, access).map(Into::into)
             }
             ControlRequest::OpenDescriptor {} => {
                 let uid = connection.credentials.uid;
                 let options = PassedOptions { holder: Some(connection.holder()), ..PassedOptions::default() };
                 self.check_files(number)?;
-                let house = &self.house;
-                let (helpers, post) = (house.helpers.clone(), self.post.clone());
-                self.house.helpers.spawn(uid, GREETING, move || {
+                let shared = &self.shared;
+                let (helpers, post) = (shared.helpers.clone(), self.post.clone());
+                self.shared.helpers.spawn(uid, GREETING, move || {
                     // Inspecting the file may block in its file system.
                     let descriptor = descriptors.take().and_then(|mut all| all.pop());
                     let device = descriptor.map(|one| File::passed(one, &options).map(Box::new));
@@ -584,16 +584,16 @@ impl ControlThread {
             ControlRequest::Close { grant } => self.close(number, GrantNumber::from_word(grant)),
             ControlRequest::SetUpChannel {} => self.set_up_channel(number, descriptors),
             ControlRequest::Map { grant, from } => {
-                let (answer, descriptors) = granting::map(house, connection, grant, from)?;
+                let (answer, descriptors) = granting::map(shared, connection, grant, from)?;
                 Ok(ReplyTime::Now(answer, descriptors))
             }
-            ControlRequest::Volumes {} => report(&volumes(house, connection)?),
+            ControlRequest::Volumes {} => report(&volumes(shared, connection)?),
             ControlRequest::Status {} => {
                 if !connection.is_administrator() {
                     let message = "only root and the user who runs the server may see what all clients do";
                     return Err(Refusal::new(RefusalKind::Denied, message));
                 }
-                report(&status(house)?)
+                report(&status(shared)?)
             }
             _ => Err(malformed("that cannot be asked")),
         }
@@ -611,12 +611,12 @@ impl ControlThread {
         name.shrink_to_fit();
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(ReplyTime::Later) };
         let credentials = connection.credentials;
-        let limits = *self.house.limits.for_user(credentials.uid);
+        let limits = *self.shared.limits.for_user(credentials.uid);
         let failed = |error: Error| Refusal::new(RefusalKind::Failed, error);
         let notices = Arc::new(RevocationPage::new(limits.grants).map_err(failed)?);
         let uid = credentials.uid;
         let client = NewClient { number, uid, limits: limits.schedule, grants_max: limits.grants };
-        let key = self.house.orders.ask(|reply| CoreOrder::Join { client, reply })?;
+        let key = self.shared.orders.ask(|reply| CoreOrder::Join { client, reply })?;
         let key = key.map_err(|error| Refusal::new(RefusalKind::Limit, error))?;
         let page = notices.descriptor().try_clone_to_owned();
         let page = page.map_err(|error| failed(Error::io("pass a page on", error)))?;
@@ -625,7 +625,7 @@ impl ControlThread {
         connection.state = HandshakeState::Known(known);
         let share = limits.schedule.share;
         let client = registry::Client { key, name, credentials, share, notices, grants: Default::default() };
-        self.house.registry.lock().clients.insert(number, client);
+        self.shared.registry.lock().clients.insert(number, client);
         let welcome = ControlReply::Welcome {
             version: VERSION,
             client: number,
@@ -649,7 +649,7 @@ impl ControlThread {
                 }
             });
         });
-        self.house.orders.send(CoreOrder::Revoke { client: known.key, grant, reply })?;
+        self.shared.orders.send(CoreOrder::Revoke { client: known.key, grant, reply })?;
         Ok(ReplyTime::Later)
     }
 
@@ -670,8 +670,8 @@ impl ControlThread {
             .arena_bytes_max(usize::try_from(known.limits.arena).unwrap_or(usize::MAX))
             .handshake_timeout(GREETING);
         known.has_channel = true;
-        let (helpers, post) = (self.house.helpers.clone(), self.post.clone());
-        self.house.helpers.spawn(uid, 2 * GREETING, move || {
+        let (helpers, post) = (self.shared.helpers.clone(), self.post.clone());
+        self.shared.helpers.spawn(uid, 2 * GREETING, move || {
             let Some(socket) = socket.take().and_then(|mut all| all.pop()) else { return };
             let outcome =
                 channel_over(socket, &options).map(|channel| DropByHelper::new(channel, uid, helpers));
@@ -693,8 +693,8 @@ fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>,
 }
 
 /// Returns the volumes that a client may read or write; an administrator sees all.
-fn volumes(house: &SharedState, connection: &Connection) -> Result<Vec<Volume>, Refusal> {
-    let all = house.store.list().map_err(granting::refusal_from)?;
+fn volumes(shared: &SharedState, connection: &Connection) -> Result<Vec<Volume>, Refusal> {
+    let all = shared.store.list().map_err(granting::refusal_from)?;
     let user = connection.user();
     let is_seen = |volume: &bywash_volume::Volume| {
         connection.is_administrator()

@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct GrantState {
     number: GrantNumber,
-    /// Number of stretches in flight, those of requests that are not fully submitted included.
+    /// Number of segments in flight, those of requests that are not fully submitted included.
     pub(crate) in_flight: u32,
     pub(crate) counts: Counters,
     /// Replies to send when the revoked grant is drained: to its client that has closed it, and to
@@ -186,7 +186,7 @@ impl Client {
         states.find(|(_, state)| state.is_revoked && state.number == number).map(|(state, _)| state)
     }
 
-    /// Notes that a stretch by this grant has ended.
+    /// Notes that a segment by this grant has ended.
     #[inline]
     pub(crate) fn end_segment(&mut self, state: usize) {
         let grant = &mut self.states[state];

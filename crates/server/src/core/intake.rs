@@ -85,8 +85,8 @@ impl Client {
             (work.status, work.value) = (refused.status, refused.value);
             return NextRequest::Refused { place };
         }
-        for stretch in &work.stretches {
-            self.states[stretch.grant].in_flight += 1;
+        for segment in &work.segments {
+            self.states[segment.grant].in_flight += 1;
         }
         let Some(device) = work.next_device() else { return NextRequest::Empty { place } };
         self.current = Some(place);
@@ -118,7 +118,7 @@ impl RequestState {
                     .map_err(|refusal| RequestRefusal::from_grant(refusal, 0))?
                     .device();
                 let (device, grant) = (device.0 as usize, client.state_of(grant));
-                self.stretches.push(DeviceSegment {
+                self.segments.push(DeviceSegment {
                     device,
                     grant,
                     device_offset: 0,
@@ -168,7 +168,7 @@ impl RequestState {
         Ok(())
     }
 
-    /// Checks one piece against the client's table and appends its stretches.
+    /// Checks one piece against the client's table and appends its segments.
     // Inlined, so that the result stays in registers.
     #[inline(always)]
     fn lay_out(
@@ -197,17 +197,17 @@ impl RequestState {
         }
         let grant = client.state_of(grant);
         match pieces.only() {
-            Some(span) => self.stretches.push(DeviceSegment::new(device, grant, span, memory)),
+            Some(span) => self.segments.push(DeviceSegment::new(device, grant, span, memory)),
             None => self.add_pieces(device, grant, pieces, memory),
         }
         Ok(())
     }
 
-    // Not inlined, because the code for several stretches would slow down the common case of one.
+    // Not inlined, because the code for several segments would slow down the common case of one.
     #[inline(never)]
     fn add_pieces(&mut self, device: usize, grant: usize, pieces: DeviceRanges<'_>, mut memory: usize) {
         for span in pieces {
-            self.stretches.push(DeviceSegment::new(device, grant, span, memory));
+            self.segments.push(DeviceSegment::new(device, grant, span, memory));
             memory += span.length.0 as usize;
         }
     }
@@ -216,24 +216,24 @@ impl RequestState {
     #[inline]
     pub(crate) fn count(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
         self.note(&mut client.counts, self.value, now);
-        let [stretch] = self.stretches.as_slice() else { return self.count_many(client, disks, now) };
-        self.note(&mut client.states[stretch.grant].counts, stretch.length, now);
-        self.note(&mut disks[stretch.device].counts, stretch.length, now);
+        let [segment] = self.segments.as_slice() else { return self.count_many(client, disks, now) };
+        self.note(&mut client.states[segment.grant].counts, segment.length, now);
+        self.note(&mut disks[segment.device].counts, segment.length, now);
     }
 
-    /// Adds the request to the counters of its grants and devices: consecutive stretches of one grant, and of
+    /// Adds the request to the counters of its grants and devices: consecutive segments of one grant, and of
     /// one device, count as one request.
     #[inline(never)]
     fn count_many(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
-        for stretches in self.stretches.chunk_by(|one, next| one.grant == next.grant) {
-            self.note(&mut client.states[stretches[0].grant].counts, bytes_of(stretches), now);
+        for segments in self.segments.chunk_by(|one, next| one.grant == next.grant) {
+            self.note(&mut client.states[segments[0].grant].counts, bytes_of(segments), now);
         }
-        for stretches in self.stretches.chunk_by(|one, next| one.device == next.device) {
-            self.note(&mut disks[stretches[0].device].counts, bytes_of(stretches), now);
+        for segments in self.segments.chunk_by(|one, next| one.device == next.device) {
+            self.note(&mut disks[segments[0].device].counts, bytes_of(segments), now);
         }
     }
 }
 
-fn bytes_of(stretches: &[DeviceSegment]) -> u64 {
-    stretches.iter().map(|stretch| stretch.length).sum()
+fn bytes_of(segments: &[DeviceSegment]) -> u64 {
+    segments.iter().map(|segment| segment.length).sum()
 }

@@ -95,7 +95,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const TURNS_PER_ROUND: usize = 64;
 /// Number of refused requests that take about as much time as [`TURNS_PER_ROUND`] turns.
 const REFUSALS_PER_ROUND: usize = 8;
-/// Number of stretches that are laid out in about the time of a request with one stretch.
+/// Number of segments that are laid out in about the time of a request with one segment.
 const SEGMENTS_PER_REQUEST_TIME: usize = 8;
 /// Charge of a device's turns in one round, in bytes, after which the core looks at other devices and
 /// clients.
@@ -122,7 +122,7 @@ pub(crate) struct Core {
     resumed: VecDeque<usize>,
     finished: Vec<CompletedCommand>,
     clock: Clock,
-    patience: Timeouts,
+    timeouts: Timeouts,
     sleeper: Sleeper,
     /// Handle by which helpers send orders to the core.
     own_orders: CoreHandle,
@@ -167,7 +167,7 @@ impl Core {
         own_orders: CoreHandle,
         orders: Receiver<CoreOrder>,
         bell: Arc<Bell>,
-        patience: Timeouts,
+        timeouts: Timeouts,
         helpers: Helpers,
     ) -> rustix::io::Result<Core> {
         let sleeper = Sleeper::new(&bell)?;
@@ -180,7 +180,7 @@ impl Core {
             resumed: VecDeque::new(),
             finished: Vec::new(),
             clock: Clock::new(),
-            patience,
+            timeouts,
             sleeper,
             own_orders,
             orders,
@@ -510,8 +510,8 @@ impl Core {
         if request.is_some() {
             work.count(client, disks, clock.now());
         }
-        for stretch in &work.stretches {
-            client.end_segment(stretch.grant);
+        for segment in &work.segments {
+            client.end_segment(segment.grant);
         }
         let is_broken = client.answer(request, work.status, work.value);
         works.give(place);
@@ -551,7 +551,7 @@ impl Core {
     fn complete_refused(&mut self, place: usize) -> usize {
         let work = &mut self.works.all[place];
         let looked =
-            1 + work.stretches.len() / SEGMENTS_PER_REQUEST_TIME + TURNS_PER_ROUND / REFUSALS_PER_ROUND;
+            1 + work.segments.len() / SEGMENTS_PER_REQUEST_TIME + TURNS_PER_ROUND / REFUSALS_PER_ROUND;
         if let Origin::Client { client: number, request } = &mut work.origin {
             let (number, request) = (*number, request.take());
             let client = &mut self.clients[number];

@@ -88,7 +88,7 @@ impl Core {
     /// no client is polled and nothing was done for as long. Returns true if it polled the rings alone and
     /// took a request from one of them.
     pub(super) fn idle(&mut self, now: u64) -> bool {
-        if let Some(poll) = self.patience.poll {
+        if let Some(poll) = self.timeouts.poll {
             let poll_ns = poll.as_nanos() as u64;
             let mut at = 0;
             while let Some(&number) = self.polled.get(at) {
@@ -105,7 +105,7 @@ impl Core {
         // no reason to spin.
         let is_watched = self.polled.iter().any(|number| self.clients[*number].current.is_none());
         let is_due = self
-            .patience
+            .timeouts
             .poll
             .is_some_and(|poll| Duration::from_nanos(now.saturating_sub(self.busy_ns)) >= poll);
         let waits = !self.polled.is_empty() || !self.resumed.is_empty();
@@ -260,16 +260,16 @@ impl Core {
     pub(super) fn check_timeouts(&mut self, now: u64) {
         self.surveyed_ns = now;
         self.forget_idle();
-        let patience_ns = self.patience.request.as_nanos() as u64;
+        let timeout_ns = self.timeouts.request.as_nanos() as u64;
         for (_, disk) in &mut self.disks {
             if disk.device.in_flight() == 0 {
                 disk.note_progress(now);
-            } else if now.saturating_sub(disk.progress_ns) > patience_ns && !disk.is_stuck {
+            } else if now.saturating_sub(disk.progress_ns) > timeout_ns && !disk.is_stuck {
                 disk.is_stuck = true;
                 tracing::error!(
                     "device '{}' has done nothing for {:?} of {} commands; requests to it fail until it does",
                     disk.name,
-                    self.patience.request,
+                    self.timeouts.request,
                     disk.device.in_flight()
                 );
             }
@@ -277,7 +277,7 @@ impl Core {
         let late: Vec<usize> = self
             .works
             .in_use()
-            .filter(|place| now.saturating_sub(self.works.all[*place].moved_ns) > patience_ns)
+            .filter(|place| now.saturating_sub(self.works.all[*place].moved_ns) > timeout_ns)
             .collect();
         for place in late {
             self.time_out(place);

@@ -1,11 +1,11 @@
-//! Work: a request, turned into stretches (contiguous ranges of devices) that are carried out slice by slice.
+//! Work: a request, turned into segments (contiguous ranges of devices) that are carried out slice by slice.
 //!
 //! ```text
-//!   request ──► asked ──► checked against the client's table ──► stretches ──► slices, one a turn ──► commands
+//!   request ──► asked ──► checked against the client's table ──► segments ──► slices, one a turn ──► commands
 //!    (rings)    (layout)     (right, bounds, alignment)          of devices      of a schedule        of a device
 //! ```
 //!
-//! Invariant: a stretch is a range that the client's table allowed, in whole blocks of its device, and its
+//! Invariant: a segment is a range that the client's table allowed, in whole blocks of its device, and its
 //! memory lies within the buffer of the request. All checks are made before the first command is submitted.
 
 use crate::core::order::OnDone;
@@ -19,9 +19,9 @@ use bywash_volume::{Access, ByteRange};
 /// turn meanwhile.
 const SLICE: u64 = 256 << 10;
 
-/// Number of stretches that reusable work keeps memory for. A request to a scattered volume may have
+/// Number of segments that reusable work keeps memory for. A request to a scattered volume may have
 /// thousands.
-const STRETCHES_KEPT: usize = 64;
+const SEGMENTS_KEPT: usize = 64;
 
 /// Origin of some work, which is told how it ended.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(crate) struct Slice {
     pub(crate) device_offset: u64,
     pub(crate) length: u64,
     pub(crate) buffer_offset: usize,
-    /// True if this slice is the last of its stretch.
+    /// True if this slice is the last of its segment.
     is_last: bool,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct RequestState {
     fua: bool,
     /// Operation of the commands. When all data is written, a flush may follow to make it durable.
     operation: Operation,
-    pub(crate) stretches: Vec<DeviceSegment>,
-    /// Index of the stretch that the next slice belongs to, and number of its bytes that were submitted.
+    pub(crate) segments: Vec<DeviceSegment>,
+    /// Index of the segment that the next slice belongs to, and number of its bytes that were submitted.
     next: usize,
     submitted: u64,
     /// Number of commands in flight.
@@ -125,7 +125,7 @@ impl RequestPool {
     pub(crate) fn give(&mut self, place: usize) {
         let work = &mut self.all[place];
         work.is_used = false;
-        if work.stretches.capacity() > STRETCHES_KEPT {
+        if work.segments.capacity() > SEGMENTS_KEPT {
             work.forget_many();
         }
         self.free.push(place);
@@ -149,7 +149,7 @@ impl RequestState {
             opcode: Opcode::Flush,
             fua: false,
             operation: Operation::Flush,
-            stretches: Vec::new(),
+            segments: Vec::new(),
             next: 0,
             submitted: 0,
             commands: 0,
@@ -160,14 +160,14 @@ impl RequestState {
         }
     }
 
-    /// Releases the memory of a long list of stretches, which few requests need.
+    /// Releases the memory of a long list of segments, which few requests need.
     #[cold]
     fn forget_many(&mut self) {
-        self.stretches = Vec::new();
+        self.segments = Vec::new();
     }
 
     pub(crate) fn begin(&mut self, opcode: Opcode, fua: bool, now: u64) {
-        self.stretches.clear();
+        self.segments.clear();
         (self.opcode, self.fua, self.operation) = (opcode, fua, operation_of(opcode, fua));
         (self.next, self.submitted, self.commands) = (0, 0, 0);
         (self.status, self.value) = (Status::Success, 0);
@@ -178,7 +178,7 @@ impl RequestState {
     pub(crate) fn clear(&mut self, device: usize, place: u64, length: u64, reply: OnDone<Status>, now: u64) {
         self.begin(Opcode::WriteZeroes, true, now);
         self.origin = Origin::Server(Some(reply));
-        self.stretches.push(DeviceSegment {
+        self.segments.push(DeviceSegment {
             device,
             grant: NO_GRANT,
             device_offset: place,
@@ -201,18 +201,18 @@ impl RequestState {
     /// Returns the next command, of at most `transfer_max` bytes; a discard may have `range_max`.
     #[inline]
     pub(crate) fn next_slice(&self, transfer_max: u64, range_max: u64) -> Slice {
-        let stretch = &self.stretches[self.next];
+        let segment = &self.segments[self.next];
         let most = match self.operation {
             Operation::Flush => u64::MAX,
             Operation::Discard => range_max,
             _ => transfer_max,
         };
-        let left = stretch.length - self.submitted;
+        let left = segment.length - self.submitted;
         Slice {
             operation: self.operation,
-            device_offset: stretch.device_offset + self.submitted,
+            device_offset: segment.device_offset + self.submitted,
             length: left.min(most),
-            buffer_offset: stretch.buffer_offset + self.submitted as usize,
+            buffer_offset: segment.buffer_offset + self.submitted as usize,
             is_last: left <= most,
         }
     }
@@ -222,7 +222,7 @@ impl RequestState {
     #[inline]
     pub(crate) fn next_device(&self) -> Option<usize> {
         match self.status {
-            Status::Success => self.stretches.get(self.next).map(|stretch| stretch.device),
+            Status::Success => self.segments.get(self.next).map(|segment| segment.device),
             _ => None,
         }
     }
@@ -259,7 +259,7 @@ impl RequestState {
             return false;
         }
         // Such a request is on one device only, so a single flush covers it.
-        let Some(last) = self.stretches.len().checked_sub(1) else { return false };
+        let Some(last) = self.segments.len().checked_sub(1) else { return false };
         (self.operation, self.next, self.submitted) = (Operation::Flush, last, 0);
         true
     }
@@ -267,7 +267,7 @@ impl RequestState {
     /// Returns true if all commands were submitted.
     #[inline]
     pub(crate) fn is_submitted(&self) -> bool {
-        self.next == self.stretches.len()
+        self.next == self.segments.len()
     }
 
     /// Adds the request with this number of bytes to one set of counters.
