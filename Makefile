@@ -142,7 +142,7 @@ format:
 	$(CARGO) fmt --manifest-path bench/iceoryx2/Cargo.toml --check
 
 # The fuzz targets are a workspace of their own. To look at them needs no libFuzzer, which takes long to compile.
-clippy_fuzz := CUSTOM_LIBFUZZER_PATH=/dev/null CARGO_TARGET_DIR=$(target)/fuzz-lints \
+clippy_fuzz := CUSTOM_LIBFUZZER_PATH=/dev/null CARGO_TARGET_DIR=$(target) \
   $(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 
 clippy:
@@ -238,11 +238,13 @@ nothing-left:
 
 # What the tests run: the command, its library, the C library. With the tests, whose dependencies would else have all
 # crates in common built a second time, with their features.
+# The crate of the Python package has no tests in Rust, and is built by `python`.
+tested := --workspace --exclude bywash-python
 built:
-	$(CARGO) build --locked --workspace --all-targets $(features)
+	$(CARGO) build --locked $(tested) --all-targets $(features)
 
 unit: built
-	BYWASH_BUILT=1 $(CARGO) test --locked --workspace --no-fail-fast $(features)
+	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --no-fail-fast $(features)
 
 # The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
 # target/page/shots.
