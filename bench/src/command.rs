@@ -37,11 +37,11 @@ enum Bench {
   bywash bench run sqlite micro/tight          one bench, and the cases of another whose name has 'tight'
   bywash bench run rocksdb --place tmpfs       on one file system only
 
-The library is taken from beside the command, or from BYWASH_LIBRARY. Device bytes are those of the whole
-device: leave the machine alone while it measures. Exit status: 0 measured, 1 a case failed, 2 wrong usage,
+The library lies beside the command, or BYWASH_LIBRARY names it. Device bytes are those of the whole
+device, so use the machine for nothing else meanwhile. Exit status: 0 measured, 1 a case failed, 2 wrong usage,
 130 interrupted.")]
     Run(RunArgs),
-    /// Containers and channels against the other ways between two processes
+    /// Containers and channels against other transports between two processes
     #[command(after_help = "Examples:
   bywash bench ipc --quick              does everything work? (some seconds)
   bywash bench ipc --html ipc.html      everything (about five minutes)
@@ -54,27 +54,27 @@ word. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted."
     #[command(after_help = "Examples:
   bywash bench flow --quick             does everything work? (about two minutes)
   bywash bench flow --html flow.html    everything (about 25 minutes)
-  bywash bench flow tcp forward         what has 'tcp' or 'forward' in its name
+  bywash bench flow tcp forward         cases with 'tcp' or 'forward' in their names
   bywash bench flow 'disk: 256 MiB'     one size of the copies on disk
 
 Both sides move the same bytes, which are compared once, into files that are not there yet. XFS and raw partitions lie
 on loop devices and need root; without it their rows say so. 5 GiB of free memory and 6 GiB on disk for everything.
 Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
     Flow(FolderArgs),
-    /// The simulator against SimPy, sweeps of the model against NumPy, and what both may take
+    /// The simulator against SimPy, sweeps of the model against NumPy, and goals for both
     #[command(after_help = "Examples:
   bywash bench plan --quick             does everything work? (some seconds)
   bywash bench plan --html plan.html    everything (about a minute)
-  bywash bench plan engine              what has 'engine' in its name
+  bywash bench plan engine              cases with 'engine' in their names
 
-One core. SimPy and NumPy are installed once, by pip, into an environment of the bench's own under DIR; where that cannot
-be done their rows say so. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
+Everything runs on one core. pip installs SimPy and NumPy once, into an environment of the bench's own under DIR; if it
+cannot, their rows say so. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
     Plan(FolderArgs),
-    /// Our device server against the kernel's ways to memory and disk, and against qemu-storage-daemon
+    /// Our device server against the kernel's paths to memory and disk, and against qemu-storage-daemon
     #[command(after_help = "Examples:
   bywash bench serve --quick              does everything work? (under a minute)
   bywash bench serve --html serve.html    everything (about seven minutes)
-  bywash bench serve tmpfs 'a check'      what has 'tmpfs' or 'a check' in its name
+  bywash bench serve tmpfs 'a check'      cases with 'tmpfs' or 'a check' in their names
 
 Clients and servers are processes, each on a core of its own where there are two. A file system on a loop device over
 memory, and a tmpfs, are made for this and need root; without it, and without qemu-storage-daemon, their rows say so.
@@ -90,10 +90,10 @@ memory, and a tmpfs, are made for this and need root; without it, and without qe
 
 #[derive(Args, Debug)]
 struct CommonArgs {
-    /// Only what has TEXT in its name; BENCH/TEXT: the cases of BENCH that have TEXT in theirs
+    /// Cases to measure: those with TEXT in their names; BENCH/TEXT: those of BENCH with TEXT in their names
     #[arg(value_name = "TEXT")]
     names: Vec<String>,
-    /// Short runs, two rounds: whether it works, not how fast
+    /// Short runs in two rounds, which show whether everything works; the figures mean little
     #[arg(long)]
     quick: bool,
     /// Write the rows as JSON
@@ -105,7 +105,7 @@ struct CommonArgs {
     /// Print Markdown tables to stdout at the end (the rows then go to stderr as they come)
     #[arg(long)]
     markdown: bool,
-    /// Rounds in which each side has its turn [default: 5, with --quick 2]
+    /// Number of rounds, in each of which every side runs once [default: 5, with --quick 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pairs: Option<u32>,
 }
@@ -114,7 +114,7 @@ struct CommonArgs {
 struct FolderArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// A folder on disk to work in [default: tmp in the target folder, else /var/tmp]
+    /// Folder on a disk for temporary files [default: tmp in the target folder, else /var/tmp]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -126,7 +126,7 @@ struct RunArgs {
     /// List the benches and their cases, and measure nothing
     #[arg(long)]
     list: bool,
-    /// Only on file systems whose name contains TEXT
+    /// Measure only on file systems whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     place: Option<String>,
 }

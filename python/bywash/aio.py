@@ -43,7 +43,7 @@ async def reap(queue: Queue) -> list[Completion]:
     """
     while (first := queue.try_reap()) is None:
         if not queue.in_flight:
-            raise IdleError("nothing is under way; submit something first")
+            raise IdleError("no request is in flight; submit one first")
         if not queue.arm():
             await _readable(queue.fileno())
     done = [first]

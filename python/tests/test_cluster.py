@@ -57,7 +57,7 @@ def test_the_table_is_that_of_one_process(client, server):
 def test_a_worker_that_is_killed_at_work(client, server):
     """One process is killed while it simulates; what it had to do is done by others."""
     pids = until(lambda: len(running := client.run(os.getpid)) == 3 and running)
-    # Each row takes some tenths of a second, and a worker has one under way and one waiting.
+    # Each row takes some tenths of a second, and a worker has one in flight and one waiting.
     options = SIMULATED | {"requests": 60_000, "replications": 1}
     killed = {}
 

@@ -1,4 +1,4 @@
-"""Queues of a device server: many requests under way, by looking, waiting, event loop and callback."""
+"""Queues of a device server: many requests in flight, by looking, waiting, event loop and callback."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ def test_many_at_a_time(opened):
     queue, volume = opened
     assert queue.depth == 32 and queue.in_flight == 0
     assert queue.length(volume) >= 1 << 20 and BLOCK % queue.block(volume) == 0
-    with pytest.raises(bywash.IdleError, match="nothing is under way"):
+    with pytest.raises(bywash.IdleError, match="no request is in flight"):
         queue.reap()
     assert queue.try_reap() is None
     done, number = [], 0
@@ -120,7 +120,7 @@ def test_buffers_that_are_not_copied(opened):
     assert buffer.copy_from(pattern(2 * BLOCK, 3)) == 2 * BLOCK
     queue.write(volume, 0, buffer, user_data=1)
     for what in (lambda: len(buffer), buffer.tobytes, buffer.free, lambda: queue.write(volume, 0, buffer)):
-        with pytest.raises(ValueError, match="under way"):
+        with pytest.raises(ValueError, match="in flight"):
             what()
     done = queue.reap()
     assert done.result() is buffer and queue.in_flight == 0

@@ -64,7 +64,7 @@ pub struct bywash_completion {
     pub status: u16,
 }
 
-/// A client that C has. Calls that are under way keep it, whatever another thread does with the handle.
+/// A client that C has. Calls that are in flight keep it, whatever another thread does with the handle.
 pub(crate) struct ClientEnd {
     /// None: closed.
     submitter: Mutex<Option<Submitter>>,

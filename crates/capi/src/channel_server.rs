@@ -42,7 +42,7 @@ pub struct bywash_request_contents {
     pub length: usize,
 }
 
-/// A server that C has. Calls that are under way keep it, and so do requests that are not completed.
+/// A server that C has. Calls that are in flight keep it, and so do requests that are not completed.
 pub(crate) struct ServerEnd {
     taking: Mutex<Taking>,
     /// None: closed.

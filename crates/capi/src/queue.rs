@@ -1,4 +1,4 @@
-//! Many requests to volumes under way at a time, from one thread or with callbacks.
+//! Many requests to volumes in flight at a time, from one thread or with callbacks.
 //!
 //! The library knows a request by its place in `Notes`, which have what C gave along with it.
 

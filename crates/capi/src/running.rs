@@ -55,7 +55,7 @@ struct Started {
     process: u32,
 }
 
-/// Calls that are under way keep what they wait for, whatever another thread does with the handle.
+/// Calls that are in flight keep what they wait for, whatever another thread does with the handle.
 static RUNNING: Table<Arc<Started>> = Table::new();
 
 impl Started {

@@ -138,11 +138,11 @@ unsafe fn ship_places(
 /// Looks at a list that C gives before it is read.
 fn check_list<T>(list: *mut T, count: usize) -> Result<(), Failure> {
     if list.is_null() {
-        return Err(Failure::null(c"the list of what is to be shipped is null"));
+        return Err(Failure::null(c"the list of containers to ship is null"));
     }
     if count == 0 || count > BYWASH_PIECES_MAX {
         let text = format!(
-            "{count} are to be shipped as one message; at least 1 and at most {BYWASH_PIECES_MAX} can be"
+            "a message of {count} containers cannot be shipped; a message has 1 to {BYWASH_PIECES_MAX}"
         );
         return Err(Failure::new(BYWASH_ERROR_PIECES, text));
     }

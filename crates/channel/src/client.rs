@@ -603,7 +603,7 @@ impl Reaper {
         let Some(entry) = self.completions.take(meeting, looks)? else { return Ok(None) };
         let CompletionFields { tag, status, value } = CompletionFields::from_entry(&entry);
         let Some(InFlight { buffer, user_data }) = self.done.take(u32::from(tag)) else {
-            let what = format!("completed request {tag}, which is not under way");
+            let what = format!("completed request {tag}, which is not in flight");
             return Err(self.completions.accuse(meeting, what));
         };
         meeting.counters.completions.add(1);

@@ -538,7 +538,7 @@ impl RequestReceiver {
         match taken.get(usize::from(tag)).map(|taken| (taken, taken.load(Ordering::Acquire))) {
             Some((taken, false)) => taken.store(true, Ordering::Relaxed),
             Some((_, true)) => {
-                let what = format!("submitted request {tag} again, which is under way");
+                let what = format!("submitted request {tag} again, which is in flight");
                 return Err(self.requests.accuse(meeting, what));
             }
             None => {

@@ -245,8 +245,8 @@ fn a_client_believes_no_completion() {
     for tag in [0, 1, 4, 0xffff] {
         let (mut client, liar) = client_and_liar(Wait::Adaptive);
         liar.completion(0, tag);
-        let error = timed("nothing is under way", || client.reap_within(SHORT)).map(drop).unwrap_err();
-        assert!(accused(&error, "not under way"), "{error}");
+        let error = timed("nothing is in flight", || client.reap_within(SHORT)).map(drop).unwrap_err();
+        assert!(accused(&error, "not in flight"), "{error}");
         assert!(matches!(client.try_reap(), Err(Error::Protocol { .. })));
     }
     let (mut client, liar) = client_and_liar(Wait::Adaptive);
@@ -256,7 +256,7 @@ fn a_client_believes_no_completion() {
     let done = client.reap().unwrap();
     assert_eq!((done.tag, done.buffer.unwrap().len()), (tag, 100));
     liar.completion(1, tag.index() as u64);
-    assert!(accused(&client.reap().unwrap_err(), "not under way"));
+    assert!(accused(&client.reap().unwrap_err(), "not in flight"));
     // A server that completes requests but never takes their entries, until the ring of requests is full.
     let (mut client, liar) = client_and_liar(Wait::Adaptive);
     let refused = (0..100u64).find_map(|number| {

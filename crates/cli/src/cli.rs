@@ -56,41 +56,42 @@ fn read_run(words: impl IntoIterator<Item = OsString>) -> Option<RunArgs> {
 /// Subcommands of `bywash`.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Run a program with its file data at user level
+    /// Run an unmodified program whose file reads are served at user level
     ///
-    /// Small and medium reads and writes of regular files are served in user space, as copies from and to a
-    /// shared mapping of the file; everything else, and everything that cannot be served so, goes to the
-    /// kernel as always. The program is not changed. Its children and the programs it starts are covered
-    /// too. Statically linked, set-user-ID and Go programs run unharmed but are not covered.
+    /// Small and medium reads of regular files are copied from a mapping of the file, without a system call.
+    /// The kernel carries out everything else, including writes (but see --writes). The program is not
+    /// changed. Its child processes and the programs that it starts are covered, too. Statically linked,
+    /// set-user-ID and Go programs run as usual and are not covered.
     Run(RunArgs),
-    /// Move data from here to there, the best way that this machine has
+    /// Move data from a source to a sink, by the fastest mechanism of this machine
     ///
-    /// SRC and DST are files, devices, standard input and output, sockets, memory; STAGEs are done on the
-    /// way. The mover is chosen by what the two ends are and what the kernel can do; --explain tells which it
-    /// would be and why, and what was done is told in the end. Files appear under their name when they are
-    /// whole.
+    /// SRC and DST are files, devices, standard input and output, sockets or memory; STAGEs process the data
+    /// on the way. The mover is chosen by the kinds of the two ends and the features of the kernel: --explain
+    /// prints the choice with its reasons, and a report at the end states what was done. A file appears under
+    /// its name when it is complete.
     Flow(FlowArgs),
-    /// Say what a server could do, and what another structure of its I/O would change
+    /// Predict the performance of a server with conventional and other structures of I/O
     ///
-    /// A model of servers whose operating system does the I/O (conventional), whose programs do it
-    /// (user-level), whose devices run the file system and TCP (active), and whose devices pass data on to
-    /// each other (direct).
+    /// A model and a simulator of servers whose operating system carries out the I/O (conventional), whose
+    /// programs do (user-level), whose devices run the file system and TCP (active), and whose devices
+    /// transfer data to each other (direct).
     Plan(PlanArgs),
     /// Share fast devices between programs that do not trust each other
     ///
-    /// Each client has a channel of its own, on which it reads and writes without a system call; rights are
-    /// decided when it opens a volume or passes a descriptor, and checked for each request. What is memory
-    /// can be mapped, exactly as far as the right goes.
+    /// Each client has a channel of its own, over which it reads and writes without system calls. Permissions
+    /// are checked when it opens a volume or passes a descriptor, and its grants for each request. A client
+    /// can map the memory of a memory device that its grant covers, and no other.
     #[command(after_help = serve::notes())]
     Serve(serve::ServeArgs),
-    /// Make, list, change and remove the volumes of a device server
+    /// Create, list, change and remove the volumes of a device server
     #[command(after_help = serve::VOLUME_NOTES)]
     Volume(serve::VolumeArgs),
-    /// Say what this machine offers, what it costs, and why a path cannot be used
+    /// Check and measure the features of this machine that Bywash uses
     ///
-    /// Takes about two seconds, needs no rights, changes nothing. Run it on a quiet machine.
+    /// Prints what is available, what it costs, and for each missing feature the reason and the remedy. Takes
+    /// about two seconds, needs no privileges, and changes nothing. Run it on an idle machine.
     Doctor(DoctorArgs),
-    /// Measure what is published, interleaved with the kernel
+    /// Measure the published figures, in turns with the kernel's
     Bench(BenchArgs),
     /// Write the man pages
     Man(ManArgs),
@@ -111,40 +112,41 @@ pub struct PlanArgs {
 pub enum PlanCommand {
     /// Draw the paper's figures as SVG, with their numbers as CSV
     Figure(FigureArgs),
-    /// Say what a described machine can do at most, what binds it, and how it answers
+    /// Compute the greatest throughput of a described machine, its bottleneck and its response times
     #[command(after_help = MODEL_NOTES)]
     Model(ModelArgs),
-    /// Run a described machine in detail: throughput, latency, how busy everything is
+    /// Simulate a described machine: throughput, latency, utilisation of each resource
     #[command(after_help = SIMULATE_NOTES)]
     Simulate(SimulateArgs),
     /// Simulate several descriptions, or the four structures of one, side by side
     Compare(CompareArgs),
-    /// List the descriptions that come along, or print one
+    /// List the predefined descriptions, or print one
     Presets(PresetsArgs),
-    /// Compute what the papers say, and say which lines agree
+    /// Compute the papers' figures and compare them with the published ones
     Check(CheckArgs),
-    /// Measure this machine and write a description of it
+    /// Measure this machine and write its description
     ///
-    /// Calls, copies, messages between threads, the page cache, the device under --dir and TCP over loopback;
-    /// under 20 seconds. The description is TOML with a comment on each number that says what was measured.
-    /// Run it on a quiet machine.
+    /// Measures system calls, copies, messages between threads, the page cache, the device under --dir and TCP
+    /// over loopback, in less than 20 seconds. The description is TOML; a comment on each number states what
+    /// was measured. Run it on an idle machine.
     Calibrate(CalibrateArgs),
-    /// Predict simple runs on this machine, make them, and say how far off the prediction was
+    /// Predict simple runs on this machine, make them, and report the error of the prediction
     ///
-    /// Copying a file, reading blocks of one through the page cache and past it, serving files over loopback.
-    /// The predictions follow from FILE alone, or from a calibration that is made first; nothing is fitted to
-    /// the runs.
+    /// The runs copy a file, read blocks of a file through the page cache and past it, and serve files over
+    /// loopback. The predictions follow from FILE alone, or from a calibration that is made first; nothing is
+    /// fitted to the runs.
     Validate(ValidateArgs),
-    /// Read what strace or blkparse recorded, and write it as a trace
+    /// Convert a recording of strace or blkparse into a trace
     ///
-    /// A trace is CSV, a line a call: time, process, call (read, write, sync, receive, send), file, offset,
-    /// length. Standard error tells what the recording was, and what of it the trace does not have and why.
+    /// A trace is CSV with a line for each call: time, process, call (read, write, sync, receive, send), file,
+    /// offset, length. Standard error reports the kind of the recording, and the lines that were left out and
+    /// why.
     #[command(after_help = TRACE_NOTES)]
     Trace(TraceArgs),
-    /// Serve the planner as a page: sliders, curves, machines side by side, simulations
+    /// Serve the planner as a web page: sliders, curves, machines side by side, simulations
     ///
-    /// The page computes in the browser; this machine's other programs can reach it, other machines cannot.
-    /// It ends with Ctrl-C.
+    /// The page computes in the browser. Programs of this machine can connect, other machines cannot. Ctrl-C
+    /// ends the command.
     #[command(after_help = WEB_NOTES)]
     Web(WebArgs),
 }
@@ -152,11 +154,11 @@ pub enum PlanCommand {
 /// `bywash plan figure`.
 #[derive(Args)]
 pub struct FigureArgs {
-    /// 2 to 9, or all
+    /// Number of the figure: 2 to 9, or all
     #[arg(value_name = "NUMBER", value_parser = figure_choice)]
     pub number: FigureChoice,
 
-    /// The folder to write to, which is made if it is not there
+    /// Folder to write to; created if it does not exist
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
 }
@@ -176,9 +178,9 @@ fn figure_choice(text: &str) -> Result<FigureChoice, String> {
         "all" => Ok(FigureChoice::All),
         _ => {
             let number = text.parse().ok().filter(|number| numbers.contains(number));
-            number.map(FigureChoice::One).ok_or_else(|| {
-                format!("there are {} to {}, and all of them: all", numbers.start(), numbers.end())
-            })
+            number
+                .map(FigureChoice::One)
+                .ok_or_else(|| format!("give a number from {} to {}, or all", numbers.start(), numbers.end()))
         }
     }
 }
@@ -186,11 +188,11 @@ fn figure_choice(text: &str) -> Result<FigureChoice, String> {
 /// `bywash plan model`.
 #[derive(Args)]
 pub struct ModelArgs {
-    /// The description, in TOML (or JSON, if it is called .json); preset:NAME is one that comes along
+    /// Description in TOML (in JSON if its name ends in .json), or preset:NAME for a predefined one
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// Change a number of it; may be repeated
+    /// Change a number of the description; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
@@ -206,18 +208,18 @@ pub struct ModelArgs {
 /// `bywash plan simulate`.
 #[derive(Args)]
 pub struct SimulateArgs {
-    /// The description, in TOML (or JSON, if it is called .json); preset:NAME is one that comes along
+    /// Description in TOML (in JSON if its name ends in .json), or preset:NAME for a predefined one
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// Division of I/O work between host and devices, in place of the description's
+    /// Structure to simulate instead of the description's: conventional, user-level, active or direct
     #[arg(long = "as", value_name = "ARCHITECTURE", value_parser = architecture)]
     pub architecture: Option<Architecture>,
 
     #[command(flatten)]
     pub runs: RunsArgs,
 
-    /// Write who had what when, for ui.perfetto.dev or chrome://tracing
+    /// Write a timeline of all resources to OUT, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with_all = ["replications", "replay"])]
     pub trace: Option<PathBuf>,
 }
@@ -225,7 +227,7 @@ pub struct SimulateArgs {
 /// `bywash plan compare`.
 #[derive(Args)]
 pub struct CompareArgs {
-    /// Descriptions, each as it says; of one alone, its four structures
+    /// Descriptions, each simulated with its own structure; a single one is simulated with all four
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
     pub files: Vec<PathBuf>,
 
@@ -240,24 +242,24 @@ pub struct RunsArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// The same seed gives the same run
+    /// Seed of the random numbers; the same seed gives the same run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// When to end, behind a warm-up: after so many requests, or so much simulated time, as in 2s
+    /// Length of the run after the warm-up: a number of requests, or a simulated time, such as 2s
     #[arg(long, value_name = "TIME|REQUESTS", default_value = "100000", value_parser = until)]
     pub until: Stop,
 
-    /// Instead of the description's requests, the calls of a trace, as of bywash plan trace, strace or
-    /// blkparse
+    /// Simulate the calls of a trace instead of the description's requests: the output of bywash plan trace,
+    /// strace or blkparse
     #[arg(long, value_name = "TRACE", value_hint = ValueHint::FilePath, conflicts_with_all = ["until", "replications"])]
     pub replay: Option<PathBuf>,
 
-    /// When a trace's calls are made: when they were, or each as soon as its process has done the one before
+    /// Times of a trace's calls
     #[arg(long, value_name = "PACE", value_enum, default_value_t = Pacing::Recorded, requires = "replay")]
     pub pace: Pacing,
 
-    /// Independent runs, on all cores, for the mean and its confidence
+    /// Number of independent runs, on all cores, for the mean and its confidence interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub replications: Option<u32>,
 
@@ -269,9 +271,9 @@ pub struct RunsArgs {
 /// When a trace's calls are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Pacing {
-    /// When they were.
+    /// The recorded times
     Recorded,
-    /// Each as soon as its process has done the one before.
+    /// Each call as soon as its process has completed the one before
     Fastest,
 }
 
@@ -286,18 +288,18 @@ fn until(text: &str) -> Result<Stop, String> {
         return if requests > 0 {
             Ok(Stop::Requests(requests))
         } else {
-            Err("no requests say nothing".into())
+            Err("give one request at least".into())
         };
     }
     let time = text.parse::<bywash_model::units::Time>().ok().filter(|time| time.0 > 0.0);
     time.map(|time| Stop::Seconds(time.0))
-        .ok_or_else(|| "write how many requests, as in 20000, or how much time, as in '2 s' or 500ms".into())
+        .ok_or_else(|| "give a number of requests, such as 20000, or a time, such as '2 s' or 500ms".into())
 }
 
 /// `bywash plan presets`.
 #[derive(Args)]
 pub struct PresetsArgs {
-    /// The one to print
+    /// Name of the description to print
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 }
@@ -305,7 +307,7 @@ pub struct PresetsArgs {
 /// `bywash plan check`.
 #[derive(Args)]
 pub struct CheckArgs {
-    /// Tell also what the simulated ratios are when what the papers do not give is otherwise; takes a minute
+    /// Print also the simulated ratios with other values of parameters that the papers do not give; takes a minute
     #[arg(long)]
     pub sensitivity: bool,
 
@@ -317,21 +319,21 @@ pub struct CheckArgs {
 /// `bywash plan web`.
 #[derive(Args)]
 pub struct WebArgs {
-    /// The port on 127.0.0.1; 0: any that is free
+    /// Port on 127.0.0.1; 0: any free port
     #[arg(long, value_name = "PORT", default_value_t = 8470)]
     pub port: u16,
 
-    /// Write the page to DIR/index.html, which opens without a server, and serve nothing
+    /// Write the page to DIR/index.html, which works without a server, instead of serving it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "port")]
     pub export: Option<PathBuf>,
 }
 
 const WEB_NOTES: &str = "\
 Examples:
-  bywash plan web                       and open the address that it prints
-  bywash plan web --export planner      and open planner/index.html, or send it to somebody
+  bywash plan web                       prints an address to open in a browser
+  bywash plan web --export planner      writes planner/index.html, which can be opened or sent
 
-Exit status: 128 and the signal's number after a signal, which is how it ends; 125 if it cannot begin.";
+Exit status: 128 plus the signal's number, since a signal ends it; 125 if it cannot start.";
 /// `bywash plan calibrate`.
 #[derive(Args)]
 pub struct CalibrateArgs {
@@ -339,15 +341,15 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
 
-    /// A folder on the device to measure; 256 MiB are written there, without a name, and are gone afterwards
+    /// Folder on the device to measure; 256 MiB are written there into an unnamed file, and freed at the end
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// Fewer and shorter rounds, and 64 MiB: under 5 seconds, and less to be relied upon
+    /// Fewer and shorter rounds, and 64 MiB: less than 5 seconds, less reliable
     #[arg(long)]
     pub quick: bool,
 
-    /// Print JSON: what was measured, in bytes, seconds and cycles, and the description
+    /// Print JSON: the measurements, in bytes, seconds and cycles, and the description
     #[arg(long)]
     pub json: bool,
 }
@@ -355,12 +357,11 @@ pub struct CalibrateArgs {
 /// `bywash plan validate`.
 #[derive(Args)]
 pub struct ValidateArgs {
-    /// The description of this machine, as `bywash plan calibrate` writes it; without it one is made first
+    /// Description of this machine that `bywash plan calibrate` has written; without it one is made first
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 
-    /// A folder on the device that the description is of; 512 MiB are written there, without a name, and are
-    /// gone afterwards
+    /// Folder on the described device; 512 MiB are written there into an unnamed file, and freed at the end
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
@@ -374,8 +375,8 @@ pub struct ValidateArgs {
 }
 
 const SIMULATE_NOTES: &str = "\
-Without [machine.memory] nothing waits for memory; without rotating or flash a disk only has its rate. docs/guide/plan.md
-has every key.
+Without [machine.memory] nothing waits for memory; without rotating or flash a disk has only its rate. docs/guide/plan.md
+lists every key.
 
 Examples:
   bywash plan simulate server.toml --as active
@@ -389,7 +390,7 @@ pub struct TraceArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// Write the trace to FILE and not to standard output
+    /// File to write the trace to, in place of standard output
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
 }
@@ -402,7 +403,7 @@ Examples:
   bywash plan trace requests.txt --out sda.csv";
 
 const MODEL_NOTES: &str = "\
-A description, with everything that there must be:
+A description with all required keys:
 
   [machine]
   processors = { count = 1, speed = \"1.5 GHz\" }
@@ -416,7 +417,7 @@ A description, with everything that there must be:
 
 Other requests: video (file), streams (block, writes), blocks (block, writes, in-order), database (page, pages, miss, log,
 compute), dynamic (page, compute, data). [load] has threads and think, [costs] server, tcp, file-system and system in
-cycles/B; docs/guide/plan.md has all of it.
+cycles/B; docs/guide/plan.md lists every key.
 
 Examples:
   bywash plan model server.toml
@@ -425,9 +426,10 @@ Examples:
 /// Keeper of the positions of open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Positions {
-    /// The kernel serves `read`, `write` and `lseek` at the position: right for every program
+    /// The kernel keeps positions, and serves `read`, `write` and `lseek`: right for every program
     Kernel,
-    /// Small `read`s are served too; wrong if the program makes system calls past the C library
+    /// The library keeps positions where it can, and serves small `read`s, too: wrong if the program makes
+    /// system calls past the C library
     User,
 }
 
@@ -445,7 +447,8 @@ impl Positions {
 #[derive(Args, Debug)]
 #[command(after_help = run_notes(), override_usage = "bywash run [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub struct RunArgs {
-    /// Print to standard error, when the program has ended, what was served where
+    /// Print to standard error, when the program has ended, how many calls were served at user level and why
+    /// not all
     #[arg(long)]
     pub stats: bool,
 
@@ -498,7 +501,7 @@ pub struct DoctorArgs {
 /// `bywash man`.
 #[derive(Args)]
 pub struct ManArgs {
-    /// Directory for the pages; it is made if need be
+    /// Folder for the pages; created if it does not exist
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub out: PathBuf,
 }
@@ -506,7 +509,7 @@ pub struct ManArgs {
 /// `bywash completions`.
 #[derive(Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to print the script for
     pub shell: clap_complete::Shell,
 }
 
@@ -516,8 +519,8 @@ Examples:
   bywash flow big.img /mnt/backup/
   bywash doctor
 
-Exit status: that of PROGRAM for `bywash run`; what `bywash flow --help` and `bywash bench run --help` say;
-otherwise 0, or 125 when bywash itself fails or its command line is wrong.";
+Exit status: 0, or 125 if bywash itself fails or its command line is wrong. `bywash run` has that of PROGRAM;
+`bywash flow --help` and `bywash bench run --help` list theirs.";
 
 const RUN_NOTES: &str = "\
 Examples:
@@ -533,7 +536,7 @@ Exit status:
   127  PROGRAM was not found
 
 Without --stats and --report bywash replaces itself by PROGRAM. With them it waits for PROGRAM and
-passes on HUP, INT, QUIT, TERM, USR1, USR2, ALRM, WINCH, TSTP and CONT that are sent to it.
+forwards the signals HUP, INT, QUIT, TERM, USR1, USR2, ALRM, WINCH, TSTP and CONT.
 
 ";
 

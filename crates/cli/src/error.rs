@@ -35,7 +35,7 @@ pub enum Failure {
     LibraryPath(PathBuf),
 
     /// /proc/self/exe cannot be read.
-    #[error("cannot tell where bywash itself lies ({0}), to find its library beside it; is /proc mounted?")]
+    #[error("cannot find the folder of bywash ({0}), where its library lies; is /proc mounted?")]
     OwnPath(io::Error),
 
     /// A prefix of `--only` or `--except` that cannot be passed to the library.
@@ -59,7 +59,7 @@ pub enum Failure {
     },
 
     /// The shared memory of a session cannot be created.
-    #[error("cannot make the memory to count in: {0}; run without --stats and --report")]
+    #[error("cannot create the memory for the counters: {0}; run without --stats and --report")]
     Session(io::Error),
 
     /// The program was not found.
@@ -163,11 +163,11 @@ pub enum Failure {
     Server(#[from] bywash_server::Error),
 
     /// A thread of the device server ended unexpectedly.
-    #[error("something of the server has broken, and what it said is above; start it again")]
+    #[error("a part of the server has failed, with the message above; start the server again")]
     Broken,
 
     /// A volume cannot be exported to virtual machines.
-    #[error("cannot offer volume '{volume}' to virtual machines: {what}")]
+    #[error("cannot export volume '{volume}' to virtual machines: {what}")]
     Export {
         /// Name of the volume.
         volume: String,
@@ -176,7 +176,7 @@ pub enum Failure {
     },
 
     /// The metrics cannot be served.
-    #[error("cannot tell metrics at {place}: {source}; name another --metrics")]
+    #[error("cannot publish metrics at {place}: {source}; name another --metrics")]
     Metrics {
         /// Socket or address of the metrics.
         place: String,
@@ -211,11 +211,11 @@ pub enum Failure {
     },
 
     /// The command needs a running server, and `--policy` was given.
-    #[error("{0} takes a server that runs; leave --policy out")]
+    #[error("{0} needs a running server; leave --policy out")]
     NeedsServer(&'static str),
 
     /// The command needs a store that no server has open, and no `--policy` was given.
-    #[error("{0} takes the store, while no server has it; stop the server, and give --policy FILE")]
+    #[error("{0} changes the store, which no server may have open; stop the server, and give --policy FILE")]
     NeedsStore(&'static str),
 
     /// Standard output cannot be written.

@@ -7,7 +7,7 @@
 //! it.
 //!
 //! ```text
-//!     a call's place:   free ──► reserved ──► under way ──► done ──► reserved ──► free
+//!     a call's place:   free ──► reserved ──► in flight ──► done ──► reserved ──► free
 //!                                memory is        │         what came is
 //!                                found, filled    │         copied, memory freed
 //!                                                 │ its thread has given up

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// The server did not reply in time. The operation may still be carried out.
-    #[error("{what} was not answered within {limit:?}; what was asked may still be done")]
+    #[error("{what} had no reply within {limit:?}; the request may still be carried out")]
     TimedOut {
         /// Operation that was waited for.
         what: &'static str,
@@ -32,7 +32,7 @@ pub enum Error {
     /// The server died while a compare-and-write was in flight. The request cannot be submitted again: if it
     /// had been carried out, it would now compare with its own bytes.
     #[error(
-        "the server went while it compared and wrote: whether it wrote is unknown; read the blocks to see"
+        "the server ended during a compare-and-write, which may or may not have written; read the blocks to see"
     )]
     OutcomeUnknown,
     /// The server refused an operation that was sent over its control socket.
@@ -60,7 +60,7 @@ pub enum Error {
         volume: Arc<str>,
     },
     /// The grant was revoked. Requests that were in flight were not carried out, or possibly not.
-    #[error("the grant of {volume} was taken back; open it again, if that is still allowed")]
+    #[error("the grant of {volume} was revoked; open the volume again, if that is still allowed")]
     Revoked {
         /// Name of the volume.
         volume: Arc<str>,
@@ -91,7 +91,7 @@ pub enum Error {
     },
     /// Two lengths of one request differ: the bytes to compare with and those to write, or the ranges of
     /// [`crate::Queue::read_many`] and their memory.
-    #[error("{expected} bytes are to be compared and {written} to be written: give as many of each")]
+    #[error("{expected} bytes to compare and {written} to write; give the same number of both")]
     LengthMismatch {
         /// Number of bytes to compare with; of `read_many`, the sum of the ranges.
         expected: usize,
@@ -132,14 +132,16 @@ pub enum Error {
         volume: Arc<str>,
     },
     /// The bytes of a compare-and-write were not the expected ones, and nothing was written.
-    #[error("the bytes of {volume} are not what was expected; nothing was written")]
+    #[error("the contents of {volume} differ from the expected ones; nothing was written")]
     CompareFailed {
         /// Name of the volume.
         volume: Arc<str>,
     },
     /// The range consists of too many extents of the device for one request. Calls of [`crate::Volume`]
     /// divide such a range themselves.
-    #[error("{volume} has these bytes in too many pieces; {bytes} at {offset} can be had in one request")]
+    #[error(
+        "the range of {volume} has too many extents for one request; request at most {bytes} at {offset}"
+    )]
     TooManyExtents {
         /// Name of the volume.
         volume: Arc<str>,
@@ -165,7 +167,7 @@ pub enum Error {
         why: String,
     },
     /// The arena is too small ever to allocate so many bytes.
-    #[error("{asked} bytes were asked for, and the arena can give {most} at most; make it larger")]
+    #[error("{asked} bytes were requested, and the arena has {most} at most; make it larger")]
     TooLarge {
         /// Bytes asked for.
         asked: usize,
@@ -173,7 +175,7 @@ pub enum Error {
         most: usize,
     },
     /// The arena has too little free memory now.
-    #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
+    #[error("{asked} bytes were requested: {arena}; reap completions, or free memory first")]
     ArenaFull {
         /// Bytes asked for.
         asked: usize,
@@ -181,19 +183,19 @@ pub enum Error {
         arena: Box<bywash_channel::ArenaUse>,
     },
     /// As many requests are in flight as the depth allows.
-    #[error("{depth} requests are under way, as many as may be; reap completions first")]
+    #[error("{depth} requests are in flight, the greatest number; reap completions first")]
     Full {
         /// Depth of the queue.
         depth: u32,
     },
     /// Requests of the volume are in flight, or have completed and were not reaped.
-    #[error("requests of the volume are under way, or were not reaped; reap them, then close it")]
+    #[error("requests of the volume are in flight or not reaped; reap them, then close it")]
     Busy,
     /// No request is in flight that a call could wait for.
-    #[error("nothing is under way; submit something first")]
+    #[error("no request is in flight; submit one first")]
     Idle,
     /// A request of several pieces has none or too many.
-    #[error("{asked} pieces in one request: there are 1 to {most}")]
+    #[error("a request of {asked} ranges is out of bounds; give 1 to {most}")]
     PieceCount {
         /// Number of pieces given.
         asked: usize,
@@ -201,7 +203,7 @@ pub enum Error {
         most: usize,
     },
     /// A volume or a buffer belongs to another client or queue, or was closed.
-    #[error("the {what} is of another {of}, or was closed")]
+    #[error("the {what} belongs to another {of}, or was closed")]
     Foreign {
         /// Kind of thing: a volume or a buffer.
         what: &'static str,
@@ -219,7 +221,7 @@ pub enum Error {
         allowed: Box<str>,
     },
     /// The program ended the wait ([`crate::Options::interrupted_by`]).
-    #[error("the program has ended the wait; what was asked may still be done")]
+    #[error("the program has ended the wait; the request may still be carried out")]
     Interrupted,
     /// This process was forked off the one that connected.
     #[error("this connection belongs to the process that made it, and this one was forked off; connect anew")]

@@ -186,7 +186,7 @@ impl Session {
         end: Instant,
         what: impl Fn() -> String,
     ) -> Result<(ControlReply, Vec<OwnedFd>), Error> {
-        const WHAT: &str = "what was asked over the server's socket";
+        const WHAT: &str = "a message over the server's socket";
         if !self.maker.is_here() {
             return Err(Error::Forked);
         }

@@ -64,7 +64,7 @@ pub fn write_exclusive(device: &mut dyn Device, offset: u64, bytes: &[u8]) -> Re
 fn wait_for(device: &mut dyn Device, command: Command<'_>, what: &'static str) -> Result<(), Error> {
     let failed = |why: String| Error::Command { what, why };
     if device.submit(command).is_err() {
-        return Err(failed("other commands are under way".into()));
+        return Err(failed("other commands are in flight".into()));
     }
     let end = Instant::now() + LIMIT;
     let mut outcome: Option<Result<(), CommandError>> = None;

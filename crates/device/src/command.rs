@@ -236,7 +236,7 @@ pub enum CommandError {
     #[error("the device may only be written")]
     WriteOnly,
     /// A compare-and-write found other contents than the expected ones. Nothing was changed.
-    #[error("the block has other contents than were expected")]
+    #[error("the block differs from the expected contents")]
     Mismatch,
     /// The medium or the kernel reported an error; the number is an errno(3). If the command was a write, any
     /// of its blocks may have been written, each of them whole.

@@ -44,9 +44,7 @@ pub enum Error {
     #[error(transparent)]
     Memory(#[from] bywash_link::Error),
     /// The device has the greatest possible number of registered regions.
-    #[error(
-        "{most} pieces of registered memory are in use, as many as there can be; unregister a region first"
-    )]
+    #[error("{most} regions are registered, the greatest number; unregister one first")]
     Regions {
         /// Greatest number of registered regions.
         most: usize,

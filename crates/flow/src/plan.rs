@@ -244,7 +244,7 @@ fn ranking(facts: &Facts, options: &FlowOptions) -> Vec<(Mover, &'static str)> {
     if source.kind.is_storage() && options.by_reference {
         let pages = [(Sendfile, "pages go out as they are"), (Splice, "pages go out as they are")];
         let blocks =
-            [(by_ring.0, "several blocks under way, which on one machine costs less than pages in pieces")];
+            [(by_ring.0, "several blocks in flight, which on one machine costs less than pages in pieces")];
         let last = [(Buffer, "always possible")];
         let is_local = sink.kind == Kind::Stream && sink.is_local;
         let [first, second] = if is_local { [&blocks[..], &pages] } else { [&pages[..], &blocks] };
@@ -258,7 +258,7 @@ fn ranking(facts: &Facts, options: &FlowOptions) -> Vec<(Mover, &'static str)> {
         (true, kind) if kind.is_stream() || kind.is_storage() => vec![
             (Splice, "pages pass through the kernel, and through no program"),
             (Buffer, "always possible"),
-            (Uring, "several blocks under way"),
+            (Uring, "several blocks in flight"),
         ],
         (false, Kind::Stream) if source.kind.is_storage() => vec![
             by_ring,

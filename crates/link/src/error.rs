@@ -31,7 +31,7 @@ pub enum Error {
     #[error("the two ends do not fit together: {0}")]
     Incompatible(String),
     /// The arena can never hold so many bytes in one block.
-    #[error("{asked} bytes were asked for, and the arena can give {most} at most; make it larger")]
+    #[error("{asked} bytes were requested, and the arena has {most} at most; make it larger")]
     TooLarge {
         /// Bytes requested.
         asked: usize,
@@ -39,7 +39,7 @@ pub enum Error {
         most: usize,
     },
     /// The arena has no free block of this size now.
-    #[error("{asked} bytes were asked for: {arena}; reap what is done, or free something first")]
+    #[error("{asked} bytes were requested: {arena}; reap completions, or free memory first")]
     ArenaFull {
         /// Bytes requested.
         asked: usize,
@@ -60,13 +60,13 @@ pub enum Error {
         arena: Box<ArenaUse>,
     },
     /// As many requests are in flight as the channel is deep.
-    #[error("{depth} requests are under way, as many as the channel is deep; reap completions first")]
+    #[error("{depth} requests are in flight, the depth of the channel; reap completions first")]
     Full {
         /// Depth of the channel.
         depth: u32,
     },
     /// A message has no containers, or more than allowed.
-    #[error("a message of {asked} containers was to be shipped; at least one and at most {most} can be")]
+    #[error("a message of {asked} containers cannot be shipped; a message has 1 to {most}")]
     MessageSize {
         /// Number of containers given.
         asked: usize,

@@ -222,13 +222,13 @@ pub enum Malformed {
         flags: u8,
     },
     /// An argument that the opcode does not use is not 0; the number is the argument's index.
-    #[error("argument {0} means nothing here and is not 0")]
+    #[error("argument {0} is not used by this operation and must be 0")]
     Argument(usize),
     /// The number of pieces is 0 or greater than [`GRANT_RANGES_MAX`].
-    #[error("{0} pieces in one request: there are 1 to {GRANT_RANGES_MAX}")]
+    #[error("a request of {0} ranges is out of bounds; give 1 to {GRANT_RANGES_MAX}")]
     Pieces(u64),
     /// The buffer's length differs from the length that the arguments require.
-    #[error("a buffer of {has} bytes, and {wants} are to pass it")]
+    #[error("the buffer has {has} bytes, and {wants} are needed")]
     Buffer {
         /// Length of the buffer, in bytes.
         has: usize,

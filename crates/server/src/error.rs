@@ -31,7 +31,7 @@ pub enum Error {
     Socket(#[from] bywash_link::Error),
     /// The device is too small for any volume.
     #[error(
-        "device '{name}' has {has} bytes, and volumes on it are made of pieces of {least}; give at least {least}"
+        "device '{name}' has {has} bytes, and the smallest volume on it needs {least}; give at least {least}"
     )]
     Small {
         /// Name of the device.
@@ -42,7 +42,7 @@ pub enum Error {
         least: u64,
     },
     /// This process may not run on the processor that the core was to stay on.
-    #[error("processor {cpu} is none that this process may use; it may use {allowed}")]
+    #[error("this process may not use processor {cpu}; it may use {allowed}")]
     Processor {
         /// Number of the processor, as it was given.
         cpu: usize,

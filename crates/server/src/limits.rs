@@ -5,7 +5,7 @@
 //! # What everybody may have. All lines may be left out; these are the values that hold then.
 //! [default]
 //! clients = 256          # at a time
-//! depth = 4096           # requests under way, of one client; a power of two
+//! depth = 4096           # requests in flight, of one client; a power of two
 //! arena = "1G"           # bytes of memory for data and rings
 //! grants = 1024          # of one client
 //! descriptors = 16       # grants by a descriptor
@@ -67,7 +67,7 @@ pub struct LimitsFile {
 
 /// Error for a file of limits that cannot be read or is malformed.
 #[derive(Debug, thiserror::Error)]
-#[error("{path} does not say what clients may have: {what}")]
+#[error("{path} is no valid file of limits: {what}")]
 pub struct LimitsError {
     path: PathBuf,
     what: String,

@@ -58,13 +58,13 @@ const BURST: f64 = 0.01;
 #[non_exhaustive]
 pub enum Error {
     /// The share is 0 or greater than [`SHARE_MAX`].
-    #[error("a share of {0}: there are 1 to {SHARE_MAX}")]
+    #[error("a share of {0} is out of range; give 1 to {SHARE_MAX}")]
     Share(u32),
     /// A rate limit is 0, so that no request would ever be served.
-    #[error("a limit of nothing a second: leave it out, or refuse the client")]
+    #[error("a limit of 0 a second admits nothing; leave the limit out, or refuse the client")]
     ZeroRate,
     /// The schedule holds [`CLIENTS_MAX`] clients already.
-    #[error("{CLIENTS_MAX} clients are here already")]
+    #[error("{CLIENTS_MAX} clients are connected, the greatest number")]
     Full,
 }
 

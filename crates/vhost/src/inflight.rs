@@ -5,7 +5,7 @@
 //!   for each ring, on a multiple of 64 bytes:
 //!
 //!     features 8 | version 2 | entries 2 | last given back 2 | used index 2
-//!     for each descriptor:  under way 1 | padding 5 | given back before it 2 | counter 8
+//!     for each descriptor:  in flight 1 | padding 5 | given back before it 2 | counter 8
 //! ```
 //!
 //! Source: QEMU's docs/interop/vhost-user.rst, the region of a split virtqueue. If a server dies between any
@@ -50,7 +50,7 @@ pub(crate) fn create(rings: u16, entries: u16) -> Result<File, String> {
             fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
             Ok(File::from(file))
         });
-    made.map_err(|error| format!("memory for what is under way cannot be made: {error}"))
+    made.map_err(|error| format!("memory for what is in flight cannot be made: {error}"))
 }
 
 /// Maps a record that the frontend has passed, and returns the part of each ring.
@@ -58,7 +58,7 @@ pub(crate) fn adopt(file: File, offset: u64, rings: u16, entries: u16) -> Result
     let bytes = bytes_needed(rings, entries);
     memory::check(&file, offset, bytes)?;
     let wrong =
-        |error: &dyn std::fmt::Display| format!("memory for what is under way cannot be mapped: {error}");
+        |error: &dyn std::fmt::Display| format!("memory for what is in flight cannot be mapped: {error}");
     let region = MmapRegion::from_file(FileOffset::new(file, offset), bytes as usize)
         .map_err(|error| wrong(&error))?;
     let region = GuestRegionMmap::new(region, GuestAddress(0)).ok_or_else(|| wrong(&"it has no end"))?;
@@ -87,7 +87,7 @@ impl Record {
             }
             (VERSION, has) if has == entries => Ok(record),
             (version, has) => Err(format!(
-                "the record of what is under way has version {version} and {has} entries, and should have version \
+                "the record of what is in flight has version {version} and {has} entries, and should have version \
                  {VERSION} and {entries}"
             )),
         }

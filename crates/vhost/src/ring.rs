@@ -171,7 +171,7 @@ impl Ring {
         let Some(record) = &mut self.record else { return Ok(()) };
         if record.entries < self.queue.size() {
             let (has, entries) = (record.entries, self.queue.size());
-            return Err(format!("a ring has {entries} entries, and the record of what is under way {has}"));
+            return Err(format!("a ring has {entries} entries, and the record of what is in flight {has}"));
         }
         let used = self
             .queue
@@ -189,7 +189,7 @@ impl Ring {
     /// Sets the record of requests in flight, and returns the one that was used before.
     pub(crate) fn set_record(&mut self, record: Record) -> Result<Option<Record>, String> {
         if self.queue.ready() {
-            return Err("a record of what is under way comes for a ring that is in use".into());
+            return Err("a record of what is in flight comes for a ring that is in use".into());
         }
         Ok(self.record.replace(record))
     }

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("a block of {0} was asked for; it must be a power of two from 512 B to 1 GiB")]
     BlockSize(Bytes),
     /// The mode has other bits than those of 0o666.
-    #[error("{0:o} is no mode of a volume, which has bits to read and to write: 666 or less, in octal")]
+    #[error("{0:o} is no mode of a volume; give bits to read and to write, at most 666 in octal")]
     Mode(u16),
     /// The range is empty, ends beyond 64 bits, or there is none.
     #[error("{length} from {start} on are no part of any device", length = .0.length, start = .0.start)]
@@ -24,7 +24,7 @@ pub enum Error {
         most: usize,
     },
     /// The table has the greatest number of grants that it may have.
-    #[error("{most} grants are given, as many as there may be; close one first")]
+    #[error("the client has {most} grants, the greatest number; close one first")]
     Grants {
         /// Greatest number of grants of the table.
         most: u32,
@@ -55,7 +55,7 @@ pub enum Error {
         known: u64,
     },
     /// The contents of the store are corrupt or contradict themselves.
-    #[error("the store is damaged: {0}; bring it back from a copy")]
+    #[error("the store is damaged: {0}; restore it from a copy")]
     Damaged(String),
     /// Reading or writing the store failed. A change that was being made may or may not have been made.
     #[error("cannot {what}: {why}")]
@@ -191,7 +191,7 @@ pub enum Error {
         most: usize,
     },
     /// The store has the greatest number of devices or volumes.
-    #[error("there are {most} {what} in the store, as many as there can be; remove one first")]
+    #[error("the store has {most} {what}, the greatest number; remove one first")]
     LimitReached {
         /// "devices" or "volumes".
         what: &'static str,

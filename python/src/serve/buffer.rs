@@ -44,7 +44,7 @@ impl Slot {
     fn inner(&mut self) -> PyResult<&mut Inner> {
         Err(PyValueError::new_err(match &mut self.state {
             State::Here(inner) => return Ok(inner),
-            State::InFlight => "the buffer is under way with a request; reap that first",
+            State::InFlight => "the buffer is in flight with a request; reap it first",
             State::Lost => {
                 "the buffer was lost: its device did not answer in time, or the server went; allocate another"
             }
@@ -186,7 +186,7 @@ impl Buffer {
     fn __repr__(&self) -> String {
         match &self.slot().state {
             State::Here(inner) => format!("<bywash.serve.Buffer: {} bytes>", inner.len()),
-            State::InFlight => "<bywash.serve.Buffer: under way>".into(),
+            State::InFlight => "<bywash.serve.Buffer: in flight>".into(),
             State::Lost => "<bywash.serve.Buffer: lost>".into(),
             State::Freed => "<bywash.serve.Buffer: freed>".into(),
         }

@@ -733,7 +733,7 @@ impl Queue {
 
     fn __repr__(&self, py: Python<'_>) -> String {
         match self.in_flight(py) {
-            Ok(count) => format!("<bywash.serve.Queue: {count} of {} under way>", self.depth),
+            Ok(count) => format!("<bywash.serve.Queue: {count} of {} in flight>", self.depth),
             Err(_) => "<bywash.serve.Queue: closed>".into(),
         }
     }

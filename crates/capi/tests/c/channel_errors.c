@@ -90,7 +90,7 @@ static void submissions_that_come_back(void)
 	for (int number = 0; number < 8; number++)
 		submit_plain(client, 1);
 	submission.buffer = full_buffer(client, 100, 3);
-	FAILS(bywash_channel_client_submit(client, &submission, &tag), BYWASH_ERROR_NO_ROOM, "8 requests are under way");
+	FAILS(bywash_channel_client_submit(client, &submission, &tag), BYWASH_ERROR_NO_ROOM, "8 requests are in flight");
 	check_buffer(&submission.buffer, 100, 3);
 	for (int number = 0; number < 8; number++) {
 		request = next_of(server, &contents);

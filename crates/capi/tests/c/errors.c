@@ -138,8 +138,8 @@ static void numbers_that_cannot_be(void)
 	FAILS(bywash_connect("/nowhere/at/all", DEFAULTS, &path), BYWASH_ERROR_IO, "/nowhere/at/all");
 	CHECK(bywash_last_error_number() == 2);
 	struct bywash_container none[1] = {{0}};
-	FAILS(bywash_ship_several(one, none, 0, 0), BYWASH_ERROR_PIECES, "at least 1");
-	FAILS(bywash_ship_several(one, none, 65, 0), BYWASH_ERROR_PIECES, "at most 64");
+	FAILS(bywash_ship_several(one, none, 0, 0), BYWASH_ERROR_PIECES, "of 0 containers");
+	FAILS(bywash_ship_several(one, none, 65, 0), BYWASH_ERROR_PIECES, "has 1 to 64");
 }
 
 /* What cannot be shipped stays with who wanted to ship it. */

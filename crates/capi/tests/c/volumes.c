@@ -65,7 +65,7 @@ static void calls_that_wait(const char *socket, const char *name, int choice, in
 		CHECK(copy[at] == 0);
 	OK(bywash_volume_compare_and_write(volume, BLOCK, copy, bytes, info.block));
 	FAILS(bywash_volume_compare_and_write(volume, BLOCK, copy, bytes, info.block), BYWASH_ERROR_DIFFERS,
-	      "not what was expected");
+	      "differ from the expected");
 	OK(bywash_volume_write(volume, 0, bytes, BLOCK, 1));
 
 	FAILS(bywash_volume_write(volume, 1, bytes, BLOCK, 0), BYWASH_ERROR_RANGE, "multiples of");
@@ -90,7 +90,7 @@ static void a_queue(const char *socket, const char *name, int choice)
 	OK(bywash_queue_new(client, &queue));
 	OK(bywash_queue_open(queue, name, BYWASH_ACCESS_READ_WRITE, &volume));
 	CHECK(volume != 0);
-	FAILS(bywash_queue_reap(queue, SECOND, done, MANY, &count), BYWASH_ERROR_IDLE, "nothing is under way");
+	FAILS(bywash_queue_reap(queue, SECOND, done, MANY, &count), BYWASH_ERROR_IDLE, "no request is in flight");
 	CHECK(bywash_queue_reap(queue, 0, done, MANY, &count) == BYWASH_ERROR_TIMED_OUT);
 	while (reaped < MANY) {
 		while (written < MANY) {
@@ -108,7 +108,7 @@ static void a_queue(const char *socket, const char *name, int choice)
 		reaped += count;
 	}
 	OK(bywash_queue_flush(queue, volume, 7));
-	FAILS(bywash_queue_close_volume(queue, volume), BYWASH_ERROR_BUSY, "under way");
+	FAILS(bywash_queue_close_volume(queue, volume), BYWASH_ERROR_BUSY, "in flight");
 	OK(bywash_queue_in_flight(queue, &count));
 	CHECK(count == 1);
 	do {
@@ -142,7 +142,7 @@ static void a_queue(const char *socket, const char *name, int choice)
 	CHECK(count == 1 && done[0].error != BYWASH_OK && done[0].user_data == 3);
 	CHECK(done[0].error == BYWASH_ERROR_DIFFERS || done[0].error == BYWASH_ERROR_RANGE);
 	FAILS(bywash_queue_flush(queue, volume + 1, 1), BYWASH_ERROR_HANDLE, "another queue");
-	/* What is under way when it is closed is not heard of any more. */
+	/* What is in flight when it is closed is not heard of any more. */
 	OK(bywash_queue_read(queue, volume, 0, copies[0], BLOCK, 1));
 	OK(bywash_queue_close(&queue));
 	CHECK(queue.id == 0);
@@ -236,7 +236,7 @@ static void buffers_that_are_looked_at(const char *socket)
 	OK(bywash_queue_reap(queue, -1, &done, 1, &count));
 	OK(bywash_buffer_map(done.buffer, &mapped, &length));
 	CHECK(mapped[1] == byte_at(1, 3));
-	/* One that is under way goes with the queue. */
+	/* One that is in flight goes with the queue. */
 	OK(bywash_queue_read_buffer(queue, volume, 0, &done.buffer, 1));
 	OK(bywash_queue_close(&queue));
 }
@@ -303,7 +303,7 @@ static void several_volumes_by_one_request(const char *socket, int choice)
 	OK(bywash_volume_read(fast, 0, copy, BLOCK));
 	CHECK(memcmp(bytes, copy, BLOCK) == 0);
 	FAILS(bywash_client_read_many(client, read, 0), BYWASH_ERROR_PIECES, "1 to 32");
-	FAILS(bywash_client_read_many(client, read, BYWASH_VOLUME_PIECES_MAX + 1), BYWASH_ERROR_PIECES, "33 pieces");
+	FAILS(bywash_client_read_many(client, read, BYWASH_VOLUME_PIECES_MAX + 1), BYWASH_ERROR_PIECES, "33 ranges");
 	FAILS(bywash_client_read_many(client, NULL, 2), BYWASH_ERROR_ARGUMENT, "null");
 	read[1].volume.id = 0;
 	FAILS(bywash_client_read_many(client, read, 2), BYWASH_ERROR_HANDLE, "");
@@ -326,7 +326,7 @@ static void several_volumes_by_one_request(const char *socket, int choice)
 	CHECK(memcmp(bytes, copy, sizeof bytes) == 0);
 	ranges[0].length = (size_t)1 << 60;
 	FAILS(bywash_queue_read_many(queue, ranges, 2, copy, 9), BYWASH_ERROR_RANGE, "not all within");
-	FAILS(bywash_queue_write_many(queue, ranges, 33, bytes, 0, 9), BYWASH_ERROR_PIECES, "33 pieces");
+	FAILS(bywash_queue_write_many(queue, ranges, 33, bytes, 0, 9), BYWASH_ERROR_PIECES, "33 ranges");
 	struct bywash_range all[BYWASH_VOLUME_PIECES_MAX];
 	for (size_t at = 0; at < BYWASH_VOLUME_PIECES_MAX; at++)
 		all[at] = (struct bywash_range){first, at % 2 * BLOCK, 0};
@@ -435,7 +435,7 @@ static void what_administrators_ask(const char *socket)
 	FAILS(bywash_volume_open(client, "newer", BYWASH_ACCESS_READ_WRITE, &volume), BYWASH_ERROR_DENIED, "newer");
 	OK(bywash_volume_open(client, "newer", BYWASH_ACCESS_READ, &volume));
 	OK(bywash_client_revoke(client, "newer"));
-	FAILS(bywash_volume_read(volume, 0, bytes, BLOCK), BYWASH_ERROR_REVOKED, "taken back");
+	FAILS(bywash_volume_read(volume, 0, bytes, BLOCK), BYWASH_ERROR_REVOKED, "was revoked");
 	OK(bywash_volume_close(&volume));
 	OK(bywash_client_remove(client, "newer"));
 	FAILS(bywash_client_remove(client, "newer"), BYWASH_ERROR_MISSING, "newer");

@@ -15,71 +15,71 @@ use std::ffi::OsString;
 #[derive(Args)]
 #[command(after_help = notes(), override_usage = "bywash flow [OPTIONS] SRC [STAGE]... DST")]
 pub struct FlowArgs {
-    /// By this mover and no other; --explain lists them
+    /// Use this mover only; --explain lists the usable ones
     #[arg(long, value_name = "MOVER")]
     pub via: Option<Mover>,
 
-    /// By what movers are compared that take turns over the first pieces: time, or cpu (processor time)
+    /// Cost by which a trial compares movers: time, or cpu (processor time)
     #[arg(long, value_name = "COST", default_value = "time")]
     pub prefer: Prefer,
 
-    /// Contents that DST gets: those of SRC when it was read, or those of its pages when they leave
+    /// Form in which DST gets the data: copied when SRC is read, or as references to SRC's pages
     #[arg(long, value_name = "HOW", default_value = "value")]
     pub by: By,
 
-    /// Bytes of a block, 512 to 4M
+    /// Size of a block, 512 to 4M
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub block: Option<u64>,
 
-    /// No more than so many bytes a second; `auto` for datagrams: the highest rate at which nothing is lost
+    /// Greatest number of bytes a second; for datagrams `auto`: the highest rate without loss
     #[arg(long, value_name = "RATE|auto", value_parser = rate)]
     pub rate: Option<Rate>,
 
-    /// No more than so many bytes in all
+    /// Greatest number of bytes to move
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub limit: Option<u64>,
 
-    /// Fail unless SRC gives exactly that many bytes, for peers that cannot say whether they were cut off
+    /// Fail unless SRC has exactly this size; for transports on which a killed sender looks like a complete one
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub expect_size: Option<u64>,
 
-    /// Fail unless what DST gets has that hash, as sha256:HEX
+    /// Fail unless the data that DST gets has this hash, such as sha256:HEX
     #[arg(long, value_name = "ALGO:HEX", value_parser = expected_hash)]
     pub expect_hash: Option<Stage>,
 
-    /// Go on with DST.partial: what agrees with SRC, which must be a file, is not moved again
+    /// Continue from DST.partial where it differs from SRC, which must be a file or a device
     #[arg(long)]
     pub resume: bool,
 
-    /// Have everything on the device in the end
+    /// Make the data durable before the flow reports success
     #[arg(long)]
     pub sync: bool,
 
-    /// Tell a hash of what DST got: sha256, sha512, blake3
+    /// Report a hash of the data that DST got: sha256, sha512 or blake3
     #[arg(long, value_name = "ALGO")]
     pub hash: Option<HashAlgorithm>,
 
-    /// Between two sockets, only from SRC to DST, and not back too
+    /// Between two sockets, move data only from SRC to DST
     #[arg(long)]
     pub one_way: bool,
 
-    /// Tell how far it is even where standard error is no terminal
+    /// Show progress even if standard error is no terminal
     #[arg(long)]
     pub progress: bool,
 
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(long, short, conflicts_with = "progress")]
     pub quiet: bool,
 
-    /// Tell the plan, the alternatives and why not, and move nothing
+    /// Print the plan and its alternatives with reasons, and move nothing
     #[arg(long)]
     pub explain: bool,
 
-    /// Tell the report, or the plan, as JSON: to standard output, or to standard error where DST is `-`
+    /// Print the report, or the plan, as JSON: to standard output, or to standard error if DST is `-`
     #[arg(long)]
     pub json: bool,
 
-    /// SRC, any number of stages, and DST
+    /// Source, any number of stages, and sink
     #[arg(value_name = "WORD", required = true, num_args = 2.., value_hint = ValueHint::AnyPath)]
     pub words: Vec<OsString>,
 }
@@ -110,9 +110,9 @@ fn expected_hash(text: &str) -> Result<Stage, String> {
 /// Contents that a sink gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// Contents of the source when it was read.
+    /// A copy: the contents of the source when it was read
     Value,
-    /// Contents of the source's pages when they leave.
+    /// References: the contents of the source's pages when the network sends them
     Reference,
 }
 
@@ -126,15 +126,15 @@ fn notes() -> String {
 }
 
 const HEAD: &str = "\
-SRC and DST, with options behind commas; a comma that is part of a name has a backslash in front.
+Endpoints, with options behind commas; write a comma that belongs to a name as '\\,'.
 SIZE is in bytes, or with K, M, G or T (1024-based; KB is 1000). A path alone is a file.
 ";
 
 const BETWEEN: &str = "\
-Between two stream sockets data moves both ways; between two endpoints of datagrams each datagram
-is passed on, and answers go back.
+Between two stream sockets data moves in both directions. Between two datagram endpoints each
+datagram is forwarded, and replies go back.
 
-Stages, in the order in which they are done:
+Stages, which run in the order of the command line:
 ";
 
 const EXAMPLES: &str = "
@@ -148,9 +148,9 @@ Examples:
                                                      there: ... udp-listen:9000,sequenced big.img
   bywash flow --explain big.img tcp:host:9000
 
-Exit status: 0 everything has arrived; 1 it has not (the message says why; what there is of a file
-is kept as DST.partial or DST.partial.N, unless the disk is full); 125 wrong usage; 128 and the
-signal's number after a signal.";
+Exit status: 0 if all data has arrived; 1 after an error (the message says why; an incomplete file
+is kept as DST.partial or DST.partial.N, unless the disk is full); 125 for wrong usage; 128 plus
+the signal's number after a signal.";
 
 #[cfg(test)]
 mod tests {

@@ -30,50 +30,52 @@ pub struct ServeArgs {
 /// Subcommands of `bywash serve`.
 #[derive(Subcommand)]
 pub enum ServeCommand {
-    /// Show what a server does: devices, clients, grants, as a table that is renewed
+    /// Show a server's devices, clients and grants in a table that is updated
     Status(StatusArgs),
 }
 
 /// Options of the server.
 #[derive(Args)]
 pub struct ServerArgs {
-    /// Socket that clients connect to: a path, which is created
+    /// Path of the socket that clients connect to; it is created
     #[arg(long, value_name = "PATH", default_value = SOCKET, value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
-    /// Mode of the socket, as for chmod(1): users who may connect; rights to volumes are separate
+    /// Mode of the socket, as for chmod(1): users who may connect; volumes have permissions of their own
     #[arg(long, value_name = "MODE", default_value = "666", value_parser = mode)]
     pub socket_mode: u16,
 
-    /// A device: NAME=mem:SIZE, NAME=file:PATH or NAME=block:PATH, with options after commas; again for more
+    /// Device to serve: NAME=mem:SIZE, NAME=file:PATH or NAME=block:PATH, with options behind commas; may be
+    /// repeated
     #[arg(long = "device", value_name = "NAME=SPEC[,OPTION...]", required = true)]
     pub devices: Vec<Spec>,
 
-    /// The store of volumes, which is made if it is not there; without it they last as long as the server
+    /// File in which volumes are stored; created if it does not exist. Without it volumes end with the server
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
 
-    /// Limits of clients, and their shares: a file in TOML
+    /// TOML file with the limits and shares of users
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub limits: Option<PathBuf>,
 
-    /// Offer a volume to virtual machines as a disk (vhost-user-blk), at a socket of its own; again for more
+    /// Export a volume as a disk for virtual machines (vhost-user-blk), at a socket of its own; may be repeated
     #[arg(long = "vhost-user", value_name = "NAME=PATH[,mode=MODE][,group=GROUP]", value_parser = export)]
     pub exports: Vec<ExportArg>,
 
-    /// Serve metrics to Prometheus, under /metrics: at a Unix socket, or at tcp:ADDR:PORT,token=FILE
+    /// Publish metrics for Prometheus as /metrics, at a Unix socket or at tcp:ADDR:PORT,token=FILE
     #[arg(long, value_name = "PATH[,mode=MODE][,group=GROUP]", value_parser = metrics)]
     pub metrics: Option<MetricsArg>,
 
-    /// The processor that requests are served on
+    /// Processor that serves requests
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
 
-    /// Look for a client's requests for so long after the last before it has to wake the server; or forever
+    /// Time for which the server polls a client's channel after its last request, in microseconds, or forever;
+    /// after that the client must wake the server
     #[arg(long, value_name = "N|forever", default_value = "100", value_parser = poll)]
     pub poll_us: Poll,
 
-    /// A request that a device has not done after so many milliseconds fails
+    /// Time after which a request that its device has not completed fails, in milliseconds
     #[arg(long, value_name = "N", default_value = "30000", value_parser = clap::value_parser!(u32).range(1..))]
     pub timeout_ms: u32,
 }
@@ -188,15 +190,15 @@ pub struct StatusArgs {
     #[arg(long, value_name = "PATH", default_value = SOCKET, value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
 
-    /// Once, and not again; so it is if standard output is no terminal
+    /// Print the table once; the default if standard output is no terminal
     #[arg(long)]
     pub once: bool,
 
-    /// As JSON, once
+    /// Print JSON, once
     #[arg(long)]
     pub json: bool,
 
-    /// Seconds between two looks
+    /// Interval between updates, in seconds
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..))]
     pub every: u32,
 }
@@ -215,7 +217,7 @@ pub struct VolumeArgs {
     )]
     pub socket: PathBuf,
 
-    /// The store of volumes itself, while no server has it
+    /// Change the file of a server's --policy instead, which no server may have open
     #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
 
@@ -227,20 +229,20 @@ pub struct VolumeArgs {
 /// Subcommands of `bywash volume`.
 #[derive(Subcommand)]
 pub enum VolumeCommand {
-    /// Make a volume
+    /// Create a volume
     Create {
-        /// Its name
+        /// Name of the volume
         name: String,
-        /// Its size
+        /// Size of the volume
         #[command(flatten)]
         size: SizeArgs,
-        /// The device that it is to be on
+        /// Name of the device to create the volume on
         #[arg(long, value_name = "NAME")]
         device: String,
-        /// Owner: a name or a number [default: the user who runs this]
+        /// Owner of the volume: a name or a number [default: the user who runs this command]
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
-        /// Its group: a name or a number [default: the group of the user who asks]
+        /// Group of the volume: a name or a number [default: the group of that user]
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
         /// Mode of the volume, as for chmod(1): bits to read and to write
@@ -249,84 +251,84 @@ pub enum VolumeCommand {
     },
     /// List volumes
     List {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Make a volume larger or smaller; grants of one that becomes smaller are taken back
+    /// Change the size of a volume; if it becomes smaller, its grants are revoked
     Resize {
-        /// Its name
+        /// Name of the volume
         name: String,
-        /// Its size
+        /// Size of the volume
         #[command(flatten)]
         size: SizeArgs,
     },
-    /// Give a volume another name
+    /// Rename a volume
     Rename {
-        /// Its name
+        /// Name of the volume
         name: String,
-        /// The new one
+        /// New name
         to: String,
     },
-    /// Change whose a volume is and who may do what with it; its grants are taken back
+    /// Change the owner, group or mode of a volume, and revoke its grants
     Permit {
-        /// Its name
+        /// Name of the volume
         name: String,
         /// New owner: a name or a number
         #[arg(long, value_name = "USER")]
         owner: Option<String>,
-        /// Its group: a name or a number
+        /// New group: a name or a number
         #[arg(long, value_name = "GROUP")]
         group: Option<String>,
-        /// Mode of the volume, as for chmod(1)
+        /// New mode, as for chmod(1)
         #[arg(long, value_name = "MODE", value_parser = mode)]
         mode: Option<u16>,
-        /// Refuse writing to everybody, or allow it again
+        /// Make the volume read-only for everybody, or writable again
         #[arg(long, value_name = "true|false")]
         read_only: Option<bool>,
     },
     /// Revoke all grants of a volume; users who may open it can do so again
     Revoke {
-        /// Its name
+        /// Name of the volume
         name: String,
     },
-    /// Remove a volume; its grants are taken back, and what it had is cleared before anybody else has it
+    /// Remove a volume and revoke its grants; its blocks are cleared before another volume gets them
     Remove {
-        /// Its name
+        /// Name of the volume
         name: String,
     },
-    /// List devices, with the identity on the label of each
+    /// List devices with the identities on their labels
     Devices {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take a device into the store (--policy), and write a label on it that it is known by
+    /// Add a device to the store (--policy), and write a label on it
     Adopt {
-        /// The device, as `bywash serve` has it
+        /// Device, as for `bywash serve --device`
         #[arg(value_name = "NAME=SPEC[,OPTION...]")]
         device: Spec,
-        /// Take it although that is lost which it holds; the refusal says what to write
+        /// Adopt the device although this is lost: the contents that the refusal names
         #[arg(long, value_name = "WHAT")]
         force: Option<String>,
     },
-    /// Give a device of the store (--policy) another name, or write its label again
+    /// Rename a device of the store (--policy), or write its label again
     Relabel {
-        /// The device, as `bywash serve` has it
+        /// Device, as for `bywash serve --device`
         #[arg(value_name = "NAME=SPEC[,OPTION...]")]
         device: Spec,
-        /// The name that it is to have
+        /// New name of the device
         #[arg(long, value_name = "NAME")]
         to: Option<String>,
-        /// Write the label although there is none: you know that it is the device of that name
+        /// Write the label although the device has none, because you know that it is the one of that name
         #[arg(long)]
         force: bool,
     },
-    /// Forget a device of the store (--policy), which need not be there any more
+    /// Remove a device from the store (--policy), even if the device does not exist any more
     Forget {
-        /// Its name
+        /// Name of the device
         name: String,
-        /// Forget the volumes on it as well
+        /// Remove the volumes on the device, too
         #[arg(long)]
         volumes: bool,
     },
@@ -336,10 +338,10 @@ pub enum VolumeCommand {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub struct SizeArgs {
-    /// Size at least: bytes, or with K, M, G, T (1024-based)
+    /// Size, rounded up to whole blocks: bytes, or with K, M, G, T (1024-based)
     #[arg(value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
-    /// The same
+    /// Size, as an option
     #[arg(long = "size", value_name = "SIZE", value_parser = size)]
     size_option: Option<u64>,
 }
@@ -358,9 +360,9 @@ pub fn notes() -> String {
 }
 
 const BETWEEN: &str = "\
-  A comma in a path is written '\\,'.
-  A file or block device is known by a label, which has its first MiB. A blank one gets it at the first start; of any
-  other `bywash volume adopt` says what would be lost.
+  Write a comma in a path as '\\,'.
+  A label in the first MiB identifies a file or block device. A blank device gets one when it is first
+  served; `bywash volume adopt` adds any other device.
 
 Sockets of --metrics and --vhost-user:
 ";
@@ -374,8 +376,8 @@ Examples:
   bywash serve --device fast=mem:1G --metrics /run/bywash/metrics,mode=660,group=prometheus
   bywash serve status
 
-It serves until SIGINT, SIGTERM or SIGHUP: then what is under way is done and made durable.
-Exit status: 0 it has served and was told to end; 125 it could not begin, or something of it broke.";
+The server runs until SIGINT, SIGTERM or SIGHUP; then it completes the requests in flight and makes
+them durable. Exit status: 0 after such a signal; 125 if it cannot start, or one of its parts fails.";
 
 pub const VOLUME_NOTES: &str = "\
 Examples:
@@ -387,9 +389,9 @@ Examples:
   bywash volume --policy /var/lib/bywash/volumes adopt disk=block:/dev/nvme1n1 --force GPT
   bywash volume --policy /var/lib/bywash/volumes forget disk --volumes
 
-Sizes are rounded up to whole blocks of the device; it is told when they were.
-Changes are for root and for the user who runs the server; everybody may list what he may open.
-Exit status: 0 done; 125 not done (the message says why).";
+Sizes are rounded up to whole blocks of the device; the command prints a rounded size. Root and the
+user who runs the server may change volumes; other users may list those that they may open.
+Exit status: 0, or 125 after an error (the message says why).";
 
 #[cfg(test)]
 mod tests {

@@ -49,9 +49,7 @@ fn launch(inherited: &Inherited) -> ! {
         let _ = program::start(inherited, &options, own, room);
     }
     let Some(own) = own else {
-        say(&[
-            b"cannot tell where bywash itself lies, to find bywash-command beside it; is /proc mounted?\n",
-        ]);
+        say(&[b"cannot find the folder of bywash, where bywash-command lies; is /proc mounted?\n"]);
         exit(OWN_FAILURE)
     };
     for place in places::COMMAND {

@@ -83,7 +83,7 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
         "refused",
         "failed"
     );
-    writeln!(out, "{:<16} {:>10} {:>10} {:>9} {figures}  identity", "device", "size", "free", "under way")?;
+    writeln!(out, "{:<16} {:>10} {:>10} {:>9} {figures}  identity", "device", "size", "free", "in flight")?;
     let was = by(earlier, |status| {
         status.devices.iter().map(|device| (device.name.clone(), &device.counts)).collect()
     });

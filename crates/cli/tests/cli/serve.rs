@@ -395,7 +395,10 @@ fn what_cannot_be_served_is_named() {
             &["--socket", "socket", "--device", "a=mem:4M", "--metrics", "tcp:127.0.0.1:0,token=text"],
             "chmod o=",
         ),
-        (&["--socket", "socket", "--device", "a=mem:4M", "--metrics", "text"], "cannot tell metrics at text"),
+        (
+            &["--socket", "socket", "--device", "a=mem:4M", "--metrics", "text"],
+            "cannot publish metrics at text",
+        ),
         (&["--socket", "socket", "--device", "a=mem:4M", "--vhost-user", "v=vm,mode=x"], "octal"),
     ] {
         let output = place.bywash(&["serve"]).args(arguments).output().unwrap();

@@ -91,7 +91,7 @@ impl Ready {
     /// Adds a request that is carried out.
     #[inline(always)]
     pub(super) fn push(&mut self, user_data: u64, outcome: ReadyKind, room: Option<RequestMemory>) {
-        debug_assert!(self.len() < self.entries.len(), "no more are under way than the depth");
+        debug_assert!(self.len() < self.entries.len(), "no more are in flight than the depth");
         let place = self.place(self.end);
         let has_extra = room.is_some();
         self.entries[place] = Entry { user_data, outcome, has_extra };

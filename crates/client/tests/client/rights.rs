@@ -163,13 +163,13 @@ fn refusals_of_requests_name_what_was_wrong() {
     for (status, says) in [
         (13, "does not allow to read it"),
         (9, "no such grant of slow"),
-        (116, "the grant of slow was taken back"),
+        (116, "the grant of slow was revoked"),
         (6, "512 bytes at 1024 are not all within slow"),
         (22, "finds the request to read slow malformed"),
         (5, "the device failed to read slow"),
         (28, "no room to read slow"),
         (110, "did not read slow in time"),
-        (84, "not what was expected"),
+        (84, "differ from the expected"),
         (95, "the device of slow cannot read"),
         (1, "status 1, which there is not"),
     ] {

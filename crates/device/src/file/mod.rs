@@ -420,6 +420,6 @@ impl Drop for File {
 
 impl fmt::Debug for File {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "a device of {}, {} commands under way", self.description(), self.in_flight())
+        write!(out, "a device of {}, {} commands in flight", self.description(), self.in_flight())
     }
 }

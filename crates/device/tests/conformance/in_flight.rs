@@ -121,7 +121,7 @@ pub fn whoever_sleeps_is_woken(mut subject: Subject) {
             assert!(Instant::now() < end);
         }
         assert_eq!((count, subject.device.in_flight()), (1, 0));
-        assert!(!subject.device.arm(), "nothing is under way, and there is something to look at");
+        assert!(!subject.device.arm(), "nothing is in flight, and there is something to look at");
     }
 }
 

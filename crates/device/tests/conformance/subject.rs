@@ -99,7 +99,7 @@ impl Subject {
     /// Submits a command to a device that has room for it.
     pub fn submit(&mut self, command: Command<'_>, owner: &Arc<Area>) {
         let owner: MemoryOwner = owner.clone();
-        self.device.submit(command.owner(owner)).expect("not so many are under way");
+        self.device.submit(command.owner(owner)).expect("not so many are in flight");
     }
 
     /// Polls until no command is in flight, and returns all completions.

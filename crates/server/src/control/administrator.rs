@@ -227,7 +227,7 @@ fn wait_for<T>(shared: &SharedState, drained: &Receiver<T>, count: usize, name: 
             Err(RecvTimeoutError::Disconnected) => return Err(CoreStopped.into()),
             Err(RecvTimeoutError::Timeout) => {
                 let message = format!(
-                    "grants of volume '{name}' were taken back, but requests by them are still under way on a device \
+                    "grants of volume '{name}' were revoked, but requests by them are still in flight on a device \
                      that does not answer; try again when it does"
                 );
                 return Err(Refusal::new(RefusalKind::Failed, message));

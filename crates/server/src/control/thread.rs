@@ -236,15 +236,15 @@ impl ControlThread {
         let UserTotals { clients, greeting, .. } = self.total(uid);
         let most = self.shared.limits.for_user(uid).clients;
         if clients >= most {
-            return Err(format!("{clients} clients of user {uid} are here, of {most} that may be"));
+            return Err(format!("{clients} clients of user {uid} are connected, and {most} may be"));
         }
         if greeting >= GREETINGS_MAX {
             return Err(format!(
-                "{greeting} connections of user {uid} have not said hello, as many as may be; say it, or close some"
+                "{greeting} connections of user {uid} have not sent hello, the greatest number; send it, or close some"
             ));
         }
         if self.connections.len() + self.leaving.len() >= CLIENTS_MAX {
-            return Err(format!("{CLIENTS_MAX} clients of all users are here, as many as may be"));
+            return Err(format!("{CLIENTS_MAX} clients of all users are connected, the greatest number"));
         }
         self.check_descriptors(uid, descriptors::OF_CONNECTION)?;
         self.shared.helpers.check(uid)
@@ -298,7 +298,7 @@ impl ControlThread {
         let most = self.shared.limits.for_user(uid).descriptors;
         if self.total(uid).files >= most {
             let message = format!(
-                "the clients of user {uid} have passed {most} files, as many as all of them may; close one first"
+                "the clients of user {uid} have passed {most} files, the greatest number; close one first"
             );
             return Err(Refusal::new(RefusalKind::Limit, message));
         }

@@ -24,7 +24,7 @@ pub enum IdentityError {
         store: &'static str,
     },
     /// The device is smaller than its label says.
-    #[error("device '{name}' has {is}, and {was} when its label was written; give all of it")]
+    #[error("device '{name}' has {is}, and had {was} when its label was written; give the whole device")]
     Shrunk {
         /// Name of the device.
         name: String,
@@ -107,7 +107,7 @@ pub enum IdentityError {
     #[error("device '{0}' is memory, which has no label: it is another device each time")]
     Memory(String),
     /// The device's label is whole and no change was asked for.
-    #[error("device '{0}' has its label; say what to change (--to NAME)")]
+    #[error("the label of device '{0}' is valid; give a new name (--to NAME)")]
     Unchanged(String),
 }
 

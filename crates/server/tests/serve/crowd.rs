@@ -105,7 +105,7 @@ fn greetings_in_flight_are_limited_for_each_user() {
                 answer => break refusal(answer),
             }
         };
-        assert!(said.contains("have not said hello"), "{said}");
+        assert!(said.contains("have not sent hello"), "{said}");
         drop(silent);
     });
     check_victim(&serving, &mut victim, grant, 1);

@@ -105,7 +105,7 @@ fn what_is_in_flight_is_drained() {
     buffer.write(0, &[7; 512]);
     let at = [grant, 0, 512, 0, 0, 0];
     channel.submit(Submission::new(Opcode::Write as u8).arguments(at).buffer(buffer)).unwrap();
-    served.until("it is under way", |status| status.devices[0].in_flight == 1);
+    served.until("it is in flight", |status| status.devices[0].in_flight == 1);
     let began = Instant::now();
     admin.ask(bywash_protocol::ControlRequest::Revoke { volume: "log".into() }).unwrap();
     assert!(began.elapsed() > Duration::from_millis(200));

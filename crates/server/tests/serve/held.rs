@@ -30,7 +30,7 @@ fn submit(peer: &mut Peer, grant: u64, offset: u64, data: &[u8]) {
 }
 
 fn in_flight(served: &Served, count: u64) {
-    served.until("as many are under way", |status| {
+    served.until("as many are in flight", |status| {
         status.devices.iter().map(|device| device.in_flight).sum::<u64>() == count
     });
 }

@@ -67,7 +67,7 @@ pub enum Error {
         count: f64,
     },
     /// A simulation of 0 requests or 0 seconds, or a replay of an empty trace.
-    #[error("a simulation of no requests, or of no time, says nothing")]
+    #[error("the simulation has no requests or no time; give at least one request")]
     Nothing,
 }
 

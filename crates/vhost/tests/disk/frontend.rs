@@ -190,7 +190,7 @@ fn a_frontend_that_is_gone_is_followed_by_the_next_when_all_is_done() {
     let second = std::thread::spawn(move || Driver::attach(&socket, 0));
     assert!(matches!(served.event(), Event::Connected));
     std::thread::sleep(Duration::from_millis(100));
-    assert!(served.events.try_recv().is_err(), "the next was let in while something was under way");
+    assert!(served.events.try_recv().is_err(), "the next was let in while something was in flight");
     control.flow(true);
     assert!(matches!(served.event(), Event::Disconnected));
     assert!(matches!(served.event(), Event::Connected));

@@ -38,7 +38,7 @@ pub enum LabelError {
     #[error("its label is damaged: {0}")]
     Damaged(&'static str),
     /// A later version wrote the label.
-    #[error("its label has version {found}, and {known} is known here; use the version that wrote it")]
+    #[error("its label has version {found}, and this program knows {known}; use the version that wrote it")]
     Newer {
         /// Version of the label.
         found: u32,

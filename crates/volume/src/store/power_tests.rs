@@ -203,6 +203,6 @@ fn what_was_returned_is_there_after_a_failure() {
             done += u64::from(found == after);
         }
     }
-    eprintln!("the operation under way was there {done} times, and was not {undone} times");
+    eprintln!("the operation in flight was there {done} times, and was not {undone} times");
     assert!(undone + done > 0, "the power failed at no moment that matters");
 }

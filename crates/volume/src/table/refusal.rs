@@ -20,7 +20,7 @@ pub enum GrantError {
         grant: GrantNumber,
     },
     /// The grant does not allow the access.
-    #[error("{wanted} access was asked for, and the grant allows {right} access")]
+    #[error("{wanted} access was requested, and the grant allows {right} access")]
     Right {
         /// Access that the request needs.
         wanted: Access,
@@ -36,7 +36,7 @@ pub enum GrantError {
         length: Bytes,
     },
     /// The range extends beyond the end of the grant.
-    #[error("{length} from {offset} on were asked for, and the grant has {granted}")]
+    #[error("{length} from {offset} on are not all within the grant, which has {granted}")]
     Bounds {
         /// Offset in the request.
         offset: Bytes,
@@ -46,9 +46,7 @@ pub enum GrantError {
         granted: Bytes,
     },
     /// The range is in more than [`PIECES_MAX`] pieces on the device.
-    #[error(
-        "the device has that in more than {PIECES_MAX} pieces; ask for {served} at most from {offset} on"
-    )]
+    #[error("the range has more than {PIECES_MAX} extents; request at most {served} from {offset} on")]
     Scattered {
         /// Offset in the request.
         offset: Bytes,

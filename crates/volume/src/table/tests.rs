@@ -50,19 +50,19 @@ fn refusals_say_what_was_wrong() {
     };
     assert_eq!(
         said(&table, number, 0, 1, Access::Write),
-        "write access was asked for, and the grant allows read access"
+        "write access was requested, and the grant allows read access"
     );
     assert_eq!(
         said(&table, number, 0, 1, Access::ReadWrite),
-        "read-write access was asked for, and the grant allows read access"
+        "read-write access was requested, and the grant allows read access"
     );
     assert_eq!(
         said(&table, number, 4000, 97, Access::Read),
-        "97 B from 4000 B on were asked for, and the grant has 4096 B"
+        "97 B from 4000 B on are not all within the grant, which has 4096 B"
     );
     assert_eq!(
         said(&table, number, 4097, 0, Access::Read),
-        "0 B from 4097 B on were asked for, and the grant has 4096 B"
+        "0 B from 4097 B on are not all within the grant, which has 4096 B"
     );
     assert_eq!(
         said(&table, number, u64::MAX, 1, Access::Read),

@@ -95,7 +95,7 @@ fn killed_in_the_middle() {
             assert_eq!(found, state(&peace), "round {round}, operation {made}");
         }
     }
-    eprintln!("{made} operations, {rounds} kills; the operation under way was there {in_flight} times");
+    eprintln!("{made} operations, {rounds} kills; the operation in flight was there {in_flight} times");
     assert!(made > rounds, "hardly anything was done");
 }
 

@@ -89,7 +89,7 @@ impl Preset {
         );
         self.quantity("latency", Time(found.memory_latency), &comment);
         let comment =
-            "Not measured: as many blocks of 1 KiB as must be under way, at that latency, for that rate.";
+            "Not measured: as many blocks of 1 KiB as must be in flight, at that latency, for that rate.";
         self.number("banks", found.banks, comment);
         for (key, bytes) in ["l1", "l2"].into_iter().zip(found.caches) {
             if bytes > 0.0 {

@@ -58,7 +58,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
 pub fn in_words(share: Option<f64>) -> Option<String> {
     share.filter(|share| *share >= WORTH_SAYING).map(|share| {
         format!(
-            "Other programs had {:.0} % of the processors meanwhile: a quiet machine comes to other numbers.",
+            "Other programs used {:.0} % of the processors meanwhile: on an idle machine the numbers are different.",
             share * 100.0
         )
     })
