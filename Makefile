@@ -193,7 +193,7 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test parts note-machine nothing-left built unit browser python loom miri fuzz bench-peers bench-quick
+.PHONY: packages test parts note-machine nothing-left built unit programs browser python loom miri fuzz bench-peers bench-quick
 packages:
 	scripts/packages test
 
@@ -227,7 +227,7 @@ test: packages note-machine parts nothing-left
 # the common folder, which only one build at a time can use.
 parts: page
 	scripts/side-by-side "format words subjects publishable spelling unit browser" \
-	  "licences advisories miri loom fuzz python bench-quick clippy docs"
+	  "licences advisories miri loom fuzz python bench-quick clippy docs programs"
 
 note-machine:
 	mkdir -p $(target)
@@ -244,7 +244,13 @@ built:
 	$(CARGO) build --locked $(tested) --all-targets $(features)
 
 unit: built
-	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --no-fail-fast $(features)
+	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --exclude bywash-behaviour --exclude bywash-programs --no-fail-fast $(features)
+
+# Programs under `bywash run`: the cases of tests/behaviour, and programs that others wrote. Chosen by the names of their
+# tests, with the features of the whole workspace, so that nothing is built anew.
+program_tests = $(foreach test,$(wildcard tests/behaviour/tests/*.rs tests/programs/tests/*.rs),--test $(basename $(notdir $(test))))
+programs: built
+	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --no-fail-fast $(features) $(program_tests)
 
 # The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
 # target/page/shots.
