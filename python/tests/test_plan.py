@@ -225,9 +225,9 @@ def test_a_seed_is_a_run(server):
 
 def test_what_cannot_be_simulated(server):
     for options, says in [
-        ({"requests": 0}, "says nothing"),
-        ({"seconds": 0.0}, "says nothing"),
-        ({"seconds": math.nan}, "says nothing"),
+        ({"requests": 0}, "no requests or no time"),
+        ({"seconds": 0.0}, "no requests or no time"),
+        ({"seconds": math.nan}, "no requests or no time"),
         ({"requests": 1, "seconds": 1.0}, "by requests or by seconds, not by both"),
         ({"requests": -1}, "requests is -1, and must be a whole number from 0"),
         ({"seed": "x"}, "seed is 'x', and must be a whole number from 0"),

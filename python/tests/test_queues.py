@@ -204,7 +204,7 @@ def test_volumes_of_a_queue(device_server):
         queue.open("none")
     volume = queue.open("fast")
     assert queue.path(volume) == "mapped"
-    with pytest.raises(bywash.UnfitError, match="of another queue"):
+    with pytest.raises(bywash.UnfitError, match="belongs to another queue"):
         other.read(volume, 0, BLOCK)
     with pytest.raises(bywash.DeniedError):
         queue.write(volume, 0, bytes(BLOCK))

@@ -58,7 +58,7 @@ def test_what_is_wrong(device_server):
         (bywash.RangeError, "not all within fast", lambda: volume.read_at(BLOCK, len(volume))),
         (bywash.RangeError, "not all within fast", lambda: volume.read_at(1 << 60, 0)),
         (bywash.RangeError, "must be multiples of", lambda: volume.write_at(bytes(BLOCK), 1)),
-        (bywash.RangeError, "give as many of each", lambda: volume.compare_and_write(0, bytes(512), bytes(1024))),
+        (bywash.RangeError, "give the same number of both", lambda: volume.compare_and_write(0, bytes(512), bytes(1024))),
         (bywash.MissingError, "none", lambda: client.open("none")),
         (FileNotFoundError, "none", lambda: client.open("none")),
         (bywash.OptionError, "one of 'read', 'write', 'read-write'", lambda: client.open("fast", "rw")),
@@ -124,7 +124,7 @@ def test_several_volumes_by_one_request(device_server):
             client.write_many([(fast, 0, bytes(BLOCK)), (slow, 1, bytes(BLOCK))])
         assert fast.read_at(BLOCK, 0) == pattern(BLOCK, 4)
         other = device_server.connect().open("fast")
-        with pytest.raises(bywash.UnfitError, match="of another client"):
+        with pytest.raises(bywash.UnfitError, match="belongs to another client"):
             client.read_many([(other, 0, one)])
 
 
@@ -142,7 +142,7 @@ def test_what_administrators_ask(device_server):
     volume = client.open("newer")
     assert len(volume) == 2 << 20
     client.revoke("newer")
-    with pytest.raises(bywash.RevokedError, match="open it again"):
+    with pytest.raises(bywash.RevokedError, match="open the volume again"):
         volume.read_at(BLOCK, 0)
     status = client.status()
     [mine] = [one for one in status["clients"] if one["client"] == client.number]
@@ -176,7 +176,7 @@ def test_ctrl_c_ends_a_wait(device_server):
 def test_the_limit(device_server):
     volume = device_server.connect(limit=0.3).open("late")
     begin = time.monotonic()
-    with pytest.raises(bywash.TimedOut, match="was not answered within 300ms"):
+    with pytest.raises(bywash.TimedOut, match="had no reply within 300ms"):
         volume.read_at(BLOCK, 0)
     assert 0.25 < time.monotonic() - begin < 1.5
 

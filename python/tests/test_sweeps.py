@@ -77,7 +77,7 @@ def test_ways_to_say_values(server):
         ({}, {"threads": 0}, "threads is 0, and must be at least 1"),
         ({}, {"replications": 2}, "give simulate=True as well"),
         ({}, {"simulate": True, "replications": 0}, "there is nothing to compute"),
-        ({}, {"simulate": True, "requests": 0}, "says nothing"),
+        ({}, {"simulate": True, "requests": 0}, "no requests or no time"),
         ({"load.threads": [1, 1e7]}, {"simulate": True}, "threads are too many to simulate"),
         ({"wheels": [1]}, {}, "there is no 'wheels'"),
         ({"request.streams.writes": ["1 %"]}, {}, "there is no 'request.streams.writes'"),
