@@ -214,7 +214,7 @@ mod tests {
             ("[default]\ndepth = 100", "power of two"),
             ("[default]\ngrants = 0", "grants is 0"),
             ("[default]\narena = \"x\"", "'x' is not a size"),
-            ("[default]\nbandwidth = 0", "nothing a second"),
+            ("[default]\nbandwidth = 0", "of 0 a second"),
             ("[default]\nspeed = 1", "speed"),
             ("[user.nobody-by-that-name]\nshare = 1", "no such user"),
             ("[user.0]\nshare = 1\n[user.root]\nshare = 1", "twice"),

@@ -308,7 +308,7 @@ mod tests {
             (json!({ "ask": "weather" }), "not a question"),
             (
                 json!({ "ask": "simulate", "description": server(), "architecture": "direct", "requests": 0, "seed": 1 }),
-                "says nothing",
+                "no requests or no time",
             ),
             (with("/machine/disks/rate", json!("6.7 GHz")), "'6.7 GHz' is not a rate"),
             (with("/request/web/miss", json!("300 %")), "at most 100 %"),

@@ -240,7 +240,7 @@ fn what_is_wrong_is_named() {
         (&["simulate", "preset:carrera-table-2", "--set", "load.threads=1e9"], "at most 10000000"),
         (&["simulate", "preset:carrera-table-2", "--trace", "/proc/none/out"], "/proc/none/out"),
         (&["simulate", "preset:carrera-table-2", "--as", "passive"], "there are conventional, user-level"),
-        (&["simulate", "preset:carrera-table-2", "--until", "soon"], "how many requests"),
+        (&["simulate", "preset:carrera-table-2", "--until", "soon"], "a number of requests"),
     ] {
         let output = plan(&place, words);
         assert_eq!(output.status.code(), Some(125));
