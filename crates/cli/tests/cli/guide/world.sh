@@ -5,16 +5,15 @@
 # In the environment: BYWASH (the command), DOCS (the documentation), DEVICE (a block device), THERE and HERE (what runs at
 # which host).
 set -eu
-mkdir -p dev there
+mkdir -p dev docs there
 head -c 3000000 /dev/urandom > big.img
 cp big.img disk.img
-ln -s "$DOCS" docs
 printf 'log:\n\t@printf "fine\\nwarning: not so fine\\n"\n' > Makefile
 
 # Folders that examples write into; none of it reaches the machine. What is in /tmp of the machine stays in sight below
 # this folder, where the examples are run.
 here=$PWD
-exec 8< "$here" 9< "${BYWASH%/*}"
+exec 7< "$DOCS" 8< "$here" 9< "${BYWASH%/*}"
 mount -t tmpfs none /mnt
 mkdir /mnt/backup
 mount -t tmpfs none /run
@@ -31,7 +30,9 @@ mount -t tmpfs none /tmp
 mkdir /tmp/here
 mount --bind /proc/self/fd/8 /tmp/here
 cd /tmp/here
-exec 8<&- 9<&-
+# Not a link: the documentation may itself lie in the machine's /tmp.
+mount --bind /proc/self/fd/7 docs
+exec 7<&- 8<&- 9<&-
 
 # Devices: the usual ones, and one to write on.
 mount -t tmpfs none dev
