@@ -223,11 +223,12 @@ test-long: package package-test
 before := $(target)/machine-before
 test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
 test: packages note-machine parts nothing-left
-# Much of `unit` is waiting. The second list begins with what builds in folders of its own, while the first one builds in
-# the common folder, which only one build at a time can use.
+# The first list builds what all others use, in the common folder, which only one build at a time can use; the second one
+# begins with what builds in folders of its own. Much of `unit` and `programs` is waiting.
 parts: page
 	scripts/side-by-side "format words subjects publishable spelling unit browser" \
-	  "licences advisories miri loom fuzz python bench-quick clippy docs programs"
+	  "licences advisories miri loom fuzz clippy docs" \
+	  "programs python bench-quick"
 
 note-machine:
 	mkdir -p $(target)
