@@ -8,7 +8,7 @@ use crate::campaign::{Audience, Choice};
 use crate::error::{Attempt, Error};
 use crate::row::{Report, Row, Verdict};
 use crate::say::say;
-use crate::{flow, html, interrupt, ipc, markdown, plan, run, serve, table};
+use crate::{flow, html, interrupt, ipc, plan, run, serve, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -209,7 +209,7 @@ fn measure(
         }
     }
     if common.markdown {
-        print(&markdown::render(&report));
+        print(&table::markdown(&report));
     }
     say(verdict(&report));
     if interrupted {

@@ -30,14 +30,6 @@ pub enum Error {
         /// `: ` and the end of what it wrote to stderr, if anything.
         tail: String,
     },
-    /// The two sides did not compute the same.
-    #[error("results differ: {ours} with bywash, {kernel} with the kernel alone")]
-    Differs {
-        /// Sum printed by the run with the library.
-        ours: String,
-        /// Sum printed by the run without it.
-        kernel: String,
-    },
     /// A file or system call.
     #[error("{what}: {source}")]
     Io {

@@ -1,8 +1,8 @@
 //! The report as one HTML file with plots and tables of each bench. It refers to nothing outside itself.
 
-use crate::curve;
-use crate::row::{Report, Row, Verdict};
-use crate::table::{self, Table};
+use crate::figure;
+use crate::row::{Report, Row};
+use crate::table::{self, Table, escape};
 use bywash_plot::{Ratio, Ratios};
 
 const STYLE: &str = "
@@ -35,10 +35,10 @@ pub fn render(report: &Report) -> String {
         let rows: Vec<&Row> = report.rows.iter().filter(|row| row.bench == bench).collect();
         let (points, dots): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.point.is_some());
         html.push_str(&format!("<h2>{}</h2>\n{}\n", escape(bench), ratios(bench, &dots).svg()));
-        html.extend(curve::figures(&points).iter().map(|figure| format!("{}\n", figure.svg())));
+        html.extend(figure::figures(&points).iter().map(|figure| format!("{}\n", figure.svg())));
         let open = if rows.iter().any(|row| row.ratio.is_none()) { " open=\"open\"" } else { "" };
         html.push_str(&format!("<details{open}><summary>{} rows</summary>\n", rows.len()));
-        html.extend(table::of_bench(report, bench).iter().map(lines));
+        html.extend(table::of_bench(report, bench).iter().map(Table::html));
         html.push_str("</details>\n");
     }
     html + "</body></html>\n"
@@ -63,28 +63,6 @@ fn ratios(bench: &str, rows: &[&Row]) -> Ratios {
     }
 }
 
-fn lines(table: &Table) -> String {
-    let head: String = table.columns.iter().map(|(name, _)| format!("<th>{}</th>", escape(name))).collect();
-    let cell = |(cell, (_, is_number)): (&table::Cell, &(String, bool))| {
-        let class = match (cell.verdict, is_number) {
-            (Some(Verdict::Reached), _) => "number met",
-            (Some(Verdict::Missed), _) => "number missed",
-            (_, true) => "number",
-            (_, false) => "",
-        };
-        format!("<td class=\"{class}\"><b>{}</b>{}</td>", escape(&cell.strong), escape(&cell.text))
-    };
-    let line = |cells: &Vec<table::Cell>| {
-        format!("<tr>{}</tr>\n", cells.iter().zip(&table.columns).map(cell).collect::<String>())
-    };
-    let (caption, lines) = (escape(&table.caption), table.lines.iter().map(line).collect::<String>());
-    format!("<p>{caption}</p><div class=\"wide\"><table><tr>{head}</tr>\n{lines}</table></div>\n")
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,7 +79,7 @@ mod tests {
         assert_eq!(labels, ["pread 4 KiB random", "<b>"]);
         assert_eq!(plot.ratios[0].quartiles, [1.875, 2.0, 2.125]);
         assert_eq!((plot.ratios[1].series.as_str(), plot.ratios[1].goal), ("xfs", Some(1.8)));
-        report.rows.extend(curve::sample());
+        report.rows.extend(figure::sample());
         let html = render(&report);
         let mut reader = Reader::from_str(html.trim_start_matches("<!DOCTYPE html>"));
         let (mut names, mut ended) = (Vec::new(), 0);

@@ -27,7 +27,7 @@
 //! - `programs`: the small C programs that drive a library, compiled when they are needed
 //! - `usage`, `clock`: device bytes, page faults and CPU time of a run
 //! - [`row`], [`statistics`], `machine`: the report
-//! - `table`, `markdown`, `html`, `curve`, `number`: its forms for people
+//! - `table`, `html`, `figure`, `number`: its forms for people
 //! - [`interrupt`], [`error`], `say`: early ends, and messages on standard error
 #![deny(unsafe_code)]
 // Only the command uses this crate: its documentation is for those who change it, with private items.
@@ -39,15 +39,14 @@ mod campaign;
 mod child;
 mod clock;
 pub mod command;
-mod curve;
 pub mod engine;
 pub mod error;
+mod figure;
 mod flow;
 mod html;
 pub mod interrupt;
 mod ipc;
 mod machine;
-mod markdown;
 mod mount;
 mod number;
 mod place;

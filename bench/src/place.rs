@@ -11,7 +11,7 @@ use crate::workspace;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::{Builder, TempDir};
 
 /// Begins the name of a run's folder in memory; the process id follows.
 const MEMORY_PREFIX: &str = "bywash-bench-";
@@ -70,7 +70,7 @@ impl Offer {
 pub struct Places {
     /// One offer a kind, in the order of [`Kind::ALL`].
     pub offers: Vec<Offer>,
-    memory: Option<PathBuf>,
+    memory: Option<TempDir>,
     xfs: Option<Mount>,
 }
 
@@ -116,22 +116,9 @@ impl Places {
             Error::Unavailable(format!("none of {all} is a tmpfs that can be written: mount one at /dev/shm"))
         })?;
         workspace::sweep(parent, MEMORY_PREFIX);
-        // One process may have several at once, as the tests have.
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let root = parent.join(format!("{MEMORY_PREFIX}{}/{number}", std::process::id()));
-        fs::create_dir_all(&root).doing("create", &root)?;
-        Ok(self.memory.insert(root).clone())
-    }
-}
-
-impl Drop for Places {
-    fn drop(&mut self) {
-        if let Some(root) = &self.memory {
-            let _ = fs::remove_dir_all(root);
-            // The last one takes the process's folder with it.
-            let _ = root.parent().map(fs::remove_dir);
-        }
+        let name = format!("{MEMORY_PREFIX}{}-", std::process::id());
+        let root = Builder::new().prefix(&name).tempdir_in(parent).doing("make a folder in", parent)?;
+        Ok(self.memory.insert(root).path().to_owned())
     }
 }
 
@@ -282,7 +269,7 @@ mod tests {
                 Err(why) => assert!(!why.is_empty()),
             }
         }
-        let memory = places.memory.clone();
+        let memory = places.memory.as_ref().map(|root| root.path().to_owned());
         drop(places);
         assert!(memory.is_none_or(|root| !root.exists()));
     }

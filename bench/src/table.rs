@@ -1,36 +1,72 @@
-//! Tables of a report, from which [`markdown`](crate::markdown) and [`html`](crate::html) are written, and rows on a
-//! terminal, one line each as they come.
+//! Tables of a report, as Markdown and as HTML, and rows on a terminal, one line each as they come.
+//!
+//! [`of_rows`] has the columns of a bench's table; [`summary`] is the table of all ratios, which the README shows.
 
-use crate::curve;
+use crate::figure;
 use crate::number::{bytes, grouped, quantity, ratio};
 use crate::row::{Report, Row, Verdict};
 use crate::usage::Usage;
 
-/// A table: a caption, columns and lines.
+/// A table. Text between two `**` stands out.
 pub struct Table {
     /// Line above the table, if it needs one.
     pub caption: String,
     /// Columns, and whether each holds numbers.
     pub columns: Vec<(String, bool)>,
     /// Cells of each line.
-    pub lines: Vec<Vec<Cell>>,
+    pub lines: Vec<Vec<String>>,
 }
 
-/// A cell.
-#[derive(Debug, Default)]
-pub struct Cell {
-    /// Beginning that stands out.
-    pub strong: String,
-    /// The rest.
-    pub text: String,
-    /// Standing of the row to its goal, in the cell of the goal.
-    pub verdict: Option<Verdict>,
-}
-
-impl<T: Into<String>> From<T> for Cell {
-    fn from(text: T) -> Cell {
-        Cell { text: text.into(), ..Cell::default() }
+impl Table {
+    fn markdown(&self) -> String {
+        let escape = |text: &str| text.replace('|', "\\|").replace('<', "&lt;").replace('\n', " ");
+        let cell = |text: &String| format!("{} |", format!(" {}", escape(text)).trim_end());
+        let rule = |(_, is_number): &(String, bool)| if *is_number { "---:|" } else { "---|" };
+        let line = |cells: &Vec<String>| format!("|{}\n", cells.iter().map(cell).collect::<String>());
+        let head: String = self.columns.iter().map(|(name, _)| cell(name)).collect();
+        let rule: String = self.columns.iter().map(rule).collect();
+        let lines: String = self.lines.iter().map(line).collect();
+        let caption = Some(&self.caption).filter(|caption| !caption.is_empty());
+        let caption = caption.map_or(String::new(), |caption| format!("\n{}\n", escape(caption)));
+        format!("{caption}\n|{head}\n|{rule}\n{lines}")
     }
+
+    /// The table as HTML.
+    pub fn html(&self) -> String {
+        let head: String =
+            self.columns.iter().map(|(name, _)| format!("<th>{}</th>", escape(name))).collect();
+        let cell = |(text, (_, is_number)): (&String, &(String, bool))| {
+            let class = match text.chars().last() {
+                Some('✓') => "number met",
+                Some('✗') => "number missed",
+                _ if *is_number => "number",
+                _ => "",
+            };
+            let text = escape(text).replacen("**", "<b>", 1).replacen("**", "</b>", 1);
+            format!("<td class=\"{class}\">{text}</td>")
+        };
+        let line = |cells: &Vec<String>| {
+            format!("<tr>{}</tr>\n", cells.iter().zip(&self.columns).map(cell).collect::<String>())
+        };
+        let (caption, lines) = (escape(&self.caption), self.lines.iter().map(line).collect::<String>());
+        format!("<p>{caption}</p><div class=\"wide\"><table><tr>{head}</tr>\n{lines}</table></div>\n")
+    }
+}
+
+/// The text for HTML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The whole report as Markdown.
+pub fn markdown(report: &Report) -> String {
+    let mut text = format!("Measured on {} by bywash {}.\n", report.machine.sentence(), report.version);
+    text.extend(summary(report).map(|table| table.markdown()));
+    for bench in report.benches() {
+        text += &format!("\n### {bench}\n");
+        text.extend(of_bench(report, bench).iter().map(Table::markdown));
+    }
+    text
 }
 
 fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
@@ -48,7 +84,7 @@ pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> 
 }
 
 /// The table of all cases against the kernel, a column a place; `None` if the report has no such case.
-pub fn summary(report: &Report) -> Option<Table> {
+fn summary(report: &Report) -> Option<Table> {
     report.rows.iter().find(|row| row.peer == "kernel")?;
     let has_goal = |row: &Row| row.bench.starts_with("run/") && row.goal.is_some();
     let rows: Vec<&Row> = report.rows.iter().filter(|row| row.peer == "kernel" || has_goal(row)).collect();
@@ -62,11 +98,9 @@ pub fn summary(report: &Report) -> Option<Table> {
         let goal = or_dash(here.iter().find_map(|row| row.goal), ratio);
         let cells = places.iter().map(|place| {
             let row = here.iter().find(|row| row.place == **place);
-            row.map_or(String::new(), |row| {
-                or_dash(row.ratio, |value| format!("{}{}", ratio(value), mark(row)))
-            })
+            row.map_or(String::new(), |row| or_dash(row.ratio, |value| ratio(value) + mark(row)))
         });
-        [case, goal].into_iter().chain(cells).map(Cell::from).collect()
+        [case, goal].into_iter().chain(cells).collect()
     };
     let lines = distinct(rows.iter().map(|row| case_of(row))).into_iter().map(line).collect();
     let names = ["", "goal"].iter().chain(&places);
@@ -78,18 +112,18 @@ pub fn summary(report: &Report) -> Option<Table> {
 pub fn of_bench(report: &Report, bench: &str) -> Vec<Table> {
     let (points, rows): (Vec<&Row>, Vec<&Row>) =
         report.rows.iter().filter(|row| row.bench == bench).partition(|row| row.point.is_some());
-    let figures = curve::figures(&points);
+    let figures = figure::figures(&points);
     let rows = (!rows.is_empty()).then(|| of_rows(&rows, bench.starts_with("run/")));
     figures.iter().map(of_figure).chain(rows).collect()
 }
 
 /// A line for each curve, a column for each of its points.
-fn of_figure(figure: &curve::Figure) -> Table {
+fn of_figure(figure: &figure::Figure) -> Table {
     let sizes = figure.sizes();
     let lines = figure.curves.iter().map(|curve| {
         let value = |size: &f64| curve.points.iter().find(|point| point.0 == *size).map(|point| point.1);
         let cells = sizes.iter().map(|size| or_dash(value(size), |value| format!("{value:.2}")));
-        std::iter::once(curve.name.clone()).chain(cells).map(Cell::from).collect()
+        std::iter::once(curve.name.clone()).chain(cells).collect()
     });
     let names = sizes.iter().map(|size| (figure.label(*size), true));
     Table {
@@ -100,7 +134,7 @@ fn of_figure(figure: &curve::Figure) -> Table {
 }
 
 /// Name, whether it holds numbers, whether it is shown, and its cell.
-type Column<'a> = (&'a str, bool, bool, &'a dyn Fn(&Row) -> Cell);
+type Column<'a> = (&'a str, bool, bool, &'a dyn Fn(&Row) -> String);
 
 /// A line for each row. A bench that preloads the library counts calls, and has the place in a column of its own.
 fn of_rows(rows: &[&Row], preloads: bool) -> Table {
@@ -108,19 +142,19 @@ fn of_rows(rows: &[&Row], preloads: bool) -> Table {
     let is_timed = rows.iter().any(|row| row.ours_cpu_per_message.is_some());
     let case = if preloads { case_and_metric } else { |row: &Row| row.case.clone() };
     let columns: [Column<'_>; 13] = [
-        ("case", false, true, &|row| case(row).into()),
-        ("place", false, preloads, &|row| row.place.as_str().into()),
-        ("metric", false, !preloads, &|row| row.metric.as_str().into()),
-        ("against", false, true, &|row| row.peer.as_str().into()),
-        ("it", true, true, &|row| quantity_of(row, row.peer_value).into()),
-        ("bywash", true, true, &|row| quantity_of(row, row.ours).into()),
-        ("ratio (quartiles)", true, true, &ratio_cell),
-        ("goal", true, true, &goal_cell),
-        ("calls at user level", true, preloads, &|row| user_level(row).into()),
-        ("device read, written (it → bywash)", false, preloads, &|row| device(row).into()),
-        ("faults (it → bywash)", false, preloads, &|row| faults(row).into()),
-        ("CPU a message (it → bywash)", true, is_timed, &|row| cpu(row).into()),
-        ("note", false, !preloads && is_noted, &|row| row.ratio.map_or("", |_| row.note.as_str()).into()),
+        ("case", false, true, &case),
+        ("place", false, preloads, &|row| row.place.clone()),
+        ("metric", false, !preloads, &|row| row.metric.clone()),
+        ("against", false, true, &|row| row.peer.clone()),
+        ("it", true, true, &|row| or_dash(row.peer_value, |value| quantity(value, &row.unit))),
+        ("bywash", true, true, &|row| or_dash(row.ours, |value| quantity(value, &row.unit))),
+        ("ratio (quartiles)", true, true, &ratio_or_reason),
+        ("goal", true, true, &goal),
+        ("calls at user level", true, preloads, &user_level),
+        ("device read, written (it → bywash)", false, preloads, &device),
+        ("faults (it → bywash)", false, preloads, &faults),
+        ("CPU a message (it → bywash)", true, is_timed, &cpu),
+        ("note", false, !preloads && is_noted, &|row| row.ratio.map_or("", |_| &row.note).into()),
     ];
     let shown: Vec<_> = columns.iter().filter(|column| column.2).collect();
     Table {
@@ -135,15 +169,10 @@ fn case_and_metric(row: &Row) -> String {
     format!("{}{metric}", row.what())
 }
 
-fn quantity_of(row: &Row, value: Option<f64>) -> String {
-    or_dash(value, |value| quantity(value, &row.unit))
-}
-
-/// The ratio with its quartiles, or the reason for which there is none.
-fn ratio_cell(row: &Row) -> Cell {
-    let Some(value) = row.ratio else { return row.note.as_str().into() };
-    let text = quartiles(row).map_or(String::new(), |quartiles| format!(" ({quartiles})"));
-    Cell { strong: ratio(value), text, verdict: None }
+fn ratio_or_reason(row: &Row) -> String {
+    let Some(value) = row.ratio else { return row.note.clone() };
+    let quartiles = quartiles(row).map_or(String::new(), |quartiles| format!(" ({quartiles})"));
+    format!("**{}**{quartiles}", ratio(value))
 }
 
 fn quartiles(row: &Row) -> Option<String> {
@@ -151,9 +180,8 @@ fn quartiles(row: &Row) -> Option<String> {
 }
 
 /// The goal, and its standing.
-fn goal_cell(row: &Row) -> Cell {
-    let text = or_dash(row.goal, |goal| format!("{}{}", ratio(goal), mark(row)));
-    Cell { text, verdict: row.verdict(), ..Cell::default() }
+fn goal(row: &Row) -> String {
+    or_dash(row.goal, |goal| ratio(goal) + mark(row))
 }
 
 /// Sign behind a number that says how the row stands to its goal; none for a row without one.
@@ -201,10 +229,8 @@ fn device(row: &Row) -> String {
 
 /// Page faults of both sides.
 fn faults(row: &Row) -> String {
-    let both = row.ours_usage.as_ref().zip(row.peer_usage.as_ref());
-    let show =
-        |(ours, peer): (&Usage, &Usage)| format!("{} → {}", grouped(peer.faults()), grouped(ours.faults()));
-    both.map_or_else(|| "-".into(), show)
+    let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
+    format!("{} → {}", grouped(peer.faults()), grouped(ours.faults()))
 }
 
 /// The line above the rows on a terminal.
@@ -214,15 +240,14 @@ pub fn head() -> String {
 
 /// One row on a terminal.
 pub fn line(row: &Row) -> String {
-    let goal = goal_cell(row).text.replace('✓', "ok").replace('✗', "NO").replace('≈', "?");
     let bench = row.bench.strip_prefix("run/").unwrap_or(&row.bench);
     terminal([
         format!("{bench}: {}{}", row.case, unusual(row)),
-        quantity_of(row, row.peer_value),
-        quantity_of(row, row.ours),
+        or_dash(row.peer_value, |value| quantity(value, &row.unit)),
+        or_dash(row.ours, |value| quantity(value, &row.unit)),
         or_dash(row.ratio, ratio),
         quartiles(row).unwrap_or_else(|| "-".into()),
-        goal,
+        goal(row).replace('✓', "ok").replace('✗', "NO").replace('≈', "?"),
         row.note.clone(),
     ])
 }
@@ -248,20 +273,37 @@ mod tests {
     use crate::row;
 
     #[test]
-    fn a_line_has_the_numbers_and_the_note() {
+    fn a_line_and_the_tables_have_the_numbers_and_the_notes() {
         let mut report = row::sample();
         let text = line(&report.rows[0]);
-        for part in [
-            "micro: pread 4 KiB random, tmpfs ",
-            "1.00 M op/s",
-            "1.88-2.12",
-            "1.80 ok",
-            "99.0 % of 1,000 calls",
-        ] {
+        for part in
+            ["micro: pread 4 KiB random, tmpfs ", "1.00 M op/s", "1.88-2.12", "1.80 ok", "1,000 calls"]
+        {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         assert!(line(&report.rows[1]).ends_with("not run: <mkfs.xfs> is not installed & so on"));
-        report.rows[0].peer = "kernel with --mmap_read".into();
-        assert!(line(&report.rows[0]).contains(", tmpfs [against --mmap_read]"));
+        let mapped = Row { peer: "kernel with --mmap_read".into(), ..report.rows[0].clone() };
+        assert!(line(&mapped).contains(", tmpfs [against --mmap_read]"));
+        report.rows[1].note = "not run: a | b".into();
+        report.rows.extend(figure::sample());
+        let noted = Row { bench: "flow/disk".into(), goal: None, met: None, ..report.rows[0].clone() };
+        report.rows.push(noted);
+        let text = markdown(&report);
+        let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+        for table in text.split("\n\n") {
+            let lines: Vec<&str> = table.lines().filter(|line| line.starts_with('|')).collect();
+            assert!(lines.iter().all(|line| columns(line) == columns(lines[0])), "{table}");
+        }
+        for part in [
+            "Test CPU",
+            "| | goal | tmpfs | xfs |\n|---|---:|---:|---:|\n| micro: pread 4 KiB random | 1.80 | 2.00 ✓ | - |",
+            "| pread 4 KiB random | tmpfs | kernel | 1.00 M op/s | 2.00 M op/s | **2.00** (1.88-2.12) | 1.80 ✓ | 99.0 % of 1,000 |",
+            "not run: a \\| b | 1.80 | - | - | - |",
+            "| read and write | 1.00 | 2.00 | 3.00 |\n| splice | 2.00 | 4.00 | 6.00 |",
+            "| goal | note |",
+            "(1.88-2.12) | - | 99.0 % of 1,000 calls at user level |",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
     }
 }

@@ -5,17 +5,16 @@
 //! counted for the run that made them. Faults and CPU time are those of the children waited for.
 
 use crate::error::{Attempt, Error};
+use crate::statistics::Summary;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The block device under a directory.
+/// The counters of a block device: fields 3 and 7 of the kernel's Documentation/block/stat.rst, in sectors of 512 bytes.
 #[derive(Clone, Debug)]
-pub struct BlockDevice {
-    counters: PathBuf,
-}
+pub struct BlockDevice(PathBuf);
 
 impl BlockDevice {
     /// The device of `directory`'s file system; `None` where it has no block device of its own (tmpfs).
@@ -23,22 +22,16 @@ impl BlockDevice {
         let device = rustix::fs::stat(directory).doing("look at", directory)?.st_dev;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let counters = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
-        Ok(counters.exists().then_some(BlockDevice { counters }))
+        Ok(counters.exists().then_some(BlockDevice(counters)))
     }
 
     /// Bytes read and written since the device appeared.
-    fn bytes(&self) -> Result<(u64, u64), Error> {
-        let text = fs::read_to_string(&self.counters).doing("read", &self.counters)?;
-        parse_block_stat(&text)
-            .ok_or_else(|| std::io::Error::other(text))
-            .doing("make sense of", &self.counters)
+    fn bytes(&self) -> Result<[u64; 2], Error> {
+        let text = fs::read_to_string(&self.0).doing("read", &self.0)?;
+        let sectors = |field| text.split_whitespace().nth(field)?.parse::<u64>().ok();
+        let both = sectors(2).zip(sectors(6)).map(|(read, written)| [read * 512, written * 512]);
+        both.ok_or_else(|| std::io::Error::other(text.clone())).doing("make sense of", &self.0)
     }
-}
-
-/// Fields 3 and 7 of the kernel's Documentation/block/stat.rst, in sectors of 512 bytes.
-fn parse_block_stat(text: &str) -> Option<(u64, u64)> {
-    let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    Some((fields.get(2)? * 512, fields.get(6)? * 512))
 }
 
 /// Usage of one run.
@@ -63,8 +56,8 @@ impl Usage {
         let children = getrusage(UsageWho::RUSAGE_CHILDREN)
             .map_err(|errno| Error::failed("getrusage", std::io::Error::from(errno).to_string()))?;
         Ok(Usage {
-            device_read_bytes: bytes.map(|bytes| bytes.0),
-            device_written_bytes: bytes.map(|bytes| bytes.1),
+            device_read_bytes: bytes.map(|bytes| bytes[0]),
+            device_written_bytes: bytes.map(|bytes| bytes[1]),
             faults_minor: children.minor_page_faults() as u64,
             faults_major: children.major_page_faults() as u64,
             cpu_seconds: (children.user_time() + children.system_time()).num_microseconds() as f64 / 1e6,
@@ -91,8 +84,7 @@ impl Usage {
     /// Each figure's median over `runs`.
     pub fn median(runs: &[Usage]) -> Usage {
         let middle = |figure: fn(&Usage) -> Option<f64>| {
-            let values: Option<Vec<f64>> = runs.iter().map(figure).collect();
-            crate::statistics::Summary::of(&values?).map(|summary| summary.median)
+            Summary::of(&runs.iter().map(figure).collect::<Option<Vec<f64>>>()?).map(|summary| summary.median)
         };
         let whole = |figure| middle(figure).map(|value| value.round() as u64);
         Usage {
@@ -117,8 +109,12 @@ mod tests {
 
     #[test]
     fn the_kernels_counters_of_a_run_and_the_median_of_each_figure() {
-        assert_eq!(parse_block_stat(" 1 2 3 4 5 6 7 8"), Some((3 * 512, 7 * 512)));
-        assert_eq!(parse_block_stat("1 2"), None);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let device = BlockDevice(file.path().into());
+        fs::write(file.path(), " 1 2 3 4 5 6 7 8").unwrap();
+        assert_eq!(device.bytes().unwrap(), [3 * 512, 7 * 512]);
+        fs::write(file.path(), "1 2").unwrap();
+        device.bytes().unwrap_err();
         assert_eq!(stat_fields("7 (a ) b) S 4 5"), Some(vec!["S", "4", "5"]));
         let before = Usage::now(None).unwrap();
         assert!(std::process::Command::new("true").status().unwrap().success());

@@ -8,9 +8,9 @@
 //! A run that was killed cannot remove its folder; the next one does.
 
 use crate::error::{Attempt, Error};
-use crate::say::say;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tempfile::{Builder, TempDir};
 
 /// Tag with which Cargo marks its target folder (and others their caches).
 const CACHE_TAG: &str = "CACHEDIR.TAG";
@@ -20,7 +20,7 @@ const RUN_PREFIX: &str = "run-";
 /// The folder of this run; removed when dropped.
 pub struct Workspace {
     programs: PathBuf,
-    run: PathBuf,
+    run: TempDir,
 }
 
 impl Workspace {
@@ -33,13 +33,12 @@ impl Workspace {
         let base = base.map_or_else(default_base, Path::to_path_buf);
         // Servers and tools run in folders of their own, from where a relative path leads elsewhere.
         let root = std::path::absolute(&base).doing("find", &base)?.join("bywash-bench");
-        let run = root.join(format!("{RUN_PREFIX}{}", std::process::id()));
-        let workspace = Workspace { programs: root.join("programs"), run };
-        for folder in [&workspace.programs, &workspace.run] {
-            fs::create_dir_all(folder).doing("create", folder)?;
-        }
+        let programs = root.join("programs");
+        fs::create_dir_all(&programs).doing("create", &programs)?;
         sweep(&root, RUN_PREFIX);
-        Ok(workspace)
+        let name = format!("{RUN_PREFIX}{}", std::process::id());
+        let run = Builder::new().prefix(&name).rand_bytes(0).tempdir_in(&root).doing("create", &root)?;
+        Ok(Workspace { programs, run })
     }
 
     /// Folder in which programs are kept.
@@ -49,15 +48,7 @@ impl Workspace {
 
     /// The folder of this run.
     pub fn run(&self) -> &Path {
-        &self.run
-    }
-}
-
-impl Drop for Workspace {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.run).doing("remove", &self.run) {
-            say(format_args!("bywash bench: {error}; remove it by hand"));
-        }
+        self.run.path()
     }
 }
 
@@ -67,15 +58,15 @@ fn default_base() -> PathBuf {
     target.map_or_else(|| PathBuf::from("/var/tmp"), |target| target.join("tmp"))
 }
 
-/// Removes the folders in `parent` named `prefix` and a process id that runs left behind whose process is gone.
+/// Removes the folders in `parent` that runs left there whose process is gone. Their names are `prefix` and a process id,
+/// which anything may follow behind a hyphen.
 pub fn sweep(parent: &Path, prefix: &str) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for folder in entries.flatten().map(|entry| entry.path()) {
-        let name = folder.file_name().and_then(|name| name.to_str());
-        let pid = name.and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
+    for folder in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = folder.file_name().to_string_lossy().into_owned();
+        let pid = name.strip_prefix(prefix).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
         if pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
             // What is still busy stays for the next run.
-            let _ = fs::remove_dir_all(&folder);
+            let _ = fs::remove_dir_all(folder.path());
         }
     }
 }
@@ -88,12 +79,14 @@ mod tests {
     fn the_folder_goes_and_what_a_dead_run_left_goes_too() {
         let base = tempfile::tempdir().unwrap();
         let root = base.path().join("bywash-bench");
-        let (stale, other) = (root.join("run-4294967"), root.join("runs"));
-        fs::create_dir_all(stale.join("tmpfs")).unwrap();
-        fs::create_dir_all(&other).unwrap();
+        let (stale, other) =
+            (["run-4294967", "run-4294967-a"].map(|name| root.join(name)), root.join("runs"));
+        for folder in stale.iter().chain([&other]) {
+            fs::create_dir_all(folder.join("tmpfs")).unwrap();
+        }
         let workspace = Workspace::create(Some(base.path())).unwrap();
         let run = workspace.run().to_path_buf();
-        assert!(run.is_dir() && !stale.exists() && other.exists());
+        assert!(run.is_dir() && !stale.iter().any(|folder| folder.exists()) && other.exists());
         drop(workspace);
         assert!(!run.exists() && root.join("programs").exists());
     }

@@ -15,11 +15,13 @@
 use super::exchange::{Failure, Wire, check_length};
 use super::words::{fill, sum};
 use crate::interrupt;
+use libc::{MAP_POPULATE, MAP_SHARED, PROT_READ, PROT_WRITE};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::futex::{Flags, wait, wake};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
+use vm_memory::{FileOffset, MmapRegion};
 
 const PAGE: usize = 4096;
 /// Looks at a turn between two questions whether the bench was interrupted.
@@ -72,24 +74,31 @@ impl Bare {
     /// Maps the memory; `second`: the directions are the other way around.
     #[expect(unsafe_code, reason = "memory of two processes can only be had by mapping it")]
     pub fn open(self, memory: &OwnedFd, second: bool) -> Result<End, Failure> {
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let base =
-            unsafe { mmap(std::ptr::null_mut(), 2 * self.direction_bytes(), access, flags, memory, 0) };
-        let memory: *mut u8 = base?.cast();
+        let (file, bytes) = (File::from(memory.try_clone()?), 2 * self.direction_bytes());
+        let (access, flags) = (PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE);
+        let mapping = MmapRegion::build(Some(FileOffset::new(file, 0)), bytes, access, flags)?;
         // SAFETY: the mapping has two directions.
-        let other = unsafe { memory.add(self.direction_bytes()) };
-        let (to, from) = if second { (other, memory) } else { (memory, other) };
+        let other = unsafe { mapping.as_ptr().add(self.direction_bytes()) };
+        let (to, from) = if second { (other, mapping.as_ptr()) } else { (mapping.as_ptr(), other) };
         let copy = vec![0; if self.copies { self.bytes } else { 0 }];
         let (buffers_start, stride) = (self.buffers_start(), self.stride());
-        Ok(End { shape: self, memory, to, from, buffers_start, stride, sent: 0, received: 0, copy })
+        Ok(End {
+            shape: self,
+            to,
+            from,
+            buffers_start,
+            stride,
+            sent: 0,
+            received: 0,
+            copy,
+            _mapping: mapping,
+        })
     }
 }
 
 /// One end of bare memory.
 pub struct End {
     shape: Bare,
-    memory: *mut u8,
     to: *mut u8,
     from: *mut u8,
     buffers_start: usize,
@@ -97,6 +106,7 @@ pub struct End {
     sent: u32,
     received: u32,
     copy: Vec<u8>,
+    _mapping: MmapRegion,
 }
 
 impl End {
@@ -179,13 +189,5 @@ impl Wire for End {
         let found = in_place.unwrap_or_else(|| sum(&copy[..bytes]));
         self.copy = copy;
         Ok(found)
-    }
-}
-
-impl Drop for End {
-    #[expect(unsafe_code, reason = "what was mapped is unmapped")]
-    fn drop(&mut self) {
-        // SAFETY: the mapping is this end's own, and nothing refers to it any more.
-        let _ = unsafe { munmap(self.memory.cast(), 2 * self.shape.direction_bytes()) };
     }
 }

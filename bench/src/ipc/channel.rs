@@ -5,7 +5,7 @@
 
 use super::exchange::{Failure, Wire, check_length};
 use super::words::{fill, sum};
-use bywash_channel::{Buffer, Client, Completion, Options, Request, Server, ServerOptions, Submission, Wait};
+use bywash_channel::{Buffer, Client, Options, Request, Server, ServerOptions, Submission, Wait};
 use std::os::fd::OwnedFd;
 
 /// The server answers in the buffer.
@@ -15,31 +15,23 @@ const TAKE: u8 = 2;
 /// Requests that can be in flight.
 const DEPTH: u32 = 256;
 
-/// Opens one end; `answers`: every request is to be answered.
-pub fn open(
-    socket: OwnedFd,
-    bytes: usize,
-    wait: Wait,
-    answers: bool,
-    second: bool,
-) -> Result<Box<dyn Wire>, Failure> {
-    if second {
-        let server = Server::over(socket, &ServerOptions::new().wait(wait))?;
-        return Ok(Box::new(Serving { server, received: None, copy: vec![0; bytes] }));
-    }
-    let arena = (bytes.next_power_of_two() * DEPTH as usize).min(4 << 20).max(bytes * 8);
-    let options = trusted(Options::new().wait(wait).depth(DEPTH).arena_bytes(arena));
-    let client = Client::over(socket, &options)?;
-    Ok(Box::new(Requesting { client, answers }))
-}
-
+/// Opens the end of the client; `answers`: every request is to be answered.
 #[expect(unsafe_code, reason = "to trust the peer is the caller's promise")]
-fn trusted(options: Options) -> Options {
+pub fn client(socket: OwnedFd, bytes: usize, wait: Wait, answers: bool) -> Result<Requesting, Failure> {
+    let arena = (bytes.next_power_of_two() * DEPTH as usize).min(4 << 20).max(bytes * 8);
+    let options = Options::new().wait(wait).depth(DEPTH).arena_bytes(arena);
     // SAFETY: the server is this program, which does not reach around the library.
-    unsafe { options.trusted() }
+    let client = Client::over(socket, &unsafe { options.trusted() })?;
+    Ok(Requesting { client, answers })
 }
 
-struct Requesting {
+/// Opens the end of the server.
+pub fn server(socket: OwnedFd, bytes: usize, wait: Wait) -> Result<Serving, Failure> {
+    let server = Server::over(socket, &ServerOptions::new().wait(wait))?;
+    Ok(Serving { server, received: None, copy: vec![0; bytes] })
+}
+
+pub struct Requesting {
     client: Client,
     answers: bool,
 }
@@ -50,7 +42,7 @@ impl Requesting {
         loop {
             match self.client.alloc(bytes) {
                 Err(bywash_channel::Error::ArenaFull { .. }) if self.client.in_flight() > 0 => {
-                    drop(self.reap()?)
+                    drop(self.client.reap()?)
                 }
                 buffer => return Ok(buffer?),
             }
@@ -59,14 +51,10 @@ impl Requesting {
 
     fn submit(&mut self, opcode: u8, buffer: Buffer) -> Result<(), Failure> {
         while self.client.in_flight() == self.client.depth() {
-            self.reap()?;
+            self.client.reap()?;
         }
         self.client.submit(Submission::new(opcode).buffer(buffer))?;
         Ok(())
-    }
-
-    fn reap(&mut self) -> Result<Completion, Failure> {
-        Ok(self.client.reap()?)
     }
 }
 
@@ -82,21 +70,19 @@ impl Wire for Requesting {
         if !self.answers {
             // First what is in flight, and then something that can be answered.
             while self.client.in_flight() > 0 {
-                self.reap()?;
+                self.client.reap()?;
             }
             let buffer = self.buffer(bytes)?;
             self.submit(ANSWER, buffer)?;
         }
-        let done = self.reap()?;
+        let done = self.client.reap()?;
         check_length(done.value as usize, bytes)?;
-        let Some(buffer) = done.buffer else {
-            return Err("an answer came without its buffer".into());
-        };
+        let buffer = done.buffer.ok_or("an answer came without its buffer")?;
         Ok(sum(&buffer.map()?[..bytes]))
     }
 }
 
-struct Serving {
+pub struct Serving {
     server: Server,
     /// Request that is answered next.
     received: Option<Request>,
@@ -105,10 +91,7 @@ struct Serving {
 
 impl Wire for Serving {
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Failure> {
-        let request = match self.received.take() {
-            Some(request) => request,
-            None => self.server.next()?,
-        };
+        let request = self.received.take().map_or_else(|| self.server.next(), Ok)?;
         let sum = fill(&mut self.copy[..bytes], seed);
         self.server.memory(&request).write(0, &self.copy[..bytes]);
         self.server.complete(request, 0, bytes as u64)?;

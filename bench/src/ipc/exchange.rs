@@ -30,21 +30,18 @@ pub fn check_length(got: usize, wanted: usize) -> Result<(), Failure> {
     if got == wanted { Ok(()) } else { Err(format!("received {got} bytes instead of {wanted}").into()) }
 }
 
-/// Times that a run took, or one message of it, in seconds.
+/// Times that a run took, or one message of it, in seconds: from the first message to the end, and the processor time of both
+/// processes. Where messages are paced, the latter is without what the first one does between them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
-    /// From the first message to the end.
     pub wall: f64,
-    /// Processor time of both processes. Where messages are paced, without what the first one does between them.
     pub cpu: f64,
 }
 
 /// Messages of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// Bytes of a message.
     pub bytes: usize,
-    /// Number of messages.
     pub messages: u64,
     /// Each message is answered by one as large; otherwise one message comes back at the end.
     pub answered: bool,

@@ -5,13 +5,12 @@
 //!
 //! - `words`: the work that both ends do with every message; `exchange`: the messages of a run and their times
 //! - `transport`, `channel`, `bare`: the transports, and what none of them can beat
-//! - `pair`: two processes and the messages between them; `several`: a third one in the middle, a second pair beside
+//! - `processes`: two processes and the messages between them, a third one in the middle, a second pair beside
 
 mod bare;
 mod channel;
 mod exchange;
-mod pair;
-mod several;
+mod processes;
 mod transport;
 mod words;
 
@@ -19,11 +18,9 @@ use crate::campaign::{self, Audience, Choice};
 use crate::engine::{self, Rounds};
 use crate::error::Error;
 use crate::row::{Report, Row};
-use bywash_container::Wait;
 use exchange::{Exchange, Failure, PERIOD, Spent};
-use pair::Work;
-use serde::{Deserialize, Serialize};
-use transport::{Transport, buffers};
+use processes::{Job, Work};
+use transport::{Transport, Waits, buffers};
 
 /// Name, transport and goal of a peer.
 type Peer = (&'static str, Transport, Option<f64>);
@@ -55,13 +52,13 @@ const TRIAL: u64 = 128;
 /// Runs of each number of buffers that is tried.
 const TRIES: u32 = 3;
 
-const UNIX: Peer = ("AF_UNIX", Transport::Unix(None), None);
-const LARGE: Peer = ("AF_UNIX, 4 MiB buffers", Transport::Unix(Some(4 * MIB)), None);
-const PIPE: Peer = ("pipe", Transport::Pipe, None);
+const UNIX: Peer = ("AF_UNIX", Transport::Unix(Waits::Sleep, None), None);
+const LARGE: Peer = ("AF_UNIX, 4 MiB buffers", Transport::Unix(Waits::Sleep, Some(4 * MIB)), None);
+const PIPE: Peer = ("pipe", Transport::Pipe(Waits::Sleep), None);
 const LINE: Peer = ("a bare cache line", Transport::CacheLine, Some(0.45));
 const ICEORYX2: Peer = ("iceoryx2", Transport::Iceoryx2, None);
 const FUTEX: Peer = ("bare futex", Transport::Futex, None);
-const LOOP: Peer = ("pipe, event loop", Transport::PipeLoop, Some(PACED_GOAL));
+const LOOP: Peer = ("pipe, event loop", Transport::Pipe(Waits::Loop), Some(PACED_GOAL));
 const IN_PLACE: Peer = bound(false);
 const COPIED: Peer = bound(true);
 
@@ -75,8 +72,8 @@ const fn goal(peer: Peer, goal: f64) -> Peer {
 
 /// All cases.
 fn cases() -> Vec<Case> {
-    use Transport::{Answers, Checked, Requests, Trusted, TrustedLoop};
-    use Wait::{Adaptive, Sleep, Spin};
+    use Transport::{Answers, Checked, Requests, Trusted};
+    use Waits::{Adaptive, Loop, Sleep, Spin};
     let stream = |bytes| Exchange { bytes, messages: 0, answered: false, period: None, cores: [0, 1] };
     let both = |bytes| Exchange { answered: true, ..stream(bytes) };
     let every = |period| Exchange { period: Some(period), ..stream(64) };
@@ -108,8 +105,8 @@ fn cases() -> Vec<Case> {
         ("4 KiB, requests at depth 256", Requests(Spin), stream(4 * KIB), kernel),
         ("64 B at 1 kHz, blocking", Trusted(Sleep), paced, sleepers),
         ("64 B at 1 kHz, adaptive", Trusted(Adaptive), paced, sleepers),
-        ("64 B at 1 kHz, event loop", TrustedLoop, paced, loops),
-        ("64 B and an answer at 1 kHz, event loop", TrustedLoop, answered, loops),
+        ("64 B at 1 kHz, event loop", Trusted(Loop), paced, loops),
+        ("64 B and an answer at 1 kHz, event loop", Trusted(Loop), answered, loops),
         ("64 B at 100 Hz, blocking", Trusted(Sleep), seldom, sleepers),
         ("64 B at 100 Hz, adaptive", Trusted(Adaptive), seldom, sleepers),
         ("64 B at 10 kHz, blocking", Trusted(Sleep), often, sleepers),
@@ -131,8 +128,8 @@ impl Case {
         let mut peers = peers.to_vec();
         if ours.waits().starts_with("spins") && exchange.period.is_none() {
             let polled = peers.clone().into_iter().filter_map(|peer| match peer.1 {
-                Transport::Unix(None) => Some(("AF_UNIX, polled", Transport::UnixPolled, None)),
-                Transport::Pipe => Some(("pipe, polled", Transport::PipePolled, None)),
+                side if side == UNIX.1 => Some(("AF_UNIX, polled", Transport::Unix(Waits::Spin, None), None)),
+                side if side == PIPE.1 => Some(("pipe, polled", Transport::Pipe(Waits::Spin), None)),
                 _ => None,
             });
             peers.extend(polled);
@@ -191,42 +188,48 @@ impl Case {
         self.peers.iter().map(|(name, _, goal)| self.metric().head(&head(self.name), name, *goal)).collect()
     }
 
+    /// A side and the seconds that it takes for a message. Paced messages take as long as they are told to. The bound is
+    /// tried four trials long: their figures decide.
+    fn tried(&self, side: Transport) -> Result<(Transport, f64), Error> {
+        let trial = if self.exchange.bytes >= MIB { TRIAL / 16 } else { TRIAL };
+        if let Some(period) = self.exchange.period {
+            return Ok((side, period.as_secs_f64()));
+        }
+        let side = self.settle(side, 4 * trial)?;
+        Ok((side, self.run(side, trial)?.wall))
+    }
+
     /// Measures the case: a trial of each side finds out how many messages its runs need, then all take turns.
     fn measure(&self, quick: bool, rounds: Rounds) -> Result<Vec<Row>, Error> {
-        let trial = if self.exchange.bytes >= MIB { TRIAL / 16 } else { TRIAL };
-        let (mut sides, mut slowest) = (Vec::new(), 0f64);
-        for &(name, side, goal) in [("bywash", self.ours, None)].iter().chain(&self.peers) {
-            // Paced messages take as long as they are told to. The bound is tried four trials long: their figures decide.
-            let own = self.exchange.period.map_or_else(
-                || self.settle(side, 4 * trial).and_then(|side| Ok((side, self.run(side, trial)?.wall))),
-                |period| Ok((side, period.as_secs_f64())),
-            );
-            let own = engine::uninterrupted(own)?;
-            slowest = slowest.max(own.as_ref().map_or(0.0, |own| own.1));
-            let note = own.as_ref().map_or(String::new(), |own| note(self.ours, own.0));
-            sides.push((name, goal, note, own));
+        let (mut sides, mut tried) = (vec![("bywash", self.ours, None)], Vec::new());
+        sides.extend(&self.peers);
+        for (_, side, _) in &sides {
+            tried.push(engine::uninterrupted(self.tried(*side))?);
         }
-        let (mut notes, mut turns) = (Vec::new(), Vec::new());
-        for (name, goal, note, own) in sides {
-            notes.push((goal, note));
-            turns.push(match own {
-                Err(error) => engine::Side::absent(name, error),
-                Ok((side, own)) => {
-                    let messages = self.messages(own, slowest, quick);
-                    engine::Side::new(name, move || self.run(side, messages))
-                }
-            });
-        }
-        let runs = rounds.run(turns)?;
-        let row = |(peer, (goal, note)): (&engine::Runs<Spent>, (Option<f64>, String))| {
-            let row = self.metric().row(&head(self.name), &runs[0], peer, goal);
-            if row.ratio.is_none() {
-                return row;
-            }
-            let cpu = |runs: &engine::Runs<Spent>| runs.median(|spent| spent.cpu);
-            Row { note, ours_cpu_per_message: cpu(&runs[0]), peer_cpu_per_message: cpu(peer), ..row }
+        let slowest = tried.iter().flatten().map(|side| side.1).fold(0.0, f64::max);
+        let note_of = |side: &Result<(Transport, f64), Error>| {
+            side.as_ref().map_or(String::new(), |side| note(self.ours, side.0))
         };
-        Ok(runs.iter().zip(notes).skip(1).map(row).collect())
+        let notes: Vec<String> = tried.iter().map(note_of).collect();
+        let turn = |((name, ..), tried): (&Peer, Result<(Transport, f64), Error>)| match tried {
+            Err(error) => engine::Side::absent(*name, error),
+            Ok((side, own)) => {
+                let messages = self.messages(own, slowest, quick);
+                engine::Side::new(*name, move || self.run(side, messages))
+            }
+        };
+        let runs = rounds.run(sides.iter().zip(tried).map(turn).collect())?;
+        let cpu = |runs: &engine::Runs<Spent>| runs.median(|spent| spent.cpu);
+        let row = |((peer, side), note): ((&engine::Runs<Spent>, &Peer), String)| {
+            let row = self.metric().row(&head(self.name), &runs[0], peer, side.2);
+            match row.ratio {
+                None => row,
+                Some(_) => {
+                    Row { note, ours_cpu_per_message: cpu(&runs[0]), peer_cpu_per_message: cpu(peer), ..row }
+                }
+            }
+        };
+        Ok(runs.iter().zip(&sides).zip(notes).skip(1).map(row).collect())
     }
 }
 
@@ -252,12 +255,6 @@ fn broken(error: impl Into<Failure>) -> Error {
     error.into().downcast::<Error>().map_or_else(failed, |error| *error)
 }
 
-#[expect(unsafe_code, reason = "to trust the peer is the caller's promise")]
-fn trusted(options: bywash_container::Options) -> bywash_container::Options {
-    // SAFETY: the peer is this program, which does not reach around the library.
-    unsafe { options.trusted() }
-}
-
 /// Measures what was chosen. Returns the report, and whether it was interrupted.
 ///
 /// # Errors
@@ -272,44 +269,22 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
         cases.push(campaign::Case::new(format!("ipc: {}", case.name), case.declared(), measure));
     }
     cases.push(campaign::Case::new("ipc: forwarding", vec![head("forwarding")], move || {
-        several::forwarding(quick, rounds)
+        processes::forwarding(quick, rounds)
     }));
     let beside = "beside a second pair";
     cases.push(campaign::Case::new(format!("ipc: {beside}"), vec![head(beside)], move || {
-        several::two_pairs(quick, rounds, cores)
+        processes::two_pairs(quick, rounds, cores)
     }));
     let cases = campaign::choose(cases, &choice.names, |case| &case.name)?;
     Ok(campaign::run(cases, audience))
 }
 
-/// The part of another process.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-enum Job {
-    /// The second one of a pair.
-    Second(Work),
-    /// The one in the middle.
-    Middle { messages: u64, copies: bool },
-    /// The one behind it.
-    Sink { messages: u64 },
-    /// A neighbour of the first pair.
-    Neighbour { moves: bool, cores: usize, messages: u64 },
-}
-
-/// Does the part of another process, as `pair::start` says it.
-///
-/// # Errors
-/// [`Error::Usage`] if the words are no such part, and [`Error::Failed`].
+/// Does the part of another process, as `processes::start` says it.
 pub fn peer(words: &[&str]) -> Result<(), Error> {
-    let job = serde_json::from_str(&words.join(" "));
-    let done = match job.map_err(|error| {
-        Error::Usage(format!("'{}' is no process of this bench: {error}", words.join(" ")))
-    })? {
-        Job::Second(work) => work.second(),
-        Job::Middle { messages, copies } => several::middle(messages, copies),
-        Job::Sink { messages } => several::sink(messages),
-        Job::Neighbour { moves, cores, messages } => several::neighbour(moves, cores, messages),
-    };
-    done.map_err(broken)
+    let words = words.join(" ");
+    let job: Result<Job, _> = serde_json::from_str(&words);
+    let job = job.map_err(|error| Error::Usage(format!("'{words}' is no process of this bench: {error}")))?;
+    job.run().map_err(broken)
 }
 
 #[cfg(test)]
@@ -333,22 +308,17 @@ mod tests {
             let polls = case.peers.iter().any(|peer| peer.1.waits() == "polls by system calls");
             assert_eq!(polls, sleeps && spins, "{}", case.name);
             if case.exchange.period.is_some() {
-                let rival = if case.ours == Transport::TrustedLoop { "pipe, event loop" } else { "pipe" };
+                let in_loop = case.ours == Transport::Trusted(Waits::Loop);
+                let rival = if in_loop { "pipe, event loop" } else { "pipe" };
                 let is_wanted = |peer: &Peer| peer.0 == rival && peer.2 == Some(PACED_GOAL);
                 assert!(case.peers.iter().any(is_wanted) && has("bare futex"), "{}", case.name);
             }
-            let job = Job::Second(Work { transport: case.ours, exchange: case.exchange });
-            let text = serde_json::to_string(&job).unwrap();
-            assert_eq!(serde_json::from_str::<Job>(&text).unwrap(), job);
         }
-        for (name, copied) in [
-            ("64 KiB, polling", false),
-            ("64 KiB, trusted", false),
-            ("1 MiB, trusted", false),
-            ("64 KiB, checked", true),
-            ("1 MiB, checked", true),
-        ] {
-            assert_eq!(case(name).peers[0], if copied { COPIED } else { IN_PLACE }, "{name}");
+        for name in ["64 KiB, polling", "64 KiB, trusted", "1 MiB, trusted"] {
+            assert_eq!(case(name).peers[0], IN_PLACE, "{name}");
+        }
+        for name in ["64 KiB, checked", "1 MiB, checked"] {
+            assert_eq!(case(name).peers[0], COPIED, "{name}");
         }
     }
 
@@ -360,10 +330,6 @@ mod tests {
         assert_eq!(large.messages(1e-6, 1e-3, false), 100_000);
         assert_eq!(large.messages(1e-12, 1.0, false), 5_000_000);
         assert_eq!(case("64 B at 100 Hz, blocking").messages(1e-6, 1e-3, false), 40);
-        let samples = Ok(vec![Spent { wall: 0.01, cpu: 0.02 }]);
-        let runs = engine::Runs { name: "it".into(), samples };
-        let row = large.metric().row(&head("x"), &runs, &runs, None);
-        assert_eq!((row.ours, row.ratio), (Some((64 << 10) as f64 / 0.01), Some(1.0)));
     }
 
     /// The tests' own program has no program for iceoryx2 beside it.

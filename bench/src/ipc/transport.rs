@@ -2,9 +2,9 @@
 //! and summed ([`words`](super::words)).
 
 use super::bare::Bare;
+use super::channel;
 use super::exchange::{Failure, Wire, check_length};
 use super::words::{fill, sum};
-use super::{channel, trusted};
 use crate::interrupt;
 use bywash_container::{Message, Options, Path, Wait};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,25 +22,17 @@ use std::os::fd::{AsFd, OwnedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// Containers that are read in place.
-    Trusted(#[serde(with = "Waiting")] Wait),
-    /// As [`Transport::Trusted`], in an event loop: an end takes what is there, arms the path and sleeps in poll(2).
-    TrustedLoop,
+    Trusted(Waits),
     /// Containers that are copied out first.
-    Checked(#[serde(with = "Waiting")] Wait),
+    Checked(Waits),
     /// Requests over a channel, each answered in its buffer.
-    Answers(#[serde(with = "Waiting")] Wait),
+    Answers(Waits),
     /// Requests over a channel, as many at a time as it is deep, which the server completes without an answer.
-    Requests(#[serde(with = "Waiting")] Wait),
+    Requests(Waits),
     /// A Unix stream socket, with buffers of so many bytes, or the usual ones.
-    Unix(Option<usize>),
-    /// A Unix stream socket with the usual buffers, which both ends read and write with O_NONBLOCK in a loop.
-    UnixPolled,
+    Unix(Waits, Option<usize>),
     /// A pipe for each direction.
-    Pipe,
-    /// A pipe for each direction, which both ends read and write with O_NONBLOCK in a loop.
-    PipePolled,
-    /// A pipe for each direction, whose receiver takes what is there and sleeps in poll(2).
-    PipeLoop,
+    Pipe(Waits),
     /// Bare memory and a futex.
     Futex,
     /// A bare cache line for each direction, which carries no message.
@@ -52,13 +44,26 @@ pub enum Transport {
     Iceoryx2,
 }
 
-/// [`Wait`] for serde.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "Wait")]
-enum Waiting {
-    Adaptive,
+/// Manner in which an end waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waits {
+    /// It polls memory, or with O_NONBLOCK the kernel.
     Spin,
     Sleep,
+    Adaptive,
+    /// As an event loop: an end takes what is there, arms the path, if it is one, and sleeps in poll(2).
+    Loop,
+}
+
+impl Waits {
+    /// The manner for the library, which sleeps in poll(2) for nobody.
+    fn wait(self) -> Wait {
+        match self {
+            Waits::Spin => Wait::Spin,
+            Waits::Sleep | Waits::Loop => Wait::Sleep,
+            Waits::Adaptive => Wait::Adaptive,
+        }
+    }
 }
 
 /// Messages in flight at a time on a path.
@@ -80,23 +85,32 @@ pub fn buffers(bytes: usize) -> usize {
     (arena_bytes(bytes) / bytes.max(1)).min(DEPTH)
 }
 
+#[expect(unsafe_code, reason = "to trust the peer is the caller's promise")]
+pub fn trusted(options: Options) -> Options {
+    // SAFETY: the peer is this program, which does not reach around the library.
+    unsafe { options.trusted() }
+}
+
 impl Transport {
     /// Manner in which an end waits, for notes.
     pub fn waits(self) -> &'static str {
+        use Transport::{Answers, Checked, Futex, Pipe, Requests, Trusted, Unix};
         match self {
-            Transport::Trusted(wait)
-            | Transport::Checked(wait)
-            | Transport::Answers(wait)
-            | Transport::Requests(wait) => match wait {
-                Wait::Spin => "spins",
-                Wait::Sleep => "sleeps",
-                Wait::Adaptive => "spins, then sleeps",
+            Unix(Waits::Spin, _) | Pipe(Waits::Spin) => "polls by system calls",
+            Unix(Waits::Sleep, _) | Pipe(Waits::Sleep) => "sleeps in the kernel",
+            Futex => "sleeps on a futex",
+            Trusted(waits)
+            | Checked(waits)
+            | Answers(waits)
+            | Requests(waits)
+            | Unix(waits, _)
+            | Pipe(waits) => match waits {
+                Waits::Spin => "spins",
+                Waits::Sleep => "sleeps",
+                Waits::Adaptive => "spins, then sleeps",
+                Waits::Loop => "sleeps in poll(2)",
             },
-            Transport::TrustedLoop | Transport::PipeLoop => "sleeps in poll(2)",
-            Transport::Unix(_) | Transport::Pipe => "sleeps in the kernel",
-            Transport::UnixPolled | Transport::PipePolled => "polls by system calls",
-            Transport::Futex => "sleeps on a futex",
-            Transport::CacheLine | Transport::HandOver { .. } | Transport::Iceoryx2 => "spins",
+            _ => "spins",
         }
     }
 
@@ -121,11 +135,11 @@ impl Transport {
             return Ok([twice(memory.try_clone()?)?, twice(memory)?]);
         }
         let socket = match self {
-            Transport::Pipe | Transport::PipePolled | Transport::PipeLoop => {
+            Transport::Pipe(_) => {
                 let (there, back) = (pipe_with(PipeFlags::CLOEXEC)?, pipe_with(PipeFlags::CLOEXEC)?);
                 return Ok([(back.0, there.1), (there.0, back.1)]);
             }
-            Transport::Unix(_) | Transport::UnixPolled => SocketType::STREAM,
+            Transport::Unix(..) => SocketType::STREAM,
             _ => SocketType::SEQPACKET,
         };
         let pair = socketpair(AddressFamily::UNIX, socket, SocketFlags::CLOEXEC, None)?;
@@ -134,25 +148,31 @@ impl Transport {
 
     /// Opens one end, for messages of at most `bytes`; `second`: that of the second process.
     pub fn open(self, ends: Ends, bytes: usize, second: bool) -> Result<Box<dyn Wire>, Failure> {
-        let path = |wait: Wait| {
-            let options = Options::new().wait(wait).depth(DEPTH as u32).arena_bytes(arena_bytes(bytes));
+        let options = |waits: Waits| {
+            let options =
+                Options::new().wait(waits.wait()).depth(DEPTH as u32).arena_bytes(arena_bytes(bytes));
             options.peer_arena_bytes_max(1 << 30)
         };
-        let containers = |options: Options, copy: Option<Vec<u8>>, socket: OwnedFd| {
-            let path = Path::over(socket, &options)?;
-            Ok::<_, Failure>(Box::new(Containers { path, copy, is_in_loop: self == Transport::TrustedLoop }))
-        };
         Ok(match self {
-            Transport::Trusted(wait) => containers(trusted(path(wait)), None, ends.1)?,
-            Transport::TrustedLoop => containers(trusted(path(Wait::Sleep)), None, ends.1)?,
-            Transport::Checked(wait) => containers(path(wait), Some(vec![0; bytes]), ends.1)?,
-            Transport::Answers(wait) => channel::open(ends.1, bytes, wait, true, second)?,
-            Transport::Requests(wait) => channel::open(ends.1, bytes, wait, false, second)?,
-            Transport::Iceoryx2 => return Err("iceoryx2 opens its ends in a program of its own".into()),
-            _ => match self.bare(bytes) {
-                Some(bare) => Box::new(bare.open(&ends.0, second)?),
-                None => Box::new(Stream::open(self, ends, bytes)?),
-            },
+            Transport::Trusted(waits) => {
+                let path = Path::over(ends.1, &trusted(options(waits)))?;
+                Box::new(Containers { path, copy: None, is_in_loop: waits == Waits::Loop })
+            }
+            Transport::Checked(waits) => {
+                let path = Path::over(ends.1, &options(waits))?;
+                Box::new(Containers { path, copy: Some(vec![0; bytes]), is_in_loop: waits == Waits::Loop })
+            }
+            Transport::Answers(waits) | Transport::Requests(waits) if second => {
+                Box::new(channel::server(ends.1, bytes, waits.wait())?)
+            }
+            Transport::Answers(waits) => Box::new(channel::client(ends.1, bytes, waits.wait(), true)?),
+            Transport::Requests(waits) => Box::new(channel::client(ends.1, bytes, waits.wait(), false)?),
+            Transport::Unix(waits, buffers) => Box::new(Stream::open(ends, bytes, waits, buffers)?),
+            Transport::Pipe(waits) => Box::new(Stream::open(ends, bytes, waits, None)?),
+            _ => {
+                let bare = self.bare(bytes).ok_or("iceoryx2 opens its ends in a program of its own")?;
+                Box::new(bare.open(&ends.0, second)?)
+            }
         })
     }
 }
@@ -219,18 +239,17 @@ struct Stream {
 }
 
 impl Stream {
-    fn open(transport: Transport, ends: Ends, bytes: usize) -> Result<Stream, Failure> {
+    fn open(ends: Ends, bytes: usize, waits: Waits, buffers: Option<usize>) -> Result<Stream, Failure> {
         for end in [&ends.0, &ends.1] {
-            match transport {
-                Transport::Unix(Some(bytes)) => {
-                    set_socket_send_buffer_size(end, bytes)?;
-                    set_socket_recv_buffer_size(end, bytes)?;
-                }
-                Transport::Unix(None) | Transport::Pipe => {}
-                _ => fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?,
+            if let Some(bytes) = buffers {
+                set_socket_send_buffer_size(end, bytes)?;
+                set_socket_recv_buffer_size(end, bytes)?;
+            }
+            if waits != Waits::Sleep {
+                fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
             }
         }
-        let is_in_loop = transport == Transport::PipeLoop;
+        let is_in_loop = waits == Waits::Loop;
         Ok(Stream { from: ends.0.into(), to: ends.1.into(), buffer: vec![0; bytes], is_in_loop })
     }
 }
@@ -314,7 +333,7 @@ mod tests {
 
     #[test]
     fn ends_that_poll_hear_of_the_end() {
-        for transport in [Transport::UnixPolled, Transport::PipePolled] {
+        for transport in [Transport::Unix(Waits::Spin, None), Transport::Pipe(Waits::Spin)] {
             let [ours, theirs] = transport.ends(64).unwrap();
             let mut here = transport.open(ours, 64, false).unwrap();
             transport.open(theirs, 64, true).unwrap().send(8, 7).unwrap();
@@ -338,11 +357,7 @@ mod tests {
             assert_ne!(there.receive(64).unwrap(), sent, "{copies}");
             here.send(128, 9).unwrap_err();
         }
-    }
-
-    #[test]
-    fn rivals_have_as_many_buffers_as_a_path() {
-        assert_eq!([64, 4 << 10, 64 << 10, 1 << 20].map(buffers), [256, 256, 256, 16]);
-        assert_eq!(buffers(32 << 20), 8);
+        // Rivals have as many buffers as a path.
+        assert_eq!([64, 64 << 10, 1 << 20, 32 << 20].map(buffers), [256, 256, 16, 8]);
     }
 }

@@ -40,49 +40,31 @@ pub fn sum_of(words: u64, seed: u64) -> u64 {
 }
 
 #[inline]
-#[expect(unsafe_code, reason = "the processor was asked")]
 fn write<W>(words: &mut [W], seed: u64, make: impl Fn(u64) -> W) {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2.
-        return unsafe { write_avx2(words, seed, make) };
-    }
-    write_plain(words, seed, make);
+    fast(|| words.iter_mut().enumerate().for_each(|(at, word)| *word = make(seed.wrapping_add(at as u64))));
 }
 
 #[inline]
-#[expect(unsafe_code, reason = "the processor was asked")]
 fn add<W>(words: &[W], value: impl Fn(&W) -> u64) -> u64 {
+    fast(|| words.iter().fold(0u64, |sum, word| sum.wrapping_add(value(word))))
+}
+
+/// Runs a loop that is inlined into [`with_avx2`] where the processor has AVX2.
+#[inline(always)]
+#[expect(unsafe_code, reason = "the processor was asked")]
+fn fast<R>(work: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2.
-        return unsafe { add_avx2(words, value) };
+        return unsafe { with_avx2(work) };
     }
-    add_plain(words, value)
+    work()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn write_avx2<W>(words: &mut [W], seed: u64, make: impl Fn(u64) -> W) {
-    write_plain(words, seed, make);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn add_avx2<W>(words: &[W], value: impl Fn(&W) -> u64) -> u64 {
-    add_plain(words, value)
-}
-
-#[inline(always)]
-fn write_plain<W>(words: &mut [W], seed: u64, make: impl Fn(u64) -> W) {
-    for (at, word) in words.iter_mut().enumerate() {
-        *word = make(seed.wrapping_add(at as u64));
-    }
-}
-
-#[inline(always)]
-fn add_plain<W>(words: &[W], value: impl Fn(&W) -> u64) -> u64 {
-    words.iter().fold(0u64, |sum, word| sum.wrapping_add(value(word)))
+fn with_avx2<R>(work: impl FnOnce() -> R) -> R {
+    work()
 }
 
 #[cfg(test)]
@@ -94,8 +76,7 @@ mod tests {
         for bytes in [0, 7, 8, 64, 1000, 4096, 4099] {
             let mut message = vec![0xff; bytes];
             let written = fill(&mut message, 12345);
-            assert_eq!(written, sum(&message));
-            assert_eq!(written, sum_of(bytes as u64 / 8, 12345));
+            assert_eq!([sum(&message), sum_of(bytes as u64 / 8, 12345)], [written; 2]);
             if bytes >= 8 {
                 message[bytes / 8 * 8 - 1] ^= 1;
                 assert_ne!(written, sum(&message));

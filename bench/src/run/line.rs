@@ -1,75 +1,286 @@
-//! Command lines of cases, as text with placeholders.
+//! A program on one of the sides of a comparison, from a command line with placeholders.
+//!
+//! Invariant: the sides differ in the environment of the started program and in nothing else. The runs that are
+//! timed are as `bywash run` without `--stats` has them; what was really served at user level is counted in a
+//! run of its own, into a session of its own.
+//!
+//! A line is `[NAME=VALUE]... PROGRAM [WORD]... [> FILE]`. Words end at spaces, before placeholders are replaced; a word that
+//! is empty then is left out. The program is one of the C programs, or one of the path, and works in the folder `{work}`.
 //!
 //! | placeholder | becomes |
 //! |---|---|
-//! | `{folder}` | the folder of the bench on the file system of the run |
+//! | `{folder}`, `{output}` | the folder of the bench on the file system of the run, and a file there that is new |
 //! | `{work}` | the folder that the program works in |
 //! | `{ops}` | the number of operations |
-//! | `{=NAME}` | the path of the program NAME |
+//! | `{=NAME}`, `{?NAME}` | the path of the program NAME; the second, nothing if it is not installed |
 //! | `{A\|B}` | `A`, or `B` in a quick run |
 //! | `{A~B}` | `A`, or `B` on the side of the rival |
-//!
-//! Words end at spaces, before placeholders are replaced; a word that is empty then is left out. The first word is one of
-//! the C programs, or a program of the path.
+//! | `{loop}` | a script for `sh -c`, which runs a command again and again |
+//! | `{bywash}`, `{empty}` | the path of the program `bywash`; the name of a library that does nothing |
 
-use super::launch::{Mode, Run};
-use super::{Amount, Case, Data, Done, Stage, case, unreadable};
-use crate::child;
+use super::Stage;
+use crate::child::{self, Process};
 use crate::error::{Attempt, Error};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::programs;
+use bywash_session::{Counter, Session};
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-/// A case whose run is the program of `line`, from whose output `read` takes the figures.
-pub fn program(
-    bench: &'static str,
-    name: impl Into<String>,
-    figure: (&'static str, f64),
-    amount: Amount,
-    data: Data,
-    line: String,
-    read: fn(&str) -> Option<Done>,
-) -> Case {
-    case(bench, name, figure, amount, data, move |stage, run, operations| {
-        let output = child::run(&mut command(&line, stage, run, operations, &stage.work())?)?.stdout;
-        read(&output).ok_or_else(|| unreadable(bench, &output))
-    })
+/// File name of the preloaded library.
+const LIBRARY: &str = "libbywash_shim.so";
+/// Names the library by hand.
+const LIBRARY_VARIABLE: &str = "BYWASH_LIBRARY";
+/// A library that does nothing: glibc keeps it for old programs, and since 2.34 it is empty.
+const EMPTY_LIBRARY: &str = "libutil.so.1";
+/// A shell that runs a command again and again: `sh -c LOOP sh COUNT COMMAND...`.
+pub const LOOP: &str = "n=$1; shift; i=0; while [ $i -lt $n ]; do \"$@\" || exit 1; i=$((i+1)); done";
+
+/// Side that serves the program's file I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The kernel alone.
+    Kernel,
+    /// The preloaded library.
+    Bywash,
+    /// The preloaded library, which counts what it does.
+    Counted,
+    /// The kernel, with the case's rival: the program's own way to map files, or an empty library.
+    Rival,
 }
 
-/// The folder `name`, which the program of `line` fills.
-pub fn loaded(name: &str, line: String) -> Data {
-    let fill = move |stage: &Stage, master: &Path| {
-        fs::create_dir_all(master).doing("create", master)?;
-        child::run(&mut command(&line, stage, &Run::of_kernel(), 0, master)?).map(drop)
+/// Calls on files that the library counted in one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Served at user level.
+    pub user: u64,
+    /// Passed to the kernel.
+    pub kernel: u64,
+}
+
+/// Finds the library.
+pub fn find_library() -> Result<PathBuf, Error> {
+    let here = child::this_program()?;
+    let candidates: Vec<PathBuf> = match std::env::var_os(LIBRARY_VARIABLE) {
+        Some(named) => vec![named.into()],
+        None => ["", "..", "../lib", "../lib/bywash"].map(|to| here.with_file_name(to).join(LIBRARY)).into(),
     };
-    Data::Tree(name.into(), Box::new(fill))
+    let found = candidates.iter().find(|library| library.is_file()).ok_or_else(|| {
+        Error::Usage(format!(
+            "{} is not there: build it (cargo build --release -p bywash-shim), or name it by \
+             {LIBRARY_VARIABLE}=/path/{LIBRARY}",
+            candidates[0].display()
+        ))
+    })?;
+    found.canonicalize().doing("find", found)
 }
 
-/// The command of `line` on the side of `run`.
+/// One run of a case on one side.
+pub struct Run<'a> {
+    /// The side.
+    pub mode: Mode,
+    library: &'a Path,
+    /// What counts, with a descriptor that started programs inherit: one that has changed its user cannot open the session
+    /// by this process's descriptor in /proc.
+    counted: Option<(Session, OwnedFd)>,
+}
+
+impl Run<'_> {
+    /// Begins a run: everything that is started for it counts together.
+    pub fn begin(library: &Path, mode: Mode) -> Result<Run<'_>, Error> {
+        let counted = (mode == Mode::Counted).then(|| {
+            let session = Session::create().map_err(|error| std::io::Error::from_raw_os_error(error.0));
+            let session = session.doing("make", Path::new("a session"))?;
+            let path = session.path();
+            let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+            let file = File::options().read(true).write(true).open(path).doing("open", path)?;
+            Ok::<_, Error>((session, rustix::io::dup(&file).doing("duplicate", path)?))
+        });
+        Ok(Run { mode, library, counted: counted.transpose()? })
+    }
+
+    /// A run of the kernel's side, for what is not measured.
+    pub fn of_kernel() -> Run<'static> {
+        Run { mode: Mode::Kernel, library: Path::new(""), counted: None }
+    }
+
+    /// A command that runs `program` on this side.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            if name.as_bytes().starts_with(b"BYWASH_") || name == "LD_PRELOAD" {
+                command.env_remove(name);
+            }
+        }
+        if matches!(self.mode, Mode::Bywash | Mode::Counted) {
+            command.env("LD_PRELOAD", self.library);
+        }
+        if let Some((_, inherited)) = &self.counted {
+            command.env("BYWASH_SESSION", format!("/proc/self/fd/{}", inherited.as_raw_fd()));
+        }
+        command.env("LC_ALL", "C");
+        command
+    }
+
+    /// Calls that the library counted; none on the sides where nothing is counted.
+    pub fn calls(&self) -> Calls {
+        const USER: [Counter; 3] = [Counter::UserReads, Counter::UserWrites, Counter::UserSeeks];
+        const KERNEL: [Counter; 4] =
+            [Counter::KernelReads, Counter::KernelWrites, Counter::KernelSeeks, Counter::KernelSyncs];
+        let records = self.counted.as_ref().map_or(Vec::new(), |counted| counted.0.records());
+        let sum = |counters: &[Counter]| {
+            records.iter().flat_map(|record| counters.iter().map(|counter| record.counter(*counter))).sum()
+        };
+        Calls { user: sum(&USER), kernel: sum(&KERNEL) }
+    }
+
+    /// Counts as a program with the library would; nothing on the other sides.
+    #[cfg(test)]
+    pub fn count_user_reads(&self, calls: u64) {
+        if let Some(record) = self.counted.as_ref().and_then(|counted| counted.0.claim()) {
+            record.describe(1, 0, 0, b"test");
+            record.shard(0).add(Counter::UserReads, calls);
+        }
+    }
+}
+
+/// What a program has told when it has ended.
+pub struct Told {
+    /// Its output; of output that went to a file, the length and a hash.
+    pub output: String,
+    /// Time from its start to its end, in seconds.
+    pub seconds: f64,
+    /// Number of operations that it was to do.
+    pub operations: u64,
+}
+
+/// Runs the program of `line` to its end, on the side of `run` and in the folder `work`.
+pub fn told(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<Told, Error> {
+    let (line, file) = line.split_once(" > ").map_or((line, None), |(line, file)| (line, Some(file)));
+    let mut command = command(line, stage, run, operations, work)?;
+    let Some(file) = file else {
+        let ended = child::run(&mut command)?;
+        return Ok(Told { seconds: ended.wall.as_secs_f64(), output: ended.stdout, operations });
+    };
+    let path = PathBuf::from(replaced(file, stage, run, operations, work)?);
+    let output = File::create(&path).doing("create", &path)?;
+    let ended = Process::start(command.stdin(Stdio::null()).stdout(output))?.wait()?;
+    let seconds = ended.wall.as_secs_f64();
+    ended.success()?;
+    let content = fs::read(&path).doing("read", &path)?;
+    let output = format!("{} bytes, {:016x}", content.len(), programs::hash(&content));
+    Ok(Told { output, seconds, operations })
+}
+
+/// The command of `line`.
 pub fn command(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<Command, Error> {
+    let mut words = line.split(' ').peekable();
+    let is_variable = |word: &&str| word.split_once('=').is_some_and(|(name, _)| !name.contains(['{', '-']));
+    let variables: Vec<&str> = std::iter::from_fn(|| words.next_if(is_variable)).collect();
+    let program = stage.programs.executable(words.next().unwrap_or_default())?;
+    let mut command = run.command(&program);
+    for (name, value) in variables.iter().filter_map(|variable| variable.split_once('=')) {
+        command.env(name, replaced(value, stage, run, operations, work)?);
+    }
+    for word in words {
+        let word = replaced(word, stage, run, operations, work)?;
+        command.args((!word.is_empty()).then_some(word));
+    }
+    command.current_dir(work);
+    Ok(command)
+}
+
+/// The word with its placeholders replaced.
+fn replaced(word: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<String, Error> {
     let value = |name: &str| {
         Ok(match (name, name.split_once('|'), name.split_once('~')) {
             ("folder", ..) => stage.folder.display().to_string(),
+            ("output", ..) => stage.output().display().to_string(),
             ("work", ..) => work.display().to_string(),
             ("ops", ..) => operations.to_string(),
+            ("loop", ..) => LOOP.to_owned(),
+            ("bywash", ..) => find_bywash()?.display().to_string(),
+            ("empty", ..) => empty_library()?.to_owned(),
             (_, Some((full, quick)), _) => stage.pick(full, quick).to_owned(),
-            (.., Some((_, rival))) if run.mode() == Mode::Rival => rival.to_owned(),
+            (.., Some((_, rival))) if run.mode == Mode::Rival => rival.to_owned(),
             (.., Some((usual, _))) => usual.to_owned(),
-            _ => stage.programs.executable(name.trim_start_matches('='))?.display().to_string(),
+            _ => match name.strip_prefix('?') {
+                Some(name) => programs::find(name).map_or(String::new(), |path| path.display().to_string()),
+                None => stage.programs.executable(name.trim_start_matches('='))?.display().to_string(),
+            },
         })
     };
-    let (program, words) = line.split_once(' ').unwrap_or((line, ""));
-    let path = stage.programs.executable(program)?;
-    let changes_user = program == "unshare";
-    let mut command = if changes_user { run.command_of_other_user(path) } else { run.command(path) };
-    for word in words.split(' ') {
-        let mut parts = word.split('{');
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for (name, rest) in parts.filter_map(|part| part.split_once('}')) {
-            text += &value(name)?;
-            text += rest;
-        }
-        command.args((!text.is_empty()).then_some(text));
+    let mut parts = word.split('{');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for (name, rest) in parts.filter_map(|part| part.split_once('}')) {
+        text += &value(name)?;
+        text += rest;
     }
-    Ok(command)
+    Ok(text)
+}
+
+/// The program `bywash`: this one, or the one that starts this one, beside it or above `lib/bywash`.
+fn find_bywash() -> Result<PathBuf, Error> {
+    let own = child::this_program()?;
+    let candidates = ["bywash", "../../bin/bywash"].map(|path| own.with_file_name(path));
+    candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        Error::Unavailable(format!("the program bywash is neither beside {} nor in bin", own.display()))
+    })
+}
+
+/// The name of the empty library. The loader complains about one that is not there, and goes on without it.
+fn empty_library() -> Result<&'static str, Error> {
+    let mut command = Run::of_kernel().command(Path::new("/bin/true"));
+    let output = command.env("LD_PRELOAD", EMPTY_LIBRARY).output().doing("run", Path::new("/bin/true"))?;
+    if output.status.success() && output.stderr.is_empty() {
+        return Ok(EMPTY_LIBRARY);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Unavailable(format!("no empty library to compare with: {}", said.trim_end())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place;
+
+    #[test]
+    fn only_our_side_preloads_and_calls_are_added_over_processes_that_inherit_the_session() {
+        let folder = tempfile::tempdir().unwrap();
+        let (place, programs) = (place::in_folder(folder.path()), programs::Programs::new(folder.path()));
+        let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: true };
+        for mode in [Mode::Kernel, Mode::Bywash, Mode::Counted, Mode::Rival] {
+            let run = Run::begin(Path::new("/lib/x.so"), mode).unwrap();
+            let line = "X={1|2} sh -c {loop} sh {ops} echo {usual~rival} {?no-such-program} {=sh}";
+            let mut command = command(line, &stage, &run, 3, folder.path()).unwrap();
+            let set = |wanted: &str| {
+                let mut all = command.get_envs();
+                all.find(|(name, _)| *name == wanted).and_then(|(_, value)| value).map(OsStr::to_owned)
+            };
+            let preloaded = matches!(mode, Mode::Bywash | Mode::Counted).then(|| "/lib/x.so".into());
+            assert_eq!((set("LD_PRELOAD"), set("X")), (preloaded, Some("2".into())), "{mode:?}");
+            assert_eq!(set("BYWASH_SESSION").is_some(), mode == Mode::Counted, "{mode:?}");
+            let output = command.env_remove("LD_PRELOAD").output().unwrap();
+            let word = if mode == Mode::Rival { "rival" } else { "usual" };
+            let line = format!("{word} {}\n", programs::find("sh").unwrap().display());
+            assert_eq!(String::from_utf8_lossy(&output.stdout), line.repeat(3));
+        }
+        let run = Run::begin(Path::new("/nowhere/x.so"), Mode::Counted).unwrap();
+        for _process in 0..2 {
+            let record = run.counted.as_ref().unwrap().0.claim().unwrap();
+            record.describe(1, 0, 0, b"p");
+            record.shard(0).add(Counter::UserReads, 5);
+            record.shard(1).add(Counter::KernelSyncs, 2);
+        }
+        assert_eq!(run.calls(), Calls { user: 10, kernel: 4 });
+        let mut command = run.command(Path::new("sh"));
+        command.env_remove("LD_PRELOAD").args(["-c", "head -c 8 $BYWASH_SESSION"]);
+        assert_eq!(command.output().unwrap().stdout, b"BYWASHSE");
+        assert_eq!(Run::of_kernel().calls(), Calls::default());
+        let told = told("sh -c {loop} sh 2 echo > {output}", &stage, &Run::of_kernel(), 0, folder.path());
+        assert!(told.unwrap().output.starts_with("2 bytes, "));
+    }
 }

@@ -1,14 +1,15 @@
 //! `bywash bench run`: unmodified programs, with the preloaded library and by the kernel alone.
 //!
-//! A case is a row of a table in [`files`], [`databases`], [`servers`] or [`processes`]: a bench, a name, goals, the data
-//! that a run starts from and a closure that does one run of a program. [`sides`] measures a case on one file system. A goal
-//! is a ratio to the kernel in the same rounds; where nothing more is asked of a case it is [`NOT_SLOWER`].
+//! A case is a row of a table in [`cases`] or [`servers`]: a bench, a name, goals, the data that a run starts from and a
+//! closure that does one run of a program. [`sides`] measures a case on one file system. A goal is a ratio to the kernel in
+//! the same rounds; where nothing more is asked of a case it is [`cases::NOT_SLOWER`].
+//!
+//! - [`line`]: command lines with placeholders, and programs on one of the sides
+//! - [`output`]: figures in what programs tell
 
-mod databases;
-mod files;
-mod launch;
+mod cases;
 mod line;
-mod processes;
+mod output;
 mod servers;
 mod sides;
 
@@ -18,25 +19,16 @@ use crate::place::{self, Kind, Offer, Place, Places};
 use crate::programs::Programs;
 use crate::row::{Report, Row};
 use crate::workspace::Workspace;
-use launch::{Launcher, Run};
+use line::Run;
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Ratio below which no program may fall.
-pub const NOT_SLOWER: f64 = 0.97;
-/// Ratio of device bytes: the device may read at most 1.1 times as much.
-pub const NOT_MORE_BYTES: f64 = 1.0 / 1.1;
-
-/// File system and folder that a case works in.
+/// File system that a case works on, and a folder there, shared by the cases of one bench.
 pub struct Stage<'a> {
-    /// The file system.
     pub place: &'a Place,
-    /// A folder there, shared by the cases of one bench.
     pub folder: PathBuf,
-    /// The C programs.
     pub programs: &'a Programs,
-    /// If true, small sizes will do.
     pub quick: bool,
 }
 
@@ -57,92 +49,88 @@ impl Stage<'_> {
     }
 }
 
-/// Result of one run.
+/// Result of one run: operations (or bytes) a second, and the seconds that the measured part took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
-    /// Operations (or bytes) a second.
     pub rate: f64,
-    /// Seconds that the measured part took.
     pub seconds: f64,
     /// Sum over the results, equal on every side if the work was done right; `None` where the program offers none.
     pub sum: Option<String>,
 }
 
-/// Data that every run of a case starts from.
-pub enum Data {
-    /// No data.
-    Nothing,
-    /// A file of noise, written back before each run.
-    Noise {
-        /// Size of the file in bytes, of a full run and of a quick one.
-        bytes: [u64; 2],
-        /// If true, the file is dropped from the page cache before each run.
-        drop_cache: bool,
-    },
-    /// A file with a name and a content.
-    Text(&'static str, fn(&Stage) -> Vec<u8>),
-    /// A copy, in [`Stage::work`], of the folder of that name, which the function has filled.
-    Tree(String, Fill),
-}
-
-/// Function that fills the folder that trees are copied from.
+/// Function that makes a file or folder of that path.
 type Fill = Box<dyn Fn(&Stage, &Path) -> Result<(), Error>>;
 /// Function that does one run of about so many operations.
 type Work = Box<dyn Fn(&Stage, &Run, u64) -> Result<Done, Error>>;
 
+/// Data that every run of a case starts from: a file, or a folder of which every run has a copy as [`Stage::work`]. It is
+/// made once for all cases of a bench that name it.
+pub struct Data {
+    /// Its name in the folder of the bench; empty if there is none.
+    pub name: String,
+    pub fill: Fill,
+    /// If true, the file is dropped from the page cache before each run.
+    pub drop_cache: bool,
+}
+
 impl Data {
-    /// Path of the file of noise, for a command line.
-    fn path(&self) -> String {
-        match self {
-            Data::Noise { bytes: [full, quick], .. } => format!("{{folder}}/data-{{{full}|{quick}}}"),
-            _ => String::new(),
-        }
+    fn new(name: &str, fill: impl Fn(&Stage, &Path) -> Result<(), Error> + 'static) -> Data {
+        Data { name: name.into(), fill: Box::new(fill), drop_cache: false }
     }
 
-    /// The file or folder that is made before the first run.
-    fn master(&self, stage: &Stage) -> Option<PathBuf> {
-        let name = match self {
-            Data::Nothing => return None,
-            Data::Noise { bytes, .. } => format!("data-{}", stage.pick(bytes[0], bytes[1])),
-            Data::Text(name, _) => (*name).to_owned(),
-            Data::Tree(name, _) => name.clone(),
-        };
-        Some(stage.folder.join(name))
+    fn nothing() -> Data {
+        Data::new("", |_, _| Ok(()))
     }
 
-    /// Makes what the runs start from, or takes what another case of the bench has made.
+    /// A file of noise, of these sizes in a full run and in a quick one.
+    fn noise([full, quick]: [u64; 2]) -> Data {
+        let fill = move |stage: &Stage, file: &Path| stage.place.write_file(file, stage.pick(full, quick), 1);
+        Data::new(&format!("data-{full}"), fill)
+    }
+
+    fn text(name: &str, text: impl Fn(&Stage) -> Vec<u8> + 'static) -> Data {
+        Data::new(name, move |stage, file| stage.place.write_content(file, &text(stage)))
+    }
+
+    /// A folder, which the program of `line` fills.
+    fn loaded(name: &str, line: String) -> Data {
+        Data::new(name, move |stage, folder| {
+            fs::create_dir_all(folder).doing("create", folder)?;
+            line::told(&line, stage, &Run::of_kernel(), 0, folder).map(drop)
+        })
+    }
+
+    /// Makes it, or takes what another case of the bench has made.
     fn prepare(&self, stage: &Stage) -> Result<(), Error> {
-        let Some(master) = self.master(stage).filter(|master| !master.exists()) else { return Ok(()) };
-        match self {
-            Data::Nothing => Ok(()),
-            Data::Noise { bytes, .. } => stage.place.write_file(&master, stage.pick(bytes[0], bytes[1]), 1),
-            Data::Text(_, text) => stage.place.write_content(&master, &text(stage)),
-            Data::Tree(_, fill) => fill(stage, &master).inspect_err(|_| drop(fs::remove_dir_all(&master))),
+        let master = stage.folder.join(&self.name);
+        if self.name.is_empty() || master.exists() {
+            return Ok(());
         }
+        (self.fill)(stage, &master).inspect_err(|_| drop(fs::remove_dir_all(&master)))
     }
 
     /// Brings back the state that every run starts from.
     fn reset(&self, stage: &Stage) -> Result<(), Error> {
-        let (work, output) = (stage.work(), stage.output());
+        let (work, output, master) = (stage.work(), stage.output(), stage.folder.join(&self.name));
         if work.exists() {
             fs::remove_dir_all(&work).doing("remove", &work)?;
         }
         if output.exists() {
             fs::remove_file(&output).doing("remove", &output)?;
         }
-        let Some(master) = self.master(stage) else { return Ok(()) };
-        match self {
-            Data::Nothing | Data::Text(..) => Ok(()),
-            Data::Noise { drop_cache, .. } => {
-                let file = File::open(&master).doing("open", &master)?;
-                file.sync_all().doing("sync", &master)?;
-                if !drop_cache {
-                    return Ok(());
-                }
-                let advice = rustix::fs::Advice::DontNeed;
-                rustix::fs::fadvise(&file, 0, None, advice).doing("drop from the cache", &master)
-            }
-            Data::Tree(..) => stage.place.copy_tree(&master, &work),
+        if !self.name.is_empty() && master.is_dir() {
+            return stage.place.copy_tree(&master, &work);
+        }
+        fs::create_dir(&work).doing("create", &work)?;
+        if self.name.is_empty() {
+            return Ok(());
+        }
+        let file = File::open(&master).doing("open", &master)?;
+        file.sync_all().doing("sync", &master)?;
+        match self.drop_cache {
+            true => rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
+                .doing("drop from the cache", &master),
+            false => Ok(()),
         }
     }
 }
@@ -150,12 +138,15 @@ impl Data {
 /// Amount of work of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Amount {
-    /// Always the same, which the program knows.
-    Fixed,
-    /// A fixed number of operations.
-    Operations(u64),
+    /// So many operations, in a full run and in a quick one.
+    Of([u64; 2]),
     /// As many operations as the kernel alone does in so many seconds; so many are tried first to find out.
     For(u64, f64),
+}
+
+impl Amount {
+    /// Always the same, which the program knows.
+    const FREE: Amount = Amount::Of([0; 2]);
 }
 
 /// Figure that is read off a run.
@@ -173,23 +164,17 @@ pub enum Reading {
 pub struct Case {
     /// The bench it belongs to, without the family.
     pub bench: &'static str,
-    /// Its name.
     pub name: String,
     /// Unit of the rate.
     pub unit: &'static str,
     /// Figures that have a row each, with their goals.
     pub readings: Vec<(Reading, Option<f64>)>,
-    /// File systems that it runs on.
     pub places: &'static [Kind],
-    /// Amount of work of a run.
     pub amount: Amount,
     /// Third side and its goal: a program's own way to do without calls, or a bound.
     pub rival: Option<(&'static str, Option<f64>)>,
-    /// If true, `--quick` includes it.
     pub in_quick: bool,
-    /// Data that every run starts from.
     pub data: Data,
-    /// Does one run.
     pub run: Work,
 }
 
@@ -216,16 +201,10 @@ pub fn case(
     }
 }
 
-/// Every case of every bench, in the order in which they run.
-fn all() -> Vec<Case> {
-    let parts = [files::cases(), databases::cases(), processes::cases(), servers::cases()];
-    parts.into_iter().flatten().collect()
-}
-
 /// The cases that were chosen. A quick run leaves out what is not part of it, unless that would leave nothing.
 fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
     let named: Vec<(String, Case)> =
-        all().into_iter().map(|case| (format!("{}: {}", case.bench, case.name), case)).collect();
+        cases::all().into_iter().map(|case| (format!("{}: {}", case.bench, case.name), case)).collect();
     let named = campaign::choose(named, &choice.names, |(name, _)| name)?;
     let shortens = choice.quick && named.iter().any(|(_, case)| case.in_quick);
     Ok(named.into_iter().map(|(_, case)| case).filter(|case| case.in_quick || !shortens).collect())
@@ -247,7 +226,7 @@ pub fn list(choice: &Choice) -> Result<String, Error> {
 /// Measures what was chosen, on every file system that there is. Returns the report, and whether it was interrupted.
 pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
     let cases = chosen(choice)?;
-    let launcher = Launcher::find()?;
+    let library = line::find_library()?;
     let workspace = Workspace::create(choice.folder.as_deref())?;
     let programs = Programs::new(workspace.programs());
     let is_wanted = |kind: &Kind| cases.iter().any(|case| case.places.contains(kind));
@@ -262,7 +241,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
         )));
     }
     let folder_in_use = RefCell::new(None);
-    let (launcher, programs, folder_in_use) = (&launcher, &programs, &folder_in_use);
+    let (library, programs, folder_in_use) = (&library, &programs, &folder_in_use);
     let measured = plan(&cases, &places.offers, choice.quick).into_iter().map(|(case, offer)| {
         let name = format!("{}: {}, {}", case.bench, case.name, offer.name);
         campaign::Case::new(name, sides::declared(case, &offer.name), move || {
@@ -270,7 +249,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
             let folder = place.root.join(case.bench);
             make_room(&mut folder_in_use.borrow_mut(), &folder)?;
             let stage = Stage { place, folder, programs, quick: choice.quick };
-            sides::measure(case, &stage, launcher, choice.rounds())
+            sides::measure(case, &stage, library, choice.rounds())
         })
     });
     Ok(campaign::run(measured.collect(), audience))
@@ -305,16 +284,6 @@ fn make_room(in_use: &mut Option<PathBuf>, folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the line `ops=N seconds=S sum=X` that the C programs end with.
-fn parse_done(output: &str) -> Option<Done> {
-    let field = |name: &str| {
-        output.split_whitespace().rev().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-    };
-    let number = |name: &str| field(name)?.parse::<f64>().ok();
-    let (operations, seconds) = (number("ops")?, number("seconds").filter(|seconds| *seconds > 0.0)?);
-    Some(Done { rate: operations / seconds, seconds, sum: Some(field("sum")?.to_owned()) })
-}
-
 /// The error for output that lacks what it should have.
 fn unreadable(program: &str, output: &str) -> Error {
     let how = "gave output that cannot be read".into();
@@ -331,43 +300,26 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn count(names: &[&str], quick: bool) -> usize {
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        chosen(&Choice { names, quick, ..Choice::default() }).unwrap().len()
-    }
-
     #[test]
-    fn every_case_has_a_bench_a_place_and_a_name_of_its_own() {
-        let mut names = HashSet::new();
-        for case in all() {
-            assert!(!case.places.is_empty() && !case.readings.is_empty());
-            assert!(names.insert((case.bench, case.name.clone())), "{} twice", case.name);
-        }
-        assert_eq!(count(&[], false), all().len());
+    fn every_case_is_planned_on_every_place_and_a_quick_run_visits_all_places() {
+        let all = cases::all();
+        let names: HashSet<_> = all.iter().map(|case| (case.bench, &case.name)).collect();
+        assert_eq!(names.len(), all.len());
+        let count = |names: &[&str], quick: bool| {
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&Choice { names, quick, ..Choice::default() }).unwrap().len()
+        };
         assert_eq!(count(&["sqlite", "tools"], false), count(&["sqlite"], false) + 5);
         // A quick run leaves servers out, unless nothing would be left.
         assert_eq!((count(&["servers"], true), count(&["servers", "tools"], true)), (4, 5));
         let text = list(&Choice::default()).unwrap();
         assert!(text.contains("\ntools: cat  ") && text.contains(" throughput >= 0.97\n"), "{text}");
-    }
-
-    #[test]
-    fn a_full_plan_is_every_case_on_every_place_and_a_quick_one_visits_all_places() {
         let absent = |kind: &Kind| Offer { kind: *kind, name: String::new(), place: Err(String::new()) };
-        let (all, offers) = (all(), Kind::ALL.iter().map(absent).collect::<Vec<Offer>>());
+        let offers: Vec<Offer> = Kind::ALL.iter().map(absent).collect();
         let rows: usize = all.iter().map(|case| case.places.len()).sum();
         assert_eq!(plan(&all, &offers, false).len(), rows);
         let quick = plan(&all, &offers, true);
         assert_eq!(quick.len(), all.len());
         assert!(offers.iter().all(|place| quick.iter().any(|(_, at)| at.kind == place.kind)));
-    }
-
-    #[test]
-    fn the_last_line_of_a_driver() {
-        let done = parse_done("noise\nops=100 seconds=0.5 sum=ab\n").unwrap();
-        assert_eq!(done, Done { rate: 200.0, seconds: 0.5, sum: Some("ab".into()) });
-        for broken in ["", "ops=1 seconds=0 sum=1", "ops=1 sum=1"] {
-            assert_eq!(parse_done(broken), None, "{broken}");
-        }
     }
 }

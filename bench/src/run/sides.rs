@@ -5,7 +5,7 @@
 //! its own. Calls that were served at user level are counted in one more run, because counting costs time that a user does
 //! not pay.
 
-use super::launch::{Calls, Launcher, Mode};
+use super::line::{Calls, Mode, Run};
 use super::{Amount, Case, Done, Reading, Stage, head};
 use crate::engine::{Metric, Rounds, Runs, Side};
 use crate::error::Error;
@@ -13,6 +13,7 @@ use crate::number;
 use crate::row::Row;
 use crate::table::share;
 use crate::usage::Usage;
+use std::path::Path;
 
 /// Bytes added to both sides of a ratio of device bytes, so that nothing against nothing is 1 and a page of
 /// metadata against nothing is not infinite.
@@ -29,6 +30,14 @@ const QUICK_DIVISOR: f64 = 8.0;
 struct Sample {
     done: Done,
     usage: Usage,
+    calls: Calls,
+}
+
+/// A case on a file system, with the library.
+struct Measured<'a> {
+    case: &'a Case,
+    stage: &'a Stage<'a>,
+    library: &'a Path,
 }
 
 /// The rows of a case, without figures.
@@ -56,18 +65,18 @@ fn metric(case: &Case, reading: Reading) -> Metric<'static, Sample> {
 
 /// Measures `case`: a row for each of its readings, one more against its rival, and where one of them misses its goal, one
 /// of the kernel against itself, which says how far the machine can be trusted.
-pub fn measure(case: &Case, stage: &Stage, launcher: &Launcher, rounds: Rounds) -> Result<Vec<Row>, Error> {
+pub fn measure(case: &Case, stage: &Stage, library: &Path, rounds: Rounds) -> Result<Vec<Row>, Error> {
+    let measured = &Measured { case, stage, library };
     case.data.prepare(stage)?;
-    let operations = size_up(case, stage, launcher)?;
-    let once = |mode| run_once(case, stage, launcher, mode, operations).map(|(sample, _)| sample);
-    let side = |name, mode| Side::new(name, move || once(mode));
+    let operations = measured.size_up()?;
+    let side = |name, mode| Side::new(name, move || measured.run(mode, operations));
     let mut sides = vec![side("kernel", Mode::Kernel), side("bywash", Mode::Bywash)];
     sides.extend(case.rival.map(|(name, _)| side(name, Mode::Rival)));
     let runs = rounds.run(sides)?;
     check_sums(&runs)?;
     let (kernel, ours) = (&runs[0], &runs[1]);
     let calls = match ours.samples {
-        Ok(_) => run_once(case, stage, launcher, Mode::Counted, operations)?.1.unwrap_or_default(),
+        Ok(_) => measured.run(Mode::Counted, operations)?.calls,
         Err(_) => Calls::default(),
     };
     let head = head(case, &stage.place.name);
@@ -76,11 +85,11 @@ pub fn measure(case: &Case, stage: &Stage, launcher: &Launcher, rounds: Rounds) 
     let mut rows: Vec<Row> = readings
         .map(|(reading, goal)| {
             let row = metric(case, *reading).row(&head, ours, kernel, *goal);
-            let added = match reading {
-                Reading::Added(limit_ns) => row.ratio.map(|ratio| added_note(*limit_ns, ratio)),
-                Reading::Rate | Reading::DeviceRead => None,
+            let note = match (reading, row.ratio) {
+                (Reading::Added(limit_ns), Some(ratio)) => added_note(*limit_ns, ratio),
+                _ => calls_note(calls),
             };
-            with_calls(row, calls, added, ours, kernel)
+            with_calls(row, calls, note, ours, kernel)
         })
         .collect();
     let rate = || metric(case, case.readings[0].0);
@@ -88,7 +97,7 @@ pub fn measure(case: &Case, stage: &Stage, launcher: &Launcher, rounds: Rounds) 
         let control = rate().row(&head, rival, kernel, None).ratio;
         let note = control
             .map_or(String::new(), |ratio| format!("control: the peer itself is {ratio:.2} x the kernel"));
-        rows.push(with_calls(rate().row(&head, ours, rival, goal), calls, Some(note), ours, rival));
+        rows.push(with_calls(rate().row(&head, ours, rival, goal), calls, note, ours, rival));
     }
     if rows.iter().any(|row| row.met == Some(false)) {
         let both = rounds.run([0, 1].map(|_| side("kernel", Mode::Kernel)).into())?;
@@ -108,14 +117,14 @@ pub fn measure(case: &Case, stage: &Stage, launcher: &Launcher, rounds: Rounds) 
 
 /// The row with the calls that were counted and what both sides used. A goal above 1 is not reached by a run in which
 /// nothing was served at user level.
-fn with_calls(row: Row, calls: Calls, note: Option<String>, ours: &Runs<Sample>, peer: &Runs<Sample>) -> Row {
+fn with_calls(row: Row, calls: Calls, note: String, ours: &Runs<Sample>, peer: &Runs<Sample>) -> Row {
     if row.ratio.is_none() {
         return row;
     }
     let counts = calls.user > 0 || row.goal.is_none_or(|goal| goal <= 1.0);
     Row {
         met: row.met.map(|met| met && counts),
-        note: note.unwrap_or_else(|| calls_note(calls)),
+        note,
         calls_user: Some(calls.user),
         calls_kernel: Some(calls.kernel),
         ours_usage: usage(ours),
@@ -129,40 +138,34 @@ fn usage(runs: &Runs<Sample>) -> Option<Usage> {
     Some(Usage::median(&samples.iter().map(|sample| sample.usage).collect::<Vec<_>>()))
 }
 
-/// The number of operations of a run; the trial also brings programs and data into memory.
-fn size_up(case: &Case, stage: &Stage, launcher: &Launcher) -> Result<u64, Error> {
-    let trial =
-        |operations| run_once(case, stage, launcher, Mode::Kernel, operations).map(|(sample, _)| sample.done);
-    match case.amount {
-        Amount::Fixed if stage.quick => Ok(0),
-        Amount::Fixed => trial(0).map(|_| 0),
-        Amount::Operations(operations) => trial(operations).map(|_| operations),
-        Amount::For(first, seconds) => {
-            let wanted = if stage.quick { seconds / QUICK_DIVISOR } else { seconds };
-            // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
-            let factor = (wanted / trial(first)?.seconds).clamp(0.25, 1000.0);
-            // A multiple of 64 keeps batches (transactions, groups of writes) whole.
-            Ok(((first as f64 * factor) as u64).next_multiple_of(64))
+impl Measured<'_> {
+    /// The number of operations of a run; the trial also brings programs and data into memory.
+    fn size_up(&self) -> Result<u64, Error> {
+        match self.case.amount {
+            Amount::Of([_, quick]) if self.stage.quick => Ok(quick),
+            Amount::Of([full, _]) => self.run(Mode::Kernel, full).map(|_| full),
+            Amount::For(first, seconds) => {
+                let wanted = if self.stage.quick { seconds / QUICK_DIVISOR } else { seconds };
+                // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
+                let factor = (wanted / self.run(Mode::Kernel, first)?.done.seconds).clamp(0.25, 1000.0);
+                // A multiple of 64 keeps batches (transactions, groups of writes) whole.
+                Ok(((first as f64 * factor) as u64).next_multiple_of(64))
+            }
         }
     }
-}
 
-fn run_once(
-    case: &Case,
-    stage: &Stage,
-    launcher: &Launcher,
-    mode: Mode,
-    operations: u64,
-) -> Result<(Sample, Option<Calls>), Error> {
-    crate::interrupt::check()?;
-    case.data.reset(stage)?;
-    stage.place.sync()?;
-    let run = launcher.begin(mode)?;
-    let before = Usage::now(stage.place.device.as_ref())?;
-    let done = (case.run)(stage, &run, operations)?;
-    stage.place.sync()?;
-    let usage = Usage::now(stage.place.device.as_ref())?.since(&before);
-    Ok((Sample { done, usage }, run.calls()))
+    fn run(&self, mode: Mode, operations: u64) -> Result<Sample, Error> {
+        crate::interrupt::check()?;
+        let place = self.stage.place;
+        self.case.data.reset(self.stage)?;
+        place.sync()?;
+        let run = Run::begin(self.library, mode)?;
+        let before = Usage::now(place.device.as_ref())?;
+        let done = (self.case.run)(self.stage, &run, operations)?;
+        place.sync()?;
+        let usage = Usage::now(place.device.as_ref())?.since(&before);
+        Ok(Sample { done, usage, calls: run.calls() })
+    }
 }
 
 /// Checks that the last runs of all sides have the same sum.
@@ -171,7 +174,9 @@ fn check_sums(runs: &[Runs<Sample>]) -> Result<(), Error> {
     let sums: Vec<String> =
         runs.iter().filter_map(sum_of).map(|sum| sum.unwrap_or_else(|| "nothing".into())).collect();
     let other = sums.iter().find(|sum| **sum != sums[0]);
-    other.map_or(Ok(()), |other| Err(Error::Differs { ours: other.clone(), kernel: sums[0].clone() }))
+    other.map_or(Ok(()), |other| {
+        Err(Error::failed("the program", format!("computed {other}, and {} by the kernel alone", sums[0])))
+    })
 }
 
 /// Says how much time a process took longer with Bywash, at the median, and how much it may take.
@@ -211,25 +216,23 @@ mod tests {
         let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: false };
         let order = Rc::new(RefCell::new(Vec::new()));
         let log = Rc::clone(&order);
-        let amount = Amount::For(100, 1.0);
-        let pretend =
-            case("micro", "pretend", ("op/s", goal), amount, Data::Nothing, move |_, run, operations| {
-                log.borrow_mut().push(run.mode());
-                let ours = matches!(run.mode(), Mode::Bywash | Mode::Counted);
-                run.count_user_reads(user_calls);
-                let rate = if ours { 2000.0 } else { 1000.0 };
-                let sum = if ours && !agrees { "other" } else { "same" };
-                Ok(Done { rate, seconds: operations as f64 / rate, sum: Some(sum.into()) })
-            });
+        let (figure, amount) = (("op/s", goal), Amount::For(100, 1.0));
+        let pretend = case("micro", "pretend", figure, amount, Data::nothing(), move |_, run, operations| {
+            log.borrow_mut().push(run.mode);
+            let ours = matches!(run.mode, Mode::Bywash | Mode::Counted);
+            run.count_user_reads(user_calls);
+            let rate = if ours { 2000.0 } else { 1000.0 };
+            let sum = if ours && !agrees { "other" } else { "same" };
+            Ok(Done { rate, seconds: operations as f64 / rate, sum: Some(sum.into()) })
+        });
         let pretend = Case { rival: Some(("kernel, differently", Some(1.9))), ..pretend };
-        let launcher = Launcher(std::env::current_exe().unwrap());
-        let rows = measure(&pretend, &stage, &launcher, Rounds::new(2));
+        let rows = measure(&pretend, &stage, Path::new("/no.so"), Rounds::new(2));
         let order = order.borrow().clone();
         (rows, order)
     }
 
     #[test]
-    fn sides_take_turns_and_each_peer_has_a_row() {
+    fn sides_take_turns_each_peer_has_a_row_and_a_miss_the_kernel_against_itself() {
         let (rows, order) = measured(true, 1.5, 3);
         let (rows, (k, b, r)) = (rows.unwrap(), (Mode::Kernel, Mode::Bywash, Mode::Rival));
         assert_eq!(order, [k, k, b, r, r, b, k, Mode::Counted]);
@@ -238,15 +241,11 @@ mod tests {
         assert_eq!(rows[0].note, "100.0 % of 3 calls at user level");
         assert_eq!((rows[1].peer.as_str(), rows[1].met), ("kernel, differently", Some(true)));
         assert!(rows[1].note.contains("1.00 x the kernel"), "{}", rows[1].note);
-    }
-
-    #[test]
-    fn a_miss_has_the_kernel_against_itself_beside_it() {
         let (rows, order) = measured(true, 2.5, 3);
         let rows = rows.unwrap();
         assert_eq!((rows.len(), rows[0].met), (3, Some(false)));
         assert_eq!((rows[2].peer.as_str(), rows[2].ratio, rows[2].goal), (KERNEL_ITSELF, Some(1.0), None));
-        assert_eq!(order[order.len() - 4..], [Mode::Kernel; 4]);
+        assert_eq!(order[order.len() - 4..], [k; 4]);
     }
 
     #[test]
@@ -256,16 +255,17 @@ mod tests {
         assert!(rows[0].note.contains("nothing was served at user level"), "{}", rows[0].note);
         assert_eq!(measured(true, 0.97, 0).0.unwrap()[0].met, Some(true));
         let error = measured(false, 1.5, 3).0.unwrap_err();
-        assert!(matches!(error, Error::Differs { .. }) && !error.is_absence(), "{error}");
+        assert!(error.to_string().contains("computed other, and same") && !error.is_absence(), "{error}");
     }
 
     #[test]
     fn what_is_added_is_held_against_its_limit() {
         let runs = |rate: f64| {
-            let sample = Sample { done: Done { rate, seconds: 1.0, sum: None }, usage: Usage::default() };
-            Runs { name: String::new(), samples: Ok(vec![sample]) }
+            let (done, calls) = (Done { rate, seconds: 1.0, sum: None }, Calls::default());
+            let samples = Ok(vec![Sample { done, usage: Usage::default(), calls }]);
+            Runs { name: String::new(), samples }
         };
-        let start = case("start", "", ("", 1.0), Amount::Fixed, Data::Nothing, |_, _, _| unreachable!());
+        let start = case("start", "", ("", 1.0), Amount::FREE, Data::nothing(), |_, _, _| unreachable!());
         let metric = metric(&start, Reading::Added(50_000));
         let ratio = |rate| metric.row(&Row::default(), &runs(rate), &runs(1000.0), None).ratio.unwrap();
         // 1.25 ms instead of 1 ms, 1.025 ms, and less.

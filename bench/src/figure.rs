@@ -1,7 +1,4 @@
-//! Curves of a report: a figure for each experiment and metric, a curve for each side over a size.
-//!
-//! x is logarithmic. y is linear from 0 for throughput and for the share that arrived, and logarithmic for the rest, such as
-//! CPU time, where small buffers cost ten times what large ones do.
+//! Figures of a report: one for each experiment and metric, with a curve for each side over a size.
 
 use crate::number;
 use crate::row::{Row, Unit};
@@ -31,8 +28,8 @@ impl Figure {
 
     /// Every x, from left to right.
     pub fn sizes(&self) -> Vec<f64> {
-        let all = self.curves.iter().flat_map(|curve| curve.points.iter().map(|point| point.0));
-        let mut sizes: Vec<f64> = all.collect();
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        let mut sizes: Vec<f64> = points.map(|point| point.0).collect();
         sizes.sort_by(f64::total_cmp);
         sizes.dedup();
         sizes
@@ -59,8 +56,8 @@ impl Figure {
     }
 }
 
-/// The index of the first of `all` that is wanted; `make` adds it where there is none.
-fn index_of<T>(all: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> usize {
+/// The first of `all` that is wanted; `make` adds it where there is none.
+fn find_or_add<T>(all: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> usize {
     all.iter().position(is_wanted).unwrap_or_else(|| {
         all.push(make());
         all.len() - 1
@@ -73,6 +70,7 @@ pub fn figures(rows: &[&Row]) -> Vec<Figure> {
     let mut colours: Vec<&str> = Vec::new();
     for row in rows {
         let (Some(point), Some(_)) = (&row.point, row.ours) else { continue };
+        // An axis is logarithmic where small buffers cost ten times what large ones do; else it begins at 0.
         let (scale, y_title, log_y) = match row.metric.as_str() {
             "throughput" => (1e9, "throughput in GB/s", false),
             "arrived" => (1.0, "arrived, in %", false),
@@ -82,19 +80,20 @@ pub fn figures(rows: &[&Row]) -> Vec<Figure> {
             "check" => (1.0, "ns a check", true),
             _ => (1.0, "CPU seconds per GB", true),
         };
-        let (title, axis, unit) = (format!("{}: {y_title}", point.figure), point.axis.clone(), point.unit);
+        let (title, axis) = (format!("{}: {y_title}", point.figure), point.axis.clone());
         let is_same = |figure: &Figure| figure.title == title && figure.axis == point.axis;
-        let make = || Figure { title: title.clone(), axis, curves: Vec::new(), unit, y_title, log_y };
-        let number = index_of(&mut figures, is_same, make);
+        let (unit, curves) = (point.unit, Vec::new());
+        let make = || Figure { title: title.clone(), axis, curves, unit, y_title, log_y };
+        let figure = find_or_add(&mut figures, is_same, make);
         for (name, value) in [(&row.peer, row.peer_value), (&point.line, row.ours)] {
             let Some(value) = value.filter(|value| value.is_finite()) else { continue };
-            let colour = index_of(&mut colours, |known| known == name, || name);
-            let (curves, x) = (&mut figures[number].curves, point.x as f64);
+            let colour = find_or_add(&mut colours, |known| known == name, || name);
+            let (curves, x) = (&mut figures[figure].curves, point.x as f64);
             let make = || Curve { name: name.clone(), colour, points: Vec::new() };
-            let number = index_of(curves, |curve| curve.name == *name, make);
-            let points = &mut curves[number].points;
+            let curve = find_or_add(curves, |curve| curve.name == *name, make);
+            let points = &mut curves[curve].points;
             // Each row of a point names the same peer.
-            index_of(points, |known| known.0 == x, || (x, value / scale));
+            find_or_add(points, |known| known.0 == x, || (x, value / scale));
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
         }
     }
@@ -106,25 +105,22 @@ pub fn figures(rows: &[&Row]) -> Vec<Figure> {
 pub fn sample() -> Vec<Row> {
     let row = |mover: &str, factor: f64, number: u32, (metric, scale): (&str, f64)| {
         let value = scale * f64::from(1 + number);
-        let line = mover.to_owned();
-        let figure = "same file system (ext4), 128 MiB moved".into();
-        let axis = "bytes of the buffer".into();
-        let point = crate::row::Point { figure, axis, unit: Unit::Bytes, x: 1024 << (number * 6), line };
+        let (figure, axis) = ("same file system (ext4), 128 MiB moved".into(), "bytes of the buffer".into());
+        let (unit, x, line) = (Unit::Bytes, 1024 << (number * 6), mover.to_owned());
         Row {
             metric: metric.into(),
             ours: Some(factor * value),
             peer: "read and write".into(),
             peer_value: Some(value),
             ratio: Some(factor),
-            point: Some(point),
+            point: Some(crate::row::Point { figure, axis, unit, x, line }),
             ..Row::head("flow/figures", mover, "")
         }
     };
-    let sides = [("splice", 2.0), ("copy-range & <more>", 3.0)];
     let metrics = [("throughput", 1e9), ("cpu", 0.1)];
     let points =
         |(mover, factor)| (0..3).flat_map(move |x| metrics.map(|metric| row(mover, factor, x, metric)));
-    sides.into_iter().flat_map(points).collect()
+    [("splice", 2.0), ("copy-range & <more>", 3.0)].into_iter().flat_map(points).collect()
 }
 
 #[cfg(test)]
@@ -139,7 +135,6 @@ mod tests {
         for figure in &whole {
             let names: Vec<&str> = figure.curves.iter().map(|curve| curve.name.as_str()).collect();
             assert_eq!(names, ["read and write", "splice", "copy-range & <more>"]);
-            assert!(figure.curves.iter().all(|curve| curve.points.len() == 3));
             let svg = figure.svg();
             assert!(svg.contains("64 KiB") && !svg.contains("NaN"), "{svg}");
         }
