@@ -17,7 +17,6 @@ pub struct Choice {
     pub names: Vec<String>,
     /// Small sizes, few cases: whether it works, not how fast.
     pub quick: bool,
-    /// Rounds in which each side has its turn.
     pub rounds: u32,
     /// Folder on disk to work in, if not the usual one.
     pub folder: Option<PathBuf>,
@@ -40,20 +39,15 @@ pub trait Audience {
     fn row(&mut self, row: &Row);
 }
 
-type Measure<'a> = Box<dyn FnOnce() -> Result<Vec<Row>, Error> + 'a>;
-
-/// A case: a name, and a function that measures it.
+/// A case: the name that it is chosen by (`BENCH: CASE`), rows without figures, which take the reason if the case cannot be
+/// measured, and a function that measures it.
 pub struct Case<'a> {
-    /// Name that it is chosen by, `BENCH: CASE`.
     pub name: String,
-    /// Rows without figures, which take the reason if the case cannot be measured.
-    pub declared: Vec<Row>,
-    /// Measures the case.
-    pub measure: Measure<'a>,
+    declared: Vec<Row>,
+    measure: Box<dyn FnOnce() -> Result<Vec<Row>, Error> + 'a>,
 }
 
 impl<'a> Case<'a> {
-    /// A case whose rows are `declared` and that `measure` fills with figures.
     pub fn new(
         name: impl Into<String>,
         declared: Vec<Row>,
@@ -62,9 +56,6 @@ impl<'a> Case<'a> {
         Case { name: name.into(), declared, measure: Box::new(measure) }
     }
 }
-
-/// Measures a case with resources of a bench.
-type MeasureOn<S> = Box<dyn Fn(&S, &Row) -> Result<Vec<Row>, Error>>;
 
 /// A case that is declared before the resources `S` of its bench (folders, servers) exist: what they have to be follows
 /// from the chosen cases.
@@ -75,6 +66,8 @@ pub struct Declared<S> {
     measure: MeasureOn<S>,
 }
 
+type MeasureOn<S> = Box<dyn Fn(&S, &Row) -> Result<Vec<Row>, Error>>;
+
 impl<S> Declared<S> {
     /// A case whose rows have `head` in common.
     pub fn new(head: Row, measure: impl Fn(&S, &Row) -> Result<Vec<Row>, Error> + 'static) -> Declared<S> {
@@ -82,7 +75,6 @@ impl<S> Declared<S> {
         Declared { name: format!("{bench}: {}", head.case), head, measure: Box::new(measure) }
     }
 
-    /// Name that the case is chosen by.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -96,20 +88,17 @@ impl<S> Declared<S> {
 
 /// Measures `cases`. Returns the report, and whether the run was interrupted.
 pub fn run(cases: Vec<Case<'_>>, audience: &mut dyn Audience) -> (Report, bool) {
-    let mut report =
-        Report { machine: Machine::this(), version: env!("CARGO_PKG_VERSION").into(), rows: Vec::new() };
-    let all = cases.len();
-    for (number, case) in cases.into_iter().enumerate() {
-        audience.progress(number as u64, all as u64, &case.name);
+    let (machine, version) = (Machine::this(), env!("CARGO_PKG_VERSION").into());
+    let (mut report, all) = (Report { machine, version, rows: Vec::new() }, cases.len() as u64);
+    for (case, done) in cases.into_iter().zip(0..) {
+        audience.progress(done, all, &case.name);
         let rows = match (case.measure)() {
             Err(Error::Interrupted) => return (report, true),
             Err(error) => case.declared.into_iter().map(|row| row.without_numbers("", &error)).collect(),
             Ok(rows) => rows,
         };
-        for row in rows {
-            audience.row(&row);
-            report.rows.push(row);
-        }
+        rows.iter().for_each(|row| audience.row(row));
+        report.rows.extend(rows);
     }
     (report, false)
 }
@@ -146,38 +135,31 @@ pub fn choose<C>(cases: Vec<C>, names: &[String], name_of: impl Fn(&C) -> &str) 
 mod tests {
     use super::*;
 
-    /// Keeps what it is told.
-    #[derive(Default)]
-    struct Log(Vec<String>);
-
-    impl Audience for Log {
+    impl Audience for Vec<String> {
         fn progress(&mut self, done: u64, all: u64, what: &str) {
-            self.0.push(format!("{done}/{all} {what}"));
+            self.push(format!("{done}/{all} {what}"));
         }
 
         fn row(&mut self, row: &Row) {
-            self.0.push(row.note.clone());
+            self.push(row.note.clone());
         }
     }
 
     #[test]
-    fn a_case_that_fails_has_its_declared_rows_and_an_interruption_ends_the_run() {
-        let declared = || vec![Row { goal: Some(1.0), ..Row::default() }];
-        let measured = || Ok(vec![Row { note: "measured".into(), ..Row::default() }]);
+    fn names_choose_and_a_case_that_fails_has_its_declared_rows_and_an_interruption_ends_the_run() {
+        let case = |name, outcome: fn() -> Result<Vec<Row>, Error>| {
+            Case::new(name, vec![Row { goal: Some(1.0), ..Row::default() }], outcome)
+        };
         let cases = vec![
-            Case::new("a", declared(), measured),
-            Case::new("b", declared(), || Err(Error::failed("b", "broke".into()))),
-            Case::new("c", declared(), || Err(Error::Interrupted)),
-            Case::new("d", declared(), || unreachable!()),
+            case("a", || Ok(vec![Row { note: "measured".into(), ..Row::default() }])),
+            case("b", || Err(Error::failed("b", "broke".into()))),
+            case("c", || Err(Error::Interrupted)),
+            case("d", || unreachable!()),
         ];
-        let mut log = Log::default();
+        let mut log = Vec::new();
         let (report, interrupted) = run(cases, &mut log);
         assert!(interrupted && report.rows.len() == 2 && report.rows[1].failed);
-        assert_eq!(log.0, ["0/4 a", "measured", "1/4 b", "failed: b broke", "2/4 c"]);
-    }
-
-    #[test]
-    fn names_choose() {
+        assert_eq!(log, ["0/4 a", "measured", "1/4 b", "failed: b broke", "2/4 c"]);
         let cases = ["disk: 16 MiB, tmpfs", "disk: 16 MiB, tmpfs to ext4", "tcp: Copy", "sqlite: SELECT 1"];
         let chosen = |names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).into()).collect();

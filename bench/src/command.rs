@@ -127,8 +127,15 @@ struct RunArgs {
     #[arg(long)]
     list: bool,
     /// Measure only on file systems whose name contains TEXT
-    #[arg(long, value_name = "TEXT")]
-    place: Option<String>,
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    place: String,
+}
+
+impl CommonArgs {
+    fn choice(&self, folder: Option<PathBuf>, place: String) -> Choice {
+        let rounds = self.pairs.unwrap_or(if self.quick { ROUNDS_QUICK } else { ROUNDS });
+        Choice { names: self.names.clone(), quick: self.quick, rounds, folder, place }
+    }
 }
 
 /// Function that measures what was chosen of a bench; it returns the report, and whether it was interrupted.
@@ -136,10 +143,10 @@ type Measure = fn(&Choice, &mut dyn Audience) -> Result<(Report, bool), Error>;
 
 /// Runs the command.
 pub fn main(arguments: BenchArgs) -> ExitCode {
-    let with_folder = |args: FolderArgs, run: Measure| measure(&args.common, args.dir, None, run);
+    let with_folder = |args: FolderArgs, run| measure(&args.common, args.dir, String::new(), run);
     let outcome = match arguments.bench {
-        Bench::Run(RunArgs { with_folder, list: true, .. }) => {
-            run::list(&choice(&with_folder.common, None, None)).map(|text| {
+        Bench::Run(RunArgs { with_folder: FolderArgs { common, .. }, list: true, place }) => {
+            run::list(&common.choice(None, place)).map(|text| {
                 print(&text);
                 ExitCode::SUCCESS
             })
@@ -147,7 +154,7 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
         Bench::Run(RunArgs { with_folder: FolderArgs { common, dir }, place, .. }) => {
             measure(&common, dir, place, run::measure)
         }
-        Bench::Ipc(common) => measure(&common, None, None, ipc::measure),
+        Bench::Ipc(common) => measure(&common, None, String::new(), ipc::measure),
         Bench::Flow(args) => with_folder(args, flow::measure),
         Bench::Plan(args) => with_folder(args, plan::measure),
         Bench::Serve(args) => with_folder(args, serve::measure),
@@ -179,16 +186,10 @@ fn peer(words: &[&str]) -> Result<(), Error> {
     }
 }
 
-fn choice(common: &CommonArgs, folder: Option<PathBuf>, place: Option<String>) -> Choice {
-    let rounds = common.pairs.unwrap_or(if common.quick { ROUNDS_QUICK } else { ROUNDS });
-    let (names, place) = (common.names.clone(), place.unwrap_or_default());
-    Choice { names, quick: common.quick, rounds, folder, place }
-}
-
 fn measure(
     common: &CommonArgs,
     folder: Option<PathBuf>,
-    place: Option<String>,
+    place: String,
     measure: Measure,
 ) -> Result<ExitCode, Error> {
     // A file that cannot be written is found out now, not after half an hour.
@@ -196,9 +197,13 @@ fn measure(
         fs::File::create(path).doing("write", path).map_err(|error| Error::Usage(error.to_string()))?;
     }
     interrupt::listen();
-    let mut screen = Screen::new(common.markdown);
+    // Hidden by itself when stderr is no terminal.
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed} (left: {eta})  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let mut screen = Screen { bar, to_stderr: common.markdown };
     screen.line(&table::head());
-    let outcome = measure(&choice(common, folder, place), &mut screen);
+    let outcome = measure(&common.choice(folder, place), &mut screen);
     screen.bar.finish_and_clear();
     let (report, interrupted) = outcome?;
     let json = serde_json::to_string_pretty(&report).map(|json| format!("{json}\n"));
@@ -248,14 +253,6 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(to_stderr: bool) -> Screen {
-        // Hidden by itself when stderr is no terminal.
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3} %  {elapsed} (left: {eta})  {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Screen { bar, to_stderr }
-    }
-
     fn line(&self, text: &str) {
         self.bar.suspend(|| if self.to_stderr { say(text) } else { print(&format!("{text}\n")) });
     }
@@ -284,23 +281,13 @@ mod tests {
         bench: BenchArgs,
     }
 
-    fn parsed(words: &[&str]) -> CommonArgs {
-        match Whole::try_parse_from(words).unwrap().bench.bench {
-            Bench::Run(RunArgs { with_folder, list: false, .. }) => with_folder.common,
-            other => panic!("{other:?}"),
-        }
-    }
-
     #[test]
     fn words_that_are_wrong_are_refused_before_anything_runs() {
-        let common =
-            parsed(&["bench", "run", "sqlite", "--quick", "--json", "/no/such/x.json", "micro/tight"]);
-        assert_eq!(common.names, ["sqlite", "micro/tight"]);
-        assert_eq!(
-            (choice(&common, None, None).rounds, common.quick, common.pairs),
-            (ROUNDS_QUICK, true, None)
-        );
-        let error = measure(&common, None, None, |_, _| unreachable!()).unwrap_err();
+        let parsed =
+            Whole::try_parse_from(["bench", "ipc", "a", "--quick", "--json", "/no/such/x.json", "b/c"]);
+        let Bench::Ipc(common) = parsed.unwrap().bench.bench else { panic!("another bench") };
+        assert_eq!((common.choice(None, String::new()).rounds, common.names.len()), (ROUNDS_QUICK, 2));
+        let error = measure(&common, None, String::new(), |_, _| unreachable!()).unwrap_err();
         assert!(matches!(&error, Error::Usage(message) if message.contains("/no/such")), "{error}");
         for wrong in [&["bench", "run", "--pairs", "0"][..], &["bench"], &["bench", "ipc", "--dir", "/tmp"]] {
             assert!(Whole::try_parse_from(wrong).is_err(), "{wrong:?}");

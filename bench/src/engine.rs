@@ -2,8 +2,8 @@
 //!
 //! # Declaring a case
 //!
-//! A bench is a list of cases, each a name and a function that returns rows. That function
-//! makes sides, lets [`Rounds`] run them, and reads rows off the runs by [`Metric`]s:
+//! A bench is a list of cases, each a name and a function that returns rows. That function makes [`Side`]s, which return
+//! samples of whatever type the bench likes, lets [`Rounds`] run them, and reads rows off the runs by [`Metric`]s:
 //!
 //! ```
 //! use bywash_bench::engine::{Metric, Rounds, Side};
@@ -18,14 +18,8 @@
 //! # Ok::<(), bywash_bench::Error>(())
 //! ```
 //!
-//! - A [`Side`] is a name and a closure that does one run and returns a sample, of whatever type the bench likes. The
-//!   closure brings back the state that a run begins with before its clock starts. What has to happen once before the
-//!   rounds (a run that warms up, a check that all bytes arrive) goes into [`Side::warm_up`].
-//! - [`Rounds`] runs the sides interleaved, in an order that changes from round to round. A side that fails drops out and
-//!   keeps its reason; the others go on. Only an interruption ends everything.
-//! - A [`Metric`] reads a figure off a sample, and knows whether more or less of it is better. [`Metric::row`] compares
-//!   two sides round by round: medians of both, and the ratio's median and quartiles, larger = better for us.
-//! - Rows of the reference against itself come from a second side of the same kind.
+//! A side that fails drops out and keeps its reason; the others go on. Only an interruption ends everything. Rows of the
+//! reference against itself come from a second side of the same kind.
 
 use crate::error::Error;
 use crate::interrupt;
@@ -38,10 +32,11 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 /// Rounds of a case that has passed [`LIMIT`].
 pub const ROUNDS_MIN: u32 = 3;
 
-/// One of the programs or settings that a case compares.
+/// One of the programs or settings that a case compares: a name, and a closure that does one run. It brings back the state
+/// that a run begins with before its clock starts.
 pub struct Side<'a, S> {
     name: String,
-    warm_up: Option<Task<'a, ()>>,
+    warm_up: Task<'a, ()>,
     run: Task<'a, S>,
 }
 
@@ -50,7 +45,7 @@ type Task<'a, T> = Box<dyn FnMut() -> Result<T, Error> + 'a>;
 impl<'a, S> Side<'a, S> {
     /// A side with the name that it has as the peer of a row, and one run of it.
     pub fn new(name: impl Into<String>, run: impl FnMut() -> Result<S, Error> + 'a) -> Side<'a, S> {
-        Side { name: name.into(), warm_up: None, run: Box::new(run) }
+        Side { name: name.into(), warm_up: Box::new(|| Ok(())), run: Box::new(run) }
     }
 
     /// A side that cannot be run here.
@@ -63,9 +58,9 @@ impl<'a, S> Side<'a, S> {
         Side::new(name, move || Err(error.take().unwrap_or_else(gone)))
     }
 
-    /// Adds what is done once before the rounds, untimed. A side of which it fails drops out.
+    /// Adds what is done once before the rounds, untimed (a check that all bytes arrive). A side of which it fails drops out.
     pub fn warm_up(self, first: impl FnMut() -> Result<(), Error> + 'a) -> Side<'a, S> {
-        Side { warm_up: Some(Box::new(first)), ..self }
+        Side { warm_up: Box::new(first), ..self }
     }
 }
 
@@ -131,8 +126,8 @@ impl Rounds {
         let mut runs: Vec<Runs<S>> = Vec::new();
         for side in &mut sides {
             interrupt::check()?;
-            let warmed = side.warm_up.as_mut().map_or(Ok(()), |warm_up| warm_up());
-            runs.push(Runs { name: side.name.clone(), samples: uninterrupted(warmed)?.map(|()| Vec::new()) });
+            let warmed = uninterrupted((side.warm_up)())?;
+            runs.push(Runs { name: side.name.clone(), samples: warmed.map(|()| Vec::new()) });
         }
         let begin = Instant::now();
         for round in 0..self.count {
@@ -171,6 +166,9 @@ pub fn uninterrupted<T>(outcome: Result<T, Error>) -> Result<Result<T, Error>, E
     }
 }
 
+/// Figures of the runs of a side, or its name and the reason for which it has none.
+type Figures<'r> = Result<Vec<f64>, (&'r str, &'r Error)>;
+
 /// Figure that is read off a sample, and the ratio by which two sides are compared.
 pub struct Metric<'a, S> {
     name: &'a str,
@@ -203,36 +201,31 @@ impl<'a, S> Metric<'a, S> {
     /// The row of `ours` against `peer`, or its reason if either has no runs. `head` has the bench, the case, the place and
     /// the note.
     pub fn row(&self, head: &Row, ours: &Runs<S>, peer: &Runs<S>, goal: Option<f64>) -> Row {
-        let empty = self.head(head, &peer.name, goal);
-        match (self.figures(ours), self.figures(peer)) {
-            (Ok(mine), Ok(theirs)) => self.compared(empty, &mine, &theirs),
-            (Err((name, error)), _) | (_, Err((name, error))) => empty.without_numbers(name, error),
-        }
+        let theirs = self.figures(peer);
+        self.compared(self.head(head, &peer.name, goal), ours, |_| theirs)
     }
 
     /// The row of `ours` against a constant, such as a limit that it has to keep.
     pub fn row_of_limit(&self, head: &Row, ours: &Runs<S>, name: &str, limit: f64, goal: f64) -> Row {
-        let empty = self.head(head, name, Some(goal));
-        match self.figures(ours) {
-            Ok(mine) => self.compared(empty, &mine, &vec![limit; mine.len()]),
-            Err((name, error)) => empty.without_numbers(name, error),
-        }
+        self.compared(self.head(head, name, Some(goal)), ours, |count| Ok(vec![limit; count]))
     }
 
-    fn figures<'r>(&self, runs: &'r Runs<S>) -> Result<Vec<f64>, (&'r str, &'r Error)> {
+    fn figures<'r>(&self, runs: &'r Runs<S>) -> Figures<'r> {
         let samples = runs.samples.as_ref().map_err(|error| (runs.name.as_str(), error))?;
         Ok(samples.iter().map(&self.figure).collect())
     }
 
-    fn compared(&self, empty: Row, mine: &[f64], theirs: &[f64]) -> Row {
-        let ratios: Vec<f64> = mine.iter().zip(theirs).map(|(mine, its)| (self.ratio)(*mine, *its)).collect();
+    fn compared<'r>(&self, empty: Row, ours: &'r Runs<S>, theirs: impl FnOnce(usize) -> Figures<'r>) -> Row {
+        let both = self.figures(ours).and_then(|mine| Ok((theirs(mine.len())?, mine)));
+        let (theirs, mine) = match both {
+            Ok(both) => both,
+            Err((name, error)) => return empty.without_numbers(name, error),
+        };
+        let ratios: Vec<f64> =
+            mine.iter().zip(&theirs).map(|(mine, its)| (self.ratio)(*mine, *its)).collect();
         let median = |values: &[f64]| Summary::of(values).map(|summary| summary.median);
-        Row {
-            ours: median(mine),
-            peer_value: median(theirs),
-            runs: ratios.len() as u32,
-            ..empty.with_ratio(Summary::of(&ratios))
-        }
+        let (ours, peer_value, runs) = (median(&mine), median(&theirs), ratios.len() as u32);
+        Row { ours, peer_value, runs, ..empty.with_ratio(Summary::of(&ratios)) }
     }
 
     /// The one of `peers` whose median is best; `None` if none has runs.
@@ -252,44 +245,30 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn runs(name: &str, samples: &[f64]) -> Runs<f64> {
-        Runs { name: name.into(), samples: Ok(samples.to_vec()) }
-    }
-
     #[test]
     fn sides_take_turns_after_a_warm_up_and_a_side_that_fails_drops_out() {
         let log = RefCell::new(String::new());
-        let note = |what: &str| log.borrow_mut().push_str(what);
-        let side = |name: &'static str| {
-            Side::new(name, move || {
-                note(name);
-                Ok(1.0)
-            })
-        };
+        let side = |name: &'static str| Side::new(name, || Ok(log.borrow_mut().push_str(name)));
         let broken = Side::absent("x", Error::Unavailable("no".into()));
         let lossy = side("l").warm_up(|| Err(Error::failed("a", "lost bytes".into())));
-        let first = side("a").warm_up(|| {
-            note("A");
-            Ok(())
-        });
+        let first = side("a").warm_up(|| Ok(log.borrow_mut().push('A')));
         let runs = Rounds::new(2).repeats(2).run(vec![first, broken, side("b"), lossy]).unwrap();
         assert_eq!(*log.borrow(), "Aabbabaab");
         assert_eq!(runs[0].samples.as_ref().unwrap().len(), 4);
-        let rate = Metric::rate("throughput", "B/s", |sample: &f64| *sample);
+        let rate = Metric::rate("throughput", "B/s", |()| 1.0);
         let [absent, failed] = [1, 3].map(|peer| rate.row(&Row::default(), &runs[0], &runs[peer], Some(1.0)));
         assert_eq!((absent.note.as_str(), absent.failed, absent.met), ("not run: x: no", false, None));
         assert!(failed.failed && failed.met == Some(false) && failed.note.contains("lost bytes"));
-        let interrupted = vec![Side::new("a", || Ok(1.0)), Side::absent("b", Error::Interrupted)];
+        let interrupted = vec![side("a"), Side::absent("b", Error::Interrupted)];
         assert!(matches!(Rounds::new(1).run(interrupted), Err(Error::Interrupted)));
         // No side always follows the same one.
-        let orders =
-            |sides| (0..4).map(move |turn| order(sides, turn).collect::<Vec<_>>()).collect::<Vec<_>>();
-        assert_eq!(orders(2), [[0, 1], [1, 0], [1, 0], [0, 1]]);
-        assert_eq!(orders(3), [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]);
+        let orders = [0, 1, 2, 3].map(|turn| order(3, turn).collect::<Vec<_>>());
+        assert_eq!(orders, [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1]]);
     }
 
     #[test]
     fn larger_ratios_are_better_for_us_whatever_the_metric() {
+        let runs = |name: &str, samples: &[f64]| Runs { name: name.into(), samples: Ok(samples.to_vec()) };
         let (ours, peer) = (runs("ours", &[1.0, 1.0, 2.0]), runs("cp", &[2.0, 2.0, 2.0]));
         let head = Row::head("flow/disk", "1 GB", "tmpfs");
         let rate = Metric::rate("throughput", "B/s", |seconds: &f64| 1.0 / seconds);

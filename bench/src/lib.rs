@@ -4,14 +4,6 @@
 //! preloaded library, on several file systems, and makes one row of every case: the median of the ratios,
 //! their spread, what the device read and wrote, and how many calls were served at user level.
 //!
-//! ```
-//! use bywash_bench::statistics::Summary;
-//!
-//! let ratios = [1.9, 2.1, 2.0, 2.4, 1.8];
-//! let summary = Summary::of(&ratios).expect("five values");
-//! assert_eq!((summary.median, summary.low, summary.high), (2.0, 1.9, 2.1));
-//! ```
-//!
 //! In reading order:
 //!
 //! - [`command`]: the flags and the exit status

@@ -6,17 +6,12 @@ use std::fs;
 /// Facts about the machine that a reader of a number must know.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
-    /// Model name of the processor.
     pub cpu: String,
     /// Processors that this process may use.
     pub cores: usize,
-    /// Memory.
     pub memory_bytes: u64,
-    /// Kernel release.
     pub kernel: String,
-    /// Name of the system, e.g. `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// True in a virtual machine.
     #[serde(rename = "virtual")]
     pub is_virtual: bool,
     /// Load average over one minute when the run began: what others were doing.
@@ -41,15 +36,10 @@ impl Machine {
 
     /// One sentence for the head of a table.
     pub fn sentence(&self) -> String {
-        format!(
-            "{}, {} cores, {:.0} GiB, Linux {}, {}{}",
-            self.cpu,
-            self.cores,
-            self.memory_bytes as f64 / f64::from(1 << 30),
-            self.kernel,
-            self.system,
-            if self.is_virtual { ", in a virtual machine" } else { "" },
-        )
+        let Machine { cpu, cores, kernel, system, .. } = self;
+        let gib = self.memory_bytes as f64 / f64::from(1 << 30);
+        let guest = if self.is_virtual { ", in a virtual machine" } else { "" };
+        format!("{cpu}, {cores} cores, {gib:.0} GiB, Linux {kernel}, {system}{guest}")
     }
 }
 

@@ -26,17 +26,19 @@ pub struct Mount {
 impl Mount {
     /// Makes and mounts an XFS in `folder`, on a file there.
     pub fn xfs(folder: &Path) -> Result<Mount, Error> {
-        let image = folder.join("xfs.image");
-        Mount::on_loop("xfs", "xfsprogs", &["-q"], folder.join("xfs"), image, XFS_BYTES)
+        let (make, image) = (require("mkfs.xfs", "xfsprogs")?, folder.join("xfs.image"));
+        fs::File::create(&image).and_then(|file| file.set_len(XFS_BYTES)).doing("size", &image)?;
+        Mount::on_loop(make, "xfs", &["-q"], folder.join("xfs"), image)
     }
 
     /// Makes an ext4 of `bytes` on the file `image`, which gets all its blocks at once, and mounts it in `folder` as `name`.
     pub fn ext4(folder: &Path, name: &str, image: PathBuf, bytes: u64) -> Result<Mount, Error> {
+        let make = require("mkfs.ext4", "e2fsprogs")?;
         let file = fs::File::create(&image).doing("create", &image)?;
         fallocate(file, FallocateFlags::empty(), 0, bytes).doing("make room for", &image)?;
         // Nothing is left to be done later, when it would be measured.
         let complete = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
-        Mount::on_loop("ext4", "e2fsprogs", &complete, folder.join(name), image, bytes)
+        Mount::on_loop(make, "ext4", &complete, folder.join(name), image)
     }
 
     /// Mounts a new tmpfs of `bytes` in `folder` as `name`; of huge pages, where the kernel has them.
@@ -52,16 +54,12 @@ impl Mount {
     }
 
     fn on_loop(
+        make: PathBuf,
         kind: &str,
-        package: &'static str,
         options: &[&str],
         at: PathBuf,
         image: PathBuf,
-        bytes: u64,
     ) -> Result<Mount, Error> {
-        let make = require(&format!("mkfs.{kind}"), package)?;
-        let file = fs::File::options().write(true).create(true).truncate(false).open(&image);
-        file.and_then(|file| file.set_len(bytes)).doing("size", &image)?;
         tool(Command::new(make).args(options).arg(&image))?;
         let device = attach(&image)?;
         let mounted = Mount::new(&["-t", kind, &device], at, Some(image));

@@ -18,21 +18,17 @@ const MEMORY_PREFIX: &str = "bywash-bench-";
 /// Folders that may be a tmpfs.
 const MEMORY: [&str; 3] = ["/dev/shm", "/tmp", "/run"];
 
-/// Kind of place that a case asks for.
+/// Kind of place that a case asks for: a file system in memory, the disk's with files written in chunks of 4 KiB or 1 MiB,
+/// or XFS on a loop device with chunks of 1 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file system in memory.
     Tmpfs,
-    /// The disk's file system, files written in 4 KiB chunks.
     DiskSmall,
-    /// The disk's file system, files written in 1 MiB chunks.
     DiskLarge,
-    /// XFS on a loop device, files written in 1 MiB chunks.
     Xfs,
 }
 
 impl Kind {
-    /// All of them.
     pub const ALL: &'static [Kind] = &[Kind::Tmpfs, Kind::DiskSmall, Kind::DiskLarge, Kind::Xfs];
     /// Those with a device.
     pub const DEVICES: &'static [Kind] = &[Kind::DiskSmall, Kind::DiskLarge, Kind::Xfs];
@@ -51,16 +47,12 @@ pub struct Place {
 
 /// A place, or the reason for which there is none.
 pub struct Offer {
-    /// The kind.
     pub kind: Kind,
-    /// The name that rows have.
     pub name: String,
-    /// The place, or the reason.
     pub place: Result<Place, String>,
 }
 
 impl Offer {
-    /// The place.
     pub fn place(&self) -> Result<&Place, Error> {
         self.place.as_ref().map_err(|why| Error::Unavailable(why.clone()))
     }
@@ -68,57 +60,49 @@ impl Offer {
 
 /// Every place of this machine; what was made for them is removed when this is dropped.
 pub struct Places {
-    /// One offer a kind, in the order of [`Kind::ALL`].
     pub offers: Vec<Offer>,
-    memory: Option<TempDir>,
-    xfs: Option<Mount>,
+    _made: Vec<Made>,
+}
+
+/// A folder in memory, or a file system.
+enum Made {
+    Folder { _at: TempDir },
+    FileSystem { _at: Mount },
 }
 
 impl Places {
     /// Makes those of `wanted` that can be had and whose name contains `part`, the disk's in `folder`.
     pub fn make(folder: &Path, wanted: &[Kind], part: &str) -> Result<Places, Error> {
-        let mut places = Places { offers: Vec::new(), memory: None, xfs: None };
+        let (mut offers, mut kept) = (Vec::new(), Vec::new());
         for kind in wanted.iter().copied() {
             let name = name_of(kind, folder);
             if !name.contains(part) {
                 continue;
             }
             let made = match kind {
-                Kind::Tmpfs => places.make_tmpfs().map(|root| (root, 4096)),
-                Kind::DiskSmall => disk(folder, "small").map(|root| (root, 4096)),
-                Kind::DiskLarge => disk(folder, "large").map(|root| (root, 1 << 20)),
-                Kind::Xfs => {
-                    Mount::xfs(folder).map(|xfs| (places.xfs.insert(xfs).path().to_owned(), 1 << 20))
-                }
+                Kind::Tmpfs => in_memory().map(|at| (at.path().into(), 4096, Some(Made::Folder { _at: at }))),
+                Kind::DiskSmall => on_disk(folder, "small").map(|root| (root, 4096, None)),
+                Kind::DiskLarge => on_disk(folder, "large").map(|root| (root, 1 << 20, None)),
+                Kind::Xfs => Mount::xfs(folder)
+                    .map(|at| (at.path().into(), 1 << 20, Some(Made::FileSystem { _at: at }))),
             };
             let place = match made {
-                Ok((root, chunk)) => {
-                    let device = BlockDevice::under(&root)?;
-                    Ok(Place { name: name.clone(), root, device, chunk })
+                Ok((root, chunk, made)) => {
+                    kept.extend(made);
+                    Ok(Place { name: name.clone(), device: BlockDevice::under(&root)?, root, chunk })
                 }
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) => Err(error.to_string()),
             };
-            places.offers.push(Offer { kind, name, place });
+            offers.push(Offer { kind, name, place });
         }
-        Ok(places)
+        Ok(Places { offers, _made: kept })
     }
 
     /// The place of a kind.
     pub fn find(&self, kind: Kind) -> Result<&Place, Error> {
         let offer = self.offers.iter().find(|offer| offer.kind == kind);
         offer.ok_or_else(|| Error::Unavailable(format!("{kind:?} was not made")))?.place()
-    }
-
-    fn make_tmpfs(&mut self) -> Result<PathBuf, Error> {
-        let parent = MEMORY.iter().map(Path::new).find(|path| is_writable_tmpfs(path)).ok_or_else(|| {
-            let all = MEMORY.join(", ");
-            Error::Unavailable(format!("none of {all} is a tmpfs that can be written: mount one at /dev/shm"))
-        })?;
-        workspace::sweep(parent, MEMORY_PREFIX);
-        let name = format!("{MEMORY_PREFIX}{}-", std::process::id());
-        let root = Builder::new().prefix(&name).tempdir_in(parent).doing("make a folder in", parent)?;
-        Ok(self.memory.insert(root).path().to_owned())
     }
 }
 
@@ -132,12 +116,25 @@ pub fn name_of(kind: Kind, folder: &Path) -> String {
     }
 }
 
-fn disk(folder: &Path, size: &str) -> Result<PathBuf, Error> {
+fn in_memory() -> Result<TempDir, Error> {
+    let can_be_had = |path: &&Path| {
+        file_system(path) == "tmpfs" && rustix::fs::access(*path, rustix::fs::Access::WRITE_OK).is_ok()
+    };
+    let parent = MEMORY.iter().map(Path::new).find(can_be_had).ok_or_else(|| {
+        let all = MEMORY.join(", ");
+        Error::Unavailable(format!("none of {all} is a tmpfs that can be written: mount one at /dev/shm"))
+    })?;
+    workspace::sweep(parent, MEMORY_PREFIX);
+    let name = format!("{MEMORY_PREFIX}{}-", std::process::id());
+    Builder::new().prefix(&name).tempdir_in(parent).doing("make a folder in", parent)
+}
+
+fn on_disk(folder: &Path, name: &str) -> Result<PathBuf, Error> {
     if file_system(folder) == "tmpfs" {
         let folder = folder.display();
         return Err(Error::Unavailable(format!("{folder} is on a tmpfs: name a folder on disk with --dir")));
     }
-    let root = folder.join(size);
+    let root = folder.join(name);
     fs::create_dir_all(&root).doing("create", &root)?;
     Ok(root)
 }
@@ -155,10 +152,6 @@ pub(crate) fn file_system(path: &Path) -> String {
     }
 }
 
-fn is_writable_tmpfs(path: &Path) -> bool {
-    file_system(path) == "tmpfs" && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
-}
-
 impl Place {
     /// Writes `bytes` bytes that do not compress (always the same for the same `seed`) to a new file, in this place's
     /// chunks, and brings them to the device.
@@ -172,29 +165,16 @@ impl Place {
             let length = (bytes - at).min(self.chunk as u64) as usize;
             std::iter::repeat_with(&mut word).flatten().take(length).collect()
         });
-        self.write_new(path, chunks)
+        write_new(path, chunks)
     }
 
     /// Writes `content` to a new file, in this place's chunks, and brings it to the device.
     pub fn write_content(&self, path: &Path, content: &[u8]) -> Result<(), Error> {
-        self.write_new(path, content.chunks(self.chunk).map(<[u8]>::to_vec))
+        write_new(path, content.chunks(self.chunk).map(<[u8]>::to_vec))
     }
 
-    /// Writes each of `chunks` at once to a new file.
-    fn write_new(&self, path: &Path, mut chunks: impl Iterator<Item = Vec<u8>>) -> Result<(), Error> {
-        let write = |mut file: File| {
-            chunks.try_for_each(|chunk| file.write_all(&chunk))?;
-            file.sync_all()
-        };
-        File::create(path).and_then(write).doing("write", path)
-    }
-
-    /// Makes `to` a copy of the folder `from`, every file written in this place's chunks and brought to the
-    /// device. What was at `to` before is removed.
+    /// Makes `to` a copy of the folder `from`, every file written in this place's chunks and brought to the device.
     pub fn copy_tree(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        if to.exists() {
-            fs::remove_dir_all(to).doing("remove", to)?;
-        }
         fs::create_dir_all(to).doing("create", to)?;
         for entry in fs::read_dir(from).doing("list", from)? {
             let entry = entry.doing("list", from)?;
@@ -215,6 +195,15 @@ impl Place {
         let folder = File::open(&self.root).doing("open", &self.root)?;
         rustix::fs::syncfs(&folder).doing("sync", &self.root)
     }
+}
+
+/// Writes each of `chunks` at once to a new file.
+fn write_new(path: &Path, mut chunks: impl Iterator<Item = Vec<u8>>) -> Result<(), Error> {
+    let write = |mut file: File| {
+        chunks.try_for_each(|chunk| file.write_all(&chunk))?;
+        file.sync_all()
+    };
+    File::create(path).and_then(write).doing("write", path)
 }
 
 fn copy_mode(from: &Path, to: &Path) -> Result<(), Error> {
@@ -245,8 +234,6 @@ mod tests {
         let place = in_folder(folder.path());
         let (from, to) = (folder.path().join("from"), folder.path().join("to"));
         fs::create_dir_all(from.join("inner")).unwrap();
-        fs::create_dir_all(&to).unwrap();
-        fs::write(to.join("stale"), "x").unwrap();
         for (name, seed) in [("inner/one", 1), ("again", 1), ("other", 2)] {
             place.write_file(&from.join(name), (1 << 20) + 77, seed).unwrap();
         }
@@ -254,7 +241,7 @@ mod tests {
         let [one, again, other] =
             ["inner/one", "again", "other"].map(|name| fs::read(to.join(name)).unwrap());
         assert!(one.len() == (1 << 20) + 77 && one == again && one != other);
-        assert!(fs::read(from.join("inner/one")).unwrap() == one && !to.join("stale").exists());
+        assert!(fs::read(from.join("inner/one")).unwrap() == one);
     }
 
     #[test]
@@ -263,14 +250,12 @@ mod tests {
         let places = Places::make(folder.path(), &[Kind::Tmpfs, Kind::DiskSmall, Kind::Xfs], "s").unwrap();
         // Every name has an s in it.
         assert_eq!(places.offers.len(), 3);
-        for offer in &places.offers {
-            match &offer.place {
-                Ok(place) => assert!(place.root.is_dir()),
-                Err(why) => assert!(!why.is_empty()),
-            }
-        }
-        let memory = places.memory.as_ref().map(|root| root.path().to_owned());
+        let is_there = |offer: &Offer| {
+            offer.place.as_ref().map_or_else(|why| !why.is_empty(), |place| place.root.is_dir())
+        };
+        assert!(places.offers.iter().all(is_there));
+        let memory = places.find(Kind::Tmpfs).map(|place| place.root.clone());
         drop(places);
-        assert!(memory.is_none_or(|root| !root.exists()));
+        assert!(memory.is_ok_and(|root| !root.exists()));
     }
 }

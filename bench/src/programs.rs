@@ -10,39 +10,14 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program and the Debian package that has the header of its library.
-#[derive(Clone, Copy, Debug)]
-struct Program {
-    name: &'static str,
-    source: &'static str,
-    library: &'static str,
-    header: &'static str,
-    package: &'static str,
-}
+/// A program and its source, the flag that links its library, and the header of that with its Debian package.
+type Program = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 /// Plain reads and writes, Berkeley DB, and SQLite.
 const PROGRAMS: [Program; 3] = [
-    Program {
-        name: "micro",
-        source: include_str!("../programs/micro.c"),
-        library: "-lpthread",
-        header: "pthread.h",
-        package: "libc6-dev",
-    },
-    Program {
-        name: "berkeley",
-        source: include_str!("../programs/berkeley.c"),
-        library: "-ldb",
-        header: "db.h",
-        package: "libdb5.3-dev",
-    },
-    Program {
-        name: "sqlite",
-        source: include_str!("../programs/sqlite.c"),
-        library: "-lsqlite3",
-        header: "sqlite3.h",
-        package: "libsqlite3-dev",
-    },
+    ("micro", include_str!("../programs/micro.c"), "-lpthread", "pthread.h", "libc6-dev"),
+    ("berkeley", include_str!("../programs/berkeley.c"), "-ldb", "db.h", "libdb5.3-dev"),
+    ("sqlite", include_str!("../programs/sqlite.c"), "-lsqlite3", "sqlite3.h", "libsqlite3-dev"),
 ];
 
 /// Debian packages, and programs of them.
@@ -73,15 +48,14 @@ impl Programs {
     /// The executable of the program `name`, compiled if it is one of ours and not there yet. What is missing (a program,
     /// the compiler, a header) is named with its Debian package.
     pub fn executable(&self, name: &str) -> Result<PathBuf, Error> {
-        if let Some(program) = PROGRAMS.iter().find(|program| program.name == name) {
+        if let Some(program) = PROGRAMS.iter().find(|program| program.0 == name) {
             return self.compiled(program);
         }
         let package = PACKAGES.iter().find(|(_, programs)| programs.contains(&name));
         require(name, package.map_or("coreutils", |package| package.0))
     }
 
-    fn compiled(&self, program: &Program) -> Result<PathBuf, Error> {
-        let Program { name, source: text, library, header, package } = *program;
+    fn compiled(&self, &(name, text, library, header, package): &Program) -> Result<PathBuf, Error> {
         let target = self.folder.join(format!("{name}-{:016x}", hash(text.as_bytes())));
         if target.is_file() {
             return Ok(target);
@@ -138,7 +112,7 @@ mod tests {
         let made = fs::metadata(&first).unwrap().modified().unwrap();
         assert_eq!(programs.executable("micro").unwrap(), first);
         assert_eq!(fs::metadata(&first).unwrap().modified().unwrap(), made);
-        let headless = Program { name: "none", header: "no/such.h", package: "no-dev", ..PROGRAMS[0] };
+        let headless = ("none", "", "", "no/such.h", "no-dev");
         let error = programs.compiled(&headless).unwrap_err();
         assert_eq!(error.to_string(), "no/such.h is not installed: apt-get install no-dev");
         let error = require("no-such-program", "nothing").unwrap_err();

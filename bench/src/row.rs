@@ -190,18 +190,19 @@ mod tests {
 
     #[test]
     fn a_goal_between_the_quartiles_is_neither_reached_nor_missed() {
-        let verdict = |low, median, high| {
-            let row = Row { goal: Some(0.97), ..Row::default() };
-            row.with_ratio(Some(Summary { median, low, high })).verdict()
-        };
-        assert_eq!(verdict(0.98, 1.0, 1.1), Some(Verdict::Reached));
-        assert_eq!(verdict(0.97, 0.97, 0.97), Some(Verdict::Reached));
-        assert_eq!(verdict(0.9, 1.0, 1.1), Some(Verdict::Undecided));
-        assert_eq!(verdict(0.9, 0.95, 0.97), Some(Verdict::Undecided));
-        assert_eq!(verdict(0.9, 0.95, 0.96), Some(Verdict::Missed));
+        let row = Row { goal: Some(0.97), ..Row::default() };
+        for ([low, median, high], verdict) in [
+            ([0.98, 1.0, 1.1], Verdict::Reached),
+            ([0.97, 0.97, 0.97], Verdict::Reached),
+            ([0.9, 1.0, 1.1], Verdict::Undecided),
+            ([0.9, 0.95, 0.97], Verdict::Undecided),
+            ([0.9, 0.95, 0.96], Verdict::Missed),
+        ] {
+            let row = row.clone().with_ratio(Some(Summary { median, low, high }));
+            assert_eq!(row.verdict(), Some(verdict));
+        }
         assert_eq!(Row::default().verdict(), None);
-        let failed = Row { goal: Some(1.0), ..Row::default() };
-        let failed = failed.without_numbers("", &Error::failed("a", "broke".into()));
+        let failed = row.without_numbers("", &Error::failed("a", "broke".into()));
         assert_eq!(failed.verdict(), Some(Verdict::Missed));
     }
 }
