@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 
 /// The longest that a single program may take; every case is sized for seconds.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// Time that a program has to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(20);
 /// Time that a program has to end before it is killed, when nobody needs it any more.
 const KILL: Duration = Duration::from_secs(3);
@@ -32,17 +31,13 @@ pub struct Process {
     begin: Instant,
     words: String,
     stderr: File,
-    /// Output, if it is kept.
     stdout: Option<File>,
 }
 
-/// A program that has ended.
 pub struct Ended {
-    /// CPU time of the program and of its children, in seconds.
     pub cpu_seconds: f64,
     /// From just before it was started until it had ended.
     pub wall: Duration,
-    /// Output, if it was kept.
     pub stdout: String,
     failure: Option<Error>,
 }
@@ -60,7 +55,6 @@ pub fn run(command: &mut Command) -> Result<Ended, Error> {
     ended.failure.take().map_or(Ok(ended), Err)
 }
 
-/// Path of the running program.
 pub fn this_program() -> Result<PathBuf, Error> {
     std::env::current_exe().doing("find", Path::new("this program"))
 }
@@ -73,12 +67,10 @@ pub fn peer<W: AsRef<OsStr>>(bench: &str, words: impl IntoIterator<Item = W>) ->
 }
 
 impl Process {
-    /// Starts `command`.
     pub fn start(command: &mut Command) -> Result<Process, Error> {
         Process::start_with(command, capture()?, None)
     }
 
-    /// Starts `command` and keeps its output.
     pub fn start_telling(command: &mut Command) -> Result<Process, Error> {
         let stdout = capture()?;
         Process::start_with(command.stdout(share(&stdout)?), capture()?, Some(stdout))
@@ -106,17 +98,14 @@ impl Process {
         self.child.stdin.take().zip(self.child.stdout.take())
     }
 
-    /// Process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns true if it has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)) | Err(_))
     }
 
-    /// Waits until the program has ended.
     pub fn wait(mut self) -> Result<Ended, Error> {
         self.wait_for(LIMIT)
     }
@@ -132,7 +121,6 @@ impl Process {
         Ok(self.wait_for(GRACE)?.cpu_seconds)
     }
 
-    /// Asks the program to end with `signal` and waits until it has.
     pub fn stop(&mut self, signal: Signal) -> Result<(), Error> {
         if self.has_ended() {
             return Ok(());
@@ -192,13 +180,11 @@ impl Drop for Process {
     }
 }
 
-/// A file in memory for the output of a program.
 fn capture() -> Result<File, Error> {
     let file = memfd_create("bywash-bench-output", MemfdFlags::CLOEXEC);
     file.map(File::from).doing("make memory for", Path::new("a program's output"))
 }
 
-/// A second descriptor of that file.
 fn share(file: &File) -> Result<File, Error> {
     file.try_clone().doing("share", Path::new("a program's output"))
 }

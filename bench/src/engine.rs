@@ -248,10 +248,14 @@ mod tests {
     #[test]
     fn sides_take_turns_after_a_warm_up_and_a_side_that_fails_drops_out() {
         let log = RefCell::new(String::new());
-        let side = |name: &'static str| Side::new(name, || Ok(log.borrow_mut().push_str(name)));
+        let note = |what: &str| {
+            log.borrow_mut().push_str(what);
+            Ok(())
+        };
+        let side = |name: &'static str| Side::new(name, move || note(name));
         let broken = Side::absent("x", Error::Unavailable("no".into()));
         let lossy = side("l").warm_up(|| Err(Error::failed("a", "lost bytes".into())));
-        let first = side("a").warm_up(|| Ok(log.borrow_mut().push('A')));
+        let first = side("a").warm_up(|| note("A"));
         let runs = Rounds::new(2).repeats(2).run(vec![first, broken, side("b"), lossy]).unwrap();
         assert_eq!(*log.borrow(), "Aabbabaab");
         assert_eq!(runs[0].samples.as_ref().unwrap().len(), 4);

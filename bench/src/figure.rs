@@ -8,7 +8,6 @@ use bywash_plot::{Axis, Curve, Curves};
 pub struct Figure {
     /// The experiment and the metric with its unit.
     pub title: String,
-    /// Name of the number along x.
     pub axis: String,
     /// Its curves: the peers first, then ours, each in the order in which it comes.
     pub curves: Vec<Curve>,
@@ -26,7 +25,6 @@ impl Figure {
         }
     }
 
-    /// Every x, from left to right.
     pub fn sizes(&self) -> Vec<f64> {
         let points = self.curves.iter().flat_map(|curve| &curve.points);
         let mut sizes: Vec<f64> = points.map(|point| point.0).collect();
@@ -35,7 +33,6 @@ impl Figure {
         sizes
     }
 
-    /// The figure as SVG.
     pub fn svg(&self) -> String {
         let sizes = self.sizes();
         let (Some(first), Some(last)) = (sizes.first(), sizes.last()) else { return String::new() };

@@ -17,7 +17,6 @@ td.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.met { color: #078; } td.missed { color: #d53; font-weight: bold; }
 ";
 
-/// The whole report.
 pub fn render(report: &Report) -> String {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
@@ -82,25 +81,20 @@ mod tests {
         report.rows.extend(figure::sample());
         let html = render(&report);
         let mut reader = Reader::from_str(html.trim_start_matches("<!DOCTYPE html>"));
-        let (mut names, mut ended) = (Vec::new(), 0);
         loop {
             match reader.read_event().expect("well-formed XML") {
-                Event::Start(tag) => names.push(String::from_utf8_lossy(tag.name().as_ref()).into_owned()),
-                Event::End(_) => ended += 1,
                 Event::Text(text) => drop(text.unescape().expect("known entities")),
                 Event::Eof => break,
                 _ => {}
             }
         }
-        assert_eq!(names.len(), ended);
         // A plot of the ratios and of each figure; a head and the lines of two tables of rows and two of curves.
-        let count = |wanted: &str| names.iter().filter(|name| *name == wanted).count();
-        assert_eq!((count("svg"), count("tr")), (3, 4 + 2 * 4));
+        assert_eq!((html.matches("<svg").count(), html.matches("<tr>").count()), (3, 4 + 2 * 4));
         for outside in ["src=", "href=", "@import", "url("] {
             assert!(!html.contains(outside), "{outside}");
         }
         for part in
-            ["Test CPU", "&lt;mkfs.xfs&gt;", "same file system (ext4), 128 MiB moved: throughput in GB/s"]
+            ["Test CPU", "&lt;mkfs.xfs&gt;", "(ext4), 128 MiB moved: throughput in GB/s", "<b>2.00</b> ("]
         {
             assert!(html.contains(part), "{part}");
         }

@@ -24,7 +24,6 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Makes and mounts an XFS in `folder`, on a file there.
     pub fn xfs(folder: &Path) -> Result<Mount, Error> {
         let (make, image) = (require("mkfs.xfs", "xfsprogs")?, folder.join("xfs.image"));
         fs::File::create(&image).and_then(|file| file.set_len(XFS_BYTES)).doing("size", &image)?;
@@ -68,7 +67,6 @@ impl Mount {
         mounted
     }
 
-    /// Mounts as the words for mount(8) say.
     fn new(words: &[&str], at: PathBuf, image: Option<PathBuf>) -> Result<Mount, Error> {
         if !rustix::process::geteuid().is_root() {
             let why = format!("{} needs root to be mounted: run as root for this place", at.display());
@@ -80,7 +78,6 @@ impl Mount {
         Ok(Mount { at, image })
     }
 
-    /// Folder that it is mounted at.
     pub fn path(&self) -> &Path {
         &self.at
     }

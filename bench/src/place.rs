@@ -34,13 +34,10 @@ impl Kind {
     pub const DEVICES: &'static [Kind] = &[Kind::DiskSmall, Kind::DiskLarge, Kind::Xfs];
 }
 
-/// One of them, ready to be used.
 pub struct Place {
-    /// Its name in rows.
     pub name: String,
     /// A folder there that is this run's own.
     pub root: PathBuf,
-    /// The device under it.
     pub device: Option<BlockDevice>,
     chunk: usize,
 }
@@ -99,7 +96,6 @@ impl Places {
         Ok(Places { offers, _made: kept })
     }
 
-    /// The place of a kind.
     pub fn find(&self, kind: Kind) -> Result<&Place, Error> {
         let offer = self.offers.iter().find(|offer| offer.kind == kind);
         offer.ok_or_else(|| Error::Unavailable(format!("{kind:?} was not made")))?.place()

@@ -13,7 +13,6 @@ use std::process::Command;
 /// A program and its source, the flag that links its library, and the header of that with its Debian package.
 type Program = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-/// Plain reads and writes, Berkeley DB, and SQLite.
 const PROGRAMS: [Program; 3] = [
     ("micro", include_str!("../programs/micro.c"), "-lpthread", "pthread.h", "libc6-dev"),
     ("berkeley", include_str!("../programs/berkeley.c"), "-ldb", "db.h", "libdb5.3-dev"),
@@ -40,7 +39,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Keeps compiled programs in `folder`.
     pub fn new(folder: &Path) -> Programs {
         Programs { folder: folder.to_path_buf() }
     }
@@ -88,12 +86,10 @@ pub fn find(name: &str) -> Option<PathBuf> {
     files.find(|file| file.is_file())
 }
 
-/// The program `name`, or the package to install.
 pub fn require(name: &str, package: &'static str) -> Result<PathBuf, Error> {
     find(name).ok_or_else(|| Error::Missing { what: name.into(), package })
 }
 
-/// A hash of `bytes`.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);

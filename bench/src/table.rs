@@ -9,11 +9,9 @@ use crate::usage::Usage;
 
 /// A table. Text between two `**` stands out.
 pub struct Table {
-    /// Line above the table, if it needs one.
     pub caption: String,
     /// Columns, and whether each holds numbers.
     pub columns: Vec<(String, bool)>,
-    /// Cells of each line.
     pub lines: Vec<Vec<String>>,
 }
 
@@ -31,7 +29,6 @@ impl Table {
         format!("{caption}\n|{head}\n|{rule}\n{lines}")
     }
 
-    /// The table as HTML.
     pub fn html(&self) -> String {
         let head: String =
             self.columns.iter().map(|(name, _)| format!("<th>{}</th>", escape(name))).collect();
@@ -53,12 +50,10 @@ impl Table {
     }
 }
 
-/// The text for HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The whole report as Markdown.
 pub fn markdown(report: &Report) -> String {
     let mut text = format!("Measured on {} by bywash {}.\n", report.machine.sentence(), report.version);
     text.extend(summary(report).map(|table| table.markdown()));
@@ -179,7 +174,6 @@ fn quartiles(row: &Row) -> Option<String> {
     Some(format!("{}-{}", ratio(row.ratio_low?), ratio(row.ratio_high?)))
 }
 
-/// The goal, and its standing.
 fn goal(row: &Row) -> String {
     or_dash(row.goal, |goal| ratio(goal) + mark(row))
 }
@@ -203,7 +197,6 @@ fn cpu(row: &Row) -> String {
     }
 }
 
-/// Share of the calls that were served at user level.
 fn user_level(row: &Row) -> String {
     match row.calls_user.zip(row.calls_kernel) {
         None => "-".into(),
@@ -212,12 +205,10 @@ fn user_level(row: &Row) -> String {
     }
 }
 
-/// `user` of `all` calls, in percent.
 pub(crate) fn share(user: u64, all: u64) -> String {
     format!("{:.1} % of {}", 100.0 * user as f64 / all as f64, grouped(all))
 }
 
-/// Device bytes of both sides.
 fn device(row: &Row) -> String {
     let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
     let change = |bytes_of: fn(&Usage) -> Option<u64>| {
@@ -227,18 +218,15 @@ fn device(row: &Row) -> String {
     changes.map_or_else(|| "no device".into(), |(read, written)| format!("{read}, {written}"))
 }
 
-/// Page faults of both sides.
 fn faults(row: &Row) -> String {
     let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
     format!("{} → {}", grouped(peer.faults()), grouped(ours.faults()))
 }
 
-/// The line above the rows on a terminal.
 pub fn head() -> String {
     terminal(["case", "peer", "bywash", "ratio", "quartiles", "goal", "note"].map(String::from))
 }
 
-/// One row on a terminal.
 pub fn line(row: &Row) -> String {
     let bench = row.bench.strip_prefix("run/").unwrap_or(&row.bench);
     terminal([

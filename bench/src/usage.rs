@@ -25,7 +25,6 @@ impl BlockDevice {
         Ok(counters.exists().then_some(BlockDevice(counters)))
     }
 
-    /// Bytes read and written since the device appeared.
     fn bytes(&self) -> Result<[u64; 2], Error> {
         let text = fs::read_to_string(&self.0).doing("read", &self.0)?;
         let sectors = |field| text.split_whitespace().nth(field)?.parse::<u64>().ok();
@@ -64,7 +63,6 @@ impl Usage {
         })
     }
 
-    /// Usage between `earlier` and this.
     pub fn since(&self, earlier: &Usage) -> Usage {
         let change = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Usage {
@@ -76,12 +74,10 @@ impl Usage {
         }
     }
 
-    /// Page faults of both kinds.
     pub fn faults(&self) -> u64 {
         self.faults_minor + self.faults_major
     }
 
-    /// Each figure's median over `runs`.
     pub fn median(runs: &[Usage]) -> Usage {
         let middle = |figure: fn(&Usage) -> Option<f64>| {
             Summary::of(&runs.iter().map(figure).collect::<Option<Vec<f64>>>()?).map(|summary| summary.median)

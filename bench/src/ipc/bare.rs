@@ -64,7 +64,6 @@ impl Bare {
         (self.buffers_start() + self.slots * self.stride()).next_multiple_of(PAGE)
     }
 
-    /// Makes the memory.
     pub fn create(&self) -> Result<OwnedFd, Failure> {
         let memory = memfd_create("bywash-bench", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, 2 * self.direction_bytes() as u64)?;
@@ -96,7 +95,6 @@ impl Bare {
     }
 }
 
-/// One end of bare memory.
 pub struct End {
     shape: Bare,
     to: *mut u8,

@@ -25,7 +25,6 @@ pub fn client(socket: OwnedFd, bytes: usize, wait: Wait, answers: bool) -> Resul
     Ok(Requesting { client, answers })
 }
 
-/// Opens the end of the server.
 pub fn server(socket: OwnedFd, bytes: usize, wait: Wait) -> Result<Serving, Failure> {
     let server = Server::over(socket, &ServerOptions::new().wait(wait))?;
     Ok(Serving { server, received: None, copy: vec![0; bytes] })

@@ -25,7 +25,6 @@ pub trait Wire {
     fn receive(&mut self, bytes: usize) -> Result<u64, Failure>;
 }
 
-/// Checks the length of a message.
 pub fn check_length(got: usize, wanted: usize) -> Result<(), Failure> {
     if got == wanted { Ok(()) } else { Err(format!("received {got} bytes instead of {wanted}").into()) }
 }
@@ -38,7 +37,6 @@ pub struct Spent {
     pub cpu: f64,
 }
 
-/// Messages of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
     pub bytes: usize,
@@ -47,12 +45,10 @@ pub struct Exchange {
     pub answered: bool,
     /// Time from one message to the next, where messages are paced.
     pub period: Option<Duration>,
-    /// The cores of the two processes.
     pub cores: [usize; 2],
 }
 
 impl Exchange {
-    /// Bytes of the largest message.
     pub fn largest(&self) -> usize {
         self.bytes.max(LAST_BYTES)
     }
@@ -97,7 +93,6 @@ impl Exchange {
         if agrees { Ok(end - before - paused) } else { Err("the sums differ".into()) }
     }
 
-    /// Does the second process's part.
     pub fn second(&self, wire: &mut dyn Wire) -> Result<(), Failure> {
         for messages in [WARM_UP, self.messages] {
             let mut received = 0u64;
@@ -122,7 +117,6 @@ pub fn pin(core: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Processor time of this process so far, in seconds.
 fn own_cpu() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9

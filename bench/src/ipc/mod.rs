@@ -24,7 +24,6 @@ use transport::{Transport, Waits, buffers};
 
 /// Name, transport and goal of a peer.
 type Peer = (&'static str, Transport, Option<f64>);
-/// Metric of a message's times.
 type Metric<'a> = engine::Metric<'a, Spent>;
 
 /// One case: the same work by us and by each peer.
@@ -70,7 +69,6 @@ const fn goal(peer: Peer, goal: f64) -> Peer {
     (peer.0, peer.1, Some(goal))
 }
 
-/// All cases.
 fn cases() -> Vec<Case> {
     use Transport::{Answers, Checked, Requests, Trusted};
     use Waits::{Adaptive, Loop, Sleep, Spin};
@@ -151,7 +149,6 @@ impl Case {
         }
     }
 
-    /// Runs one side; returns the times of a message.
     fn run(&self, transport: Transport, messages: u64) -> Result<Spent, Error> {
         let spent = Work { transport, exchange: Exchange { messages, ..self.exchange } }.run()?;
         Ok(Spent { wall: spent.wall / messages as f64, cpu: spent.cpu / messages as f64 })
@@ -183,7 +180,6 @@ impl Case {
         (messages as u64).clamp(4, 5_000_000)
     }
 
-    /// The rows without figures.
     fn declared(&self) -> Vec<Row> {
         self.peers.iter().map(|(name, _, goal)| self.metric().head(&head(self.name), name, *goal)).collect()
     }
@@ -233,7 +229,6 @@ impl Case {
     }
 }
 
-/// The note of a row.
 fn note(ours: Transport, peer: Transport) -> String {
     let waits = ours.waits();
     let Transport::HandOver { copies, buffers } = peer else {
@@ -244,7 +239,6 @@ fn note(ours: Transport, peer: Transport) -> String {
     format!("one core writes the words{tried}, the other one {takes}; bywash {waits}")
 }
 
-/// A row of this bench without figures.
 fn head(case: &str) -> Row {
     Row { metric: "throughput".into(), unit: "B/s".into(), peer: "-".into(), ..Row::head("ipc", case, "") }
 }
@@ -255,10 +249,6 @@ fn broken(error: impl Into<Failure>) -> Error {
     error.into().downcast::<Error>().map_or_else(failed, |error| *error)
 }
 
-/// Measures what was chosen. Returns the report, and whether it was interrupted.
-///
-/// # Errors
-/// [`Error::Usage`] for a name that chooses nothing.
 pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
     let (quick, rounds) = (choice.quick, choice.rounds());
     let cores = crate::machine::Machine::this().cores;
@@ -298,20 +288,17 @@ mod tests {
     /// Spinning is never compared with sleeping alone, and large messages have a bound of the same run.
     #[test]
     fn every_case_has_the_peers_that_make_its_ratios_fair() {
-        let cases = cases();
-        for (number, case) in cases.iter().enumerate() {
-            let has = |name: &str| case.peers.iter().any(|peer| peer.0 == name);
-            assert!(!case.peers.is_empty() && case.declared().len() == case.peers.len(), "{}", case.name);
-            assert!(cases[..number].iter().all(|other| other.name != case.name), "{} twice", case.name);
-            let sleeps = case.peers.iter().any(|peer| peer.1.waits() == "sleeps in the kernel");
+        let names: std::collections::HashSet<_> = cases().iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), cases().len());
+        for case in cases() {
+            let has = |waits: &str| case.peers.iter().any(|peer| peer.1.waits() == waits);
             let spins = case.ours.waits().starts_with("spins") && case.exchange.period.is_none();
-            let polls = case.peers.iter().any(|peer| peer.1.waits() == "polls by system calls");
-            assert_eq!(polls, sleeps && spins, "{}", case.name);
+            let is_fair = has("polls by system calls") == (has("sleeps in the kernel") && spins);
+            assert!(is_fair && !case.peers.is_empty(), "{}", case.name);
             if case.exchange.period.is_some() {
                 let in_loop = case.ours == Transport::Trusted(Waits::Loop);
-                let rival = if in_loop { "pipe, event loop" } else { "pipe" };
-                let is_wanted = |peer: &Peer| peer.0 == rival && peer.2 == Some(PACED_GOAL);
-                assert!(case.peers.iter().any(is_wanted) && has("bare futex"), "{}", case.name);
+                let rival = if in_loop { LOOP } else { goal(PIPE, PACED_GOAL) };
+                assert!(case.peers.contains(&rival) && case.peers.contains(&FUTEX), "{}", case.name);
             }
         }
         for name in ["64 KiB, polling", "64 KiB, trusted", "1 MiB, trusted"] {
@@ -322,20 +309,16 @@ mod tests {
         }
     }
 
-    /// A side that takes a thousandth of the slowest one's time is not measured by what it does in a thousandth of a run.
     #[test]
-    fn a_fast_side_has_more_messages_than_a_slow_one() {
+    fn a_fast_side_has_more_messages_than_a_slow_one_and_what_is_not_there_says_so() {
         let large = case("64 KiB, trusted");
-        assert_eq!(large.messages(1e-3, 1e-3, false), 400);
-        assert_eq!(large.messages(1e-6, 1e-3, false), 100_000);
-        assert_eq!(large.messages(1e-12, 1.0, false), 5_000_000);
+        // A side that takes a thousandth of the slowest one's time is not measured by a thousandth of a run.
+        let of = [(1e-3, 1e-3), (1e-6, 1e-3), (1e-12, 1.0)]
+            .map(|(own, slowest)| large.messages(own, slowest, false));
+        assert_eq!(of, [400, 100_000, 5_000_000]);
         assert_eq!(case("64 B at 100 Hz, blocking").messages(1e-6, 1e-3, false), 40);
-    }
-
-    /// The tests' own program has no program for iceoryx2 beside it.
-    #[test]
-    fn what_is_not_there_or_not_known_says_so() {
-        let error = case("64 B, polling").run(Transport::Iceoryx2, 1).unwrap_err();
+        // The tests' own program has no program for iceoryx2 beside it.
+        let error = large.run(Transport::Iceoryx2, 1).unwrap_err();
         assert!(error.is_absence() && error.to_string().contains("make bench-peers"), "{error}");
         for wrong in ["", "{}", "{\"Second\":{}}"] {
             assert!(matches!(peer(&[wrong]), Err(Error::Usage(_))), "{wrong}");

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 /// Name of the program for iceoryx2, which lies beside the command where it could be built: so the command needs nothing of
 /// what iceoryx2 needs to be built.
 const ICEORYX2: &str = "bywash-bench-iceoryx2";
-/// Bytes of a message that is forwarded.
 const FORWARDED_BYTES: usize = 64 << 10;
 /// Ratio of the time in the middle, copying to shipping on.
 const FORWARDED_GOAL: f64 = 5.0;
@@ -34,22 +33,26 @@ const FORWARDED_GOAL: f64 = 5.0;
 const ANSWER: Duration = Duration::from_secs(60);
 /// The ratio that counts as "costs nothing", which no two runs alone reach every time either.
 const NOTHING: f64 = 0.95;
-/// Bytes of a message of two pairs.
 const BYTES: usize = 4 << 10;
 /// Messages that a neighbour without a partner uses in turns: as much memory as a pair's.
 const IN_TURN: usize = (4 << 20) / BYTES;
 
-/// The part of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Job {
-    /// The second one of a pair.
     Second(Work),
-    /// The one in the middle.
-    Middle { messages: u64, copies: bool },
-    /// The one behind it.
-    Sink { messages: u64 },
+    Middle {
+        messages: u64,
+        copies: bool,
+    },
+    Sink {
+        messages: u64,
+    },
     /// A neighbour of the first pair, which moves messages, or writes and sums them alone.
-    Neighbour { moves: bool, cores: usize, messages: u64 },
+    Neighbour {
+        moves: bool,
+        cores: usize,
+        messages: u64,
+    },
 }
 
 impl Job {
@@ -73,7 +76,6 @@ impl Job {
     }
 }
 
-/// The work of a run: the messages, and their transport.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     pub transport: Transport,
@@ -174,7 +176,6 @@ fn forward(messages: u64, copies: bool) -> Result<[f64; 2], Failure> {
     Ok([whole, u64::from_ne_bytes(nanoseconds) as f64 / 1e9])
 }
 
-/// The process in the middle.
 fn middle((from, to): Ends, messages: u64, copies: bool) -> Result<(), Failure> {
     pin(1);
     let class = |options: Options| if copies { trusted(options) } else { options.forward() };
@@ -206,7 +207,6 @@ fn middle((from, to): Ends, messages: u64, copies: bool) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The process behind the one in the middle.
 fn sink(ends: Ends, messages: u64) -> Result<(), Failure> {
     pin(0);
     let path = Path::over(ends.0, &trusted(options(1)))?;

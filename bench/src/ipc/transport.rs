@@ -15,10 +15,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Connection between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Transport {
     /// Containers that are read in place.
@@ -31,7 +30,6 @@ pub enum Transport {
     Requests(Waits),
     /// A Unix stream socket, with buffers of so many bytes, or the usual ones.
     Unix(Waits, Option<usize>),
-    /// A pipe for each direction.
     Pipe(Waits),
     /// Bare memory and a futex.
     Futex,
@@ -39,12 +37,14 @@ pub enum Transport {
     CacheLine,
     /// Bare memory that one core writes and the other one sums, in `buffers` buffers; `None`: in the fastest number up to as
     /// many as a path has.
-    HandOver { copies: bool, buffers: Option<usize> },
+    HandOver {
+        copies: bool,
+        buffers: Option<usize>,
+    },
     /// iceoryx2, publish and subscribe, in a program that is built apart.
     Iceoryx2,
 }
 
-/// Manner in which an end waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Waits {
     /// It polls memory, or with O_NONBLOCK the kernel.
@@ -74,7 +74,6 @@ const LOOKS: u32 = 1 << 16;
 /// Descriptors of an end: to read from and to write to.
 pub type Ends = (OwnedFd, OwnedFd);
 
-/// Size of an end's arena, in bytes, for messages of so many bytes.
 fn arena_bytes(bytes: usize) -> usize {
     (bytes * 8).max(16 << 20)
 }
@@ -114,7 +113,6 @@ impl Transport {
         }
     }
 
-    /// Bare memory of this transport, for messages of `bytes`.
     fn bare(self, bytes: usize) -> Option<Bare> {
         let bare = |slots, bytes| Bare { slots, bytes, copies: false, sleeps: false };
         match self {
@@ -177,7 +175,6 @@ impl Transport {
     }
 }
 
-/// Containers over a path.
 struct Containers {
     path: Path,
     /// Memory that messages are copied to before they are read.
@@ -186,7 +183,6 @@ struct Containers {
 }
 
 impl Containers {
-    /// Takes the next message as an event loop does.
     fn receive_in_loop(&self) -> Result<Message, Failure> {
         loop {
             if let Some(message) = self.path.try_receive()? {
@@ -257,36 +253,34 @@ impl Stream {
 impl Wire for Stream {
     fn send(&mut self, bytes: usize, seed: u64) -> Result<u64, Failure> {
         let sum = fill(&mut self.buffer[..bytes], seed);
-        repeat_until_done(bytes, None, |done| self.to.write(&self.buffer[done..bytes]))?;
+        let mut rest = &self.buffer[..bytes];
+        while !rest.is_empty() {
+            rest = &rest[repeat(None, || self.to.write(rest))?..];
+        }
         Ok(sum)
     }
 
     fn receive(&mut self, bytes: usize) -> Result<u64, Failure> {
-        let from = &self.from;
-        let sleeper = self.is_in_loop.then_some(from);
-        repeat_until_done(bytes, sleeper, |done| (&mut &*from).read(&mut self.buffer[done..bytes]))?;
+        let (from, mut rest) = (&self.from, &mut self.buffer[..bytes]);
+        while !rest.is_empty() {
+            let read = repeat(self.is_in_loop.then_some(from), || (&mut &*from).read(rest))?;
+            rest = &mut rest[read..];
+        }
         Ok(sum(&self.buffer[..bytes]))
     }
 }
 
-/// Calls `attempt`, which is told how many bytes were moved before, until all `bytes` are. An attempt that would block is
-/// repeated at once, or when `sleeper` can be read.
-fn repeat_until_done(
-    bytes: usize,
-    sleeper: Option<&File>,
-    mut attempt: impl FnMut(usize) -> std::io::Result<usize>,
-) -> Result<(), Failure> {
-    let (mut done, mut looks) = (0, 0u32);
-    while done < bytes {
-        match (attempt(done), sleeper) {
-            (Ok(0), _) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
-            (Ok(moved), _) => done += moved,
+/// Repeats a call that would block, at once or when `sleeper` can be read, until it has moved something.
+fn repeat(sleeper: Option<&File>, mut call: impl FnMut() -> io::Result<usize>) -> Result<usize, Failure> {
+    for look in 1u32.. {
+        match (call(), sleeper) {
+            (Ok(0), _) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            (Ok(moved), _) => return Ok(moved),
             (Err(error), Some(sleeper)) if error.kind() == ErrorKind::WouldBlock => {
                 sleep_until_readable(sleeper)?
             }
             (Err(error), _) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                looks = looks.wrapping_add(1);
-                if looks.is_multiple_of(LOOKS) {
+                if look.is_multiple_of(LOOKS) {
                     interrupt::check()?;
                 }
                 std::hint::spin_loop();
@@ -294,13 +288,14 @@ fn repeat_until_done(
             (Err(error), _) => return Err(error.into()),
         }
     }
-    Ok(())
+    Err("the other end is too slow".into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ipc::{cases, exchange::Exchange};
+    use crate::table::distinct;
 
     /// Every transport of the table moves messages between two threads, and [`Exchange::first`] compares their sums.
     #[test]
@@ -309,13 +304,12 @@ mod tests {
         let peers = cases.iter().flat_map(|case| case.peers.iter().map(|peer| peer.1));
         let mut sides: Vec<Transport> = cases.iter().map(|case| case.ours).chain(peers).collect();
         sides.push(Transport::HandOver { copies: true, buffers: Some(1) });
-        for (number, side) in sides.iter().copied().enumerate() {
-            let is_known = sides[..number].contains(&side) || side == Transport::Iceoryx2;
+        for side in distinct(sides.into_iter().filter(|side| *side != Transport::Iceoryx2)) {
             for answered in [true, false] {
                 // A bare cache line carries nothing that a stream's receiver could sum.
                 let needs_answers = matches!(side, Transport::CacheLine | Transport::Answers(_));
                 let has_none = matches!(side, Transport::Requests(_));
-                if is_known || (if answered { has_none } else { needs_answers }) {
+                if (answered && has_none) || (!answered && needs_answers) {
                     continue;
                 }
                 let exchange = Exchange { bytes: 4096, messages: 600, answered, period: None, cores: [0, 1] };
@@ -332,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_poll_hear_of_the_end() {
+    fn ends_that_poll_hear_of_the_end_and_bare_memory_that_is_spoilt_has_another_sum() {
         for transport in [Transport::Unix(Waits::Spin, None), Transport::Pipe(Waits::Spin)] {
             let [ours, theirs] = transport.ends(64).unwrap();
             let mut here = transport.open(ours, 64, false).unwrap();
@@ -341,15 +335,10 @@ mod tests {
             let error = here.receive(8).unwrap_err().to_string();
             assert!(error.contains("end of file"), "{error}");
         }
-    }
-
-    #[test]
-    fn bare_memory_that_is_spoilt_has_another_sum() {
         for copies in [false, true] {
             let shape = Bare { slots: 2, bytes: 64, copies, sleeps: false };
             let memory = shape.create().unwrap();
-            let (mut here, mut there) =
-                (shape.open(&memory, false).unwrap(), shape.open(&memory, true).unwrap());
+            let [mut here, mut there] = [false, true].map(|second| shape.open(&memory, second).unwrap());
             assert_eq!(here.send(64, 7).unwrap(), there.receive(64).unwrap());
             let sent = here.send(64, 8).unwrap();
             // Message 2 is in the first buffer, behind the page of the slots.

@@ -21,7 +21,6 @@ pub fn fill_uninit(words: &mut [MaybeUninit<u64>], seed: u64) -> u64 {
     sum_of(words.len() as u64, seed)
 }
 
-/// Sums every word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
     add(bytes.as_chunks::<8>().0, |word| u64::from_ne_bytes(*word))

@@ -17,11 +17,9 @@ const MIB: u64 = 1 << 20;
 const FILE_BYTES: [u64; 2] = [64 * MIB, 8 * MIB];
 /// Bound of the tight loop: copies from a mapping of the same file, which no data path at user level can beat.
 const COPY_BOUND: (&str, Option<f64>) = ("copies from a mapping", Some(0.9));
-/// Records of a table of Berkeley DB or SQLite.
 const RECORDS: &str = "{100000|10000}";
 /// Rival of SQLite's cases, which may map more bytes than the database has.
 const MMAP_SIZE: &str = "kernel with PRAGMA mmap_size";
-/// Keys of RocksDB.
 const KEYS: &str = "{300000|20000}";
 const DB_BENCH: &str = "db_bench --compression_type=none --value_size=100 --cache_size=1048576 --seed=1 \
                         --write_buffer_size=4194304 --threads=1 --db={work}";
@@ -37,7 +35,6 @@ const RUN_NS_MAX: u32 = 400_000;
 /// one; `$1` is the number of rounds.
 const CONFIGURE: &str = include_str!("../../programs/configure.sh");
 
-/// Every case of every bench.
 pub fn all() -> Vec<Case> {
     let parts = [
         micro(),
@@ -151,7 +148,6 @@ fn fio() -> Vec<Case> {
     [512, 4096, 16_384].map(case).into()
 }
 
-/// The cases of `direct` and `device`.
 fn direct() -> Vec<Case> {
     let mut cases = Vec::new();
     for operation in ["read", "write"] {
@@ -271,7 +267,6 @@ fn tools() -> Vec<Case> {
     cases.into()
 }
 
-/// Lines of words, always the same.
 fn lines(bytes: usize) -> Vec<u8> {
     const WORDS: [&str; 8] = ["water", "around", "a", "dam", "carries", "channel", "mapping", "page"];
     let mut text = Vec::with_capacity(bytes + 64);

@@ -30,9 +30,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// File name of the preloaded library.
 const LIBRARY: &str = "libbywash_shim.so";
-/// Names the library by hand.
 const LIBRARY_VARIABLE: &str = "BYWASH_LIBRARY";
 /// A library that does nothing: glibc keeps it for old programs, and since 2.34 it is empty.
 const EMPTY_LIBRARY: &str = "libutil.so.1";
@@ -42,9 +40,7 @@ pub const LOOP: &str = "n=$1; shift; i=0; while [ $i -lt $n ]; do \"$@\" || exit
 /// Side that serves the program's file I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The kernel alone.
     Kernel,
-    /// The preloaded library.
     Bywash,
     /// The preloaded library, which counts what it does.
     Counted,
@@ -55,13 +51,10 @@ pub enum Mode {
 /// Calls on files that the library counted in one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// Served at user level.
     pub user: u64,
-    /// Passed to the kernel.
     pub kernel: u64,
 }
 
-/// Finds the library.
 pub fn find_library() -> Result<PathBuf, Error> {
     let here = child::this_program()?;
     let candidates: Vec<PathBuf> = match std::env::var_os(LIBRARY_VARIABLE) {
@@ -80,7 +73,6 @@ pub fn find_library() -> Result<PathBuf, Error> {
 
 /// One run of a case on one side.
 pub struct Run<'a> {
-    /// The side.
     pub mode: Mode,
     library: &'a Path,
     /// What counts, with a descriptor that started programs inherit: one that has changed its user cannot open the session
@@ -107,7 +99,6 @@ impl Run<'_> {
         Run { mode: Mode::Kernel, library: Path::new(""), counted: None }
     }
 
-    /// A command that runs `program` on this side.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -151,9 +142,7 @@ impl Run<'_> {
 pub struct Told {
     /// Its output; of output that went to a file, the length and a hash.
     pub output: String,
-    /// Time from its start to its end, in seconds.
     pub seconds: f64,
-    /// Number of operations that it was to do.
     pub operations: u64,
 }
 
@@ -175,7 +164,6 @@ pub fn told(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) 
     Ok(Told { output, seconds, operations })
 }
 
-/// The command of `line`.
 pub fn command(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<Command, Error> {
     let mut words = line.split(' ').peekable();
     let is_variable = |word: &&str| word.split_once('=').is_some_and(|(name, _)| !name.contains(['{', '-']));
@@ -193,7 +181,6 @@ pub fn command(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Pat
     Ok(command)
 }
 
-/// The word with its placeholders replaced.
 fn replaced(word: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<String, Error> {
     let value = |name: &str| {
         Ok(match (name, name.split_once('|'), name.split_once('~')) {

@@ -92,7 +92,6 @@ impl Data {
         Data::new(name, move |stage, file| stage.place.write_content(file, &text(stage)))
     }
 
-    /// A folder, which the program of `line` fills.
     fn loaded(name: &str, line: String) -> Data {
         Data::new(name, move |stage, folder| {
             fs::create_dir_all(folder).doing("create", folder)?;
@@ -109,7 +108,6 @@ impl Data {
         (self.fill)(stage, &master).inspect_err(|_| drop(fs::remove_dir_all(&master)))
     }
 
-    /// Brings back the state that every run starts from.
     fn reset(&self, stage: &Stage) -> Result<(), Error> {
         let (work, output, master) = (stage.work(), stage.output(), stage.folder.join(&self.name));
         if work.exists() {
@@ -165,7 +163,6 @@ pub struct Case {
     /// The bench it belongs to, without the family.
     pub bench: &'static str,
     pub name: String,
-    /// Unit of the rate.
     pub unit: &'static str,
     /// Figures that have a row each, with their goals.
     pub readings: Vec<(Reading, Option<f64>)>,
@@ -210,7 +207,6 @@ fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
     Ok(named.into_iter().map(|(_, case)| case).filter(|case| case.in_quick || !shortens).collect())
 }
 
-/// The chosen cases and their goals, as text.
 pub fn list(choice: &Choice) -> Result<String, Error> {
     let line = |case: &Case| {
         let goals = sides::declared(case, "").into_iter().map(|row| {
@@ -284,13 +280,11 @@ fn make_room(in_use: &mut Option<PathBuf>, folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The error for output that lacks what it should have.
 fn unreadable(program: &str, output: &str) -> Error {
     let how = "gave output that cannot be read".into();
     Error::Failed { program: program.to_owned(), how, tail: crate::child::tail(output) }
 }
 
-/// A row of a case on a place, without figures.
 fn head(case: &Case, place: &str) -> Row {
     Row::head(&format!("run/{}", case.bench), &case.name, place)
 }

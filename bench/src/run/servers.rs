@@ -70,7 +70,6 @@ fn postgresql() -> Server {
 }
 
 impl Server {
-    /// Makes the server's folder and its table.
     fn fill(&self, stage: &Stage, folder: &Path) -> Result<(), Error> {
         let plain = Run::of_kernel();
         // A client that is missing is found before anything is made.
@@ -88,7 +87,6 @@ impl Server {
         server.stop(self.end)
     }
 
-    /// Starts the server on `folder` and waits until it answers.
     fn start(&self, stage: &Stage, run: &Run, folder: &Path) -> Result<Process, Error> {
         let mut command = line::command(&self.start, stage, run, 0, folder)?;
         let mut server = Process::start_logging(&mut command, &stage.folder.join("server.log"))?;
@@ -103,7 +101,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Does one run with the client of `line`.
     fn run(&self, line: &str, stage: &Stage, run: &Run) -> Result<Done, Error> {
         let folder = stage.work();
         let mut server = self.start(stage, run, &folder)?;
@@ -113,7 +110,6 @@ impl Server {
     }
 }
 
-/// The cases of `servers`.
 pub fn cases() -> Vec<Case> {
     let sysbench = |script| format!("{SYSBENCH} --time={{2|1}} {script} run");
     let pgbench = |script| {

@@ -25,7 +25,6 @@ const ADDED_RATIO_MAX: f64 = 100.0;
 /// Divisor of the length of a run, in a quick one.
 const QUICK_DIVISOR: f64 = 8.0;
 
-/// One run of one side.
 #[derive(Debug)]
 struct Sample {
     done: Done,
@@ -40,7 +39,6 @@ struct Measured<'a> {
     library: &'a Path,
 }
 
-/// The rows of a case, without figures.
 pub fn declared(case: &Case, place: &str) -> Vec<Row> {
     let row = |(reading, goal): &(Reading, Option<f64>)| {
         metric(case, *reading).head(&head(case, place), "kernel", *goal)
