@@ -71,21 +71,24 @@ impl Process {
         Process::start_with(command, capture()?, None)
     }
 
+    /// As [`Process::start`], and keeps the output.
     pub fn start_telling(command: &mut Command) -> Result<Process, Error> {
-        let stdout = capture()?;
-        Process::start_with(command.stdout(share(&stdout)?), capture()?, Some(stdout))
+        Process::start_with(command, capture()?, Some(capture()?))
     }
 
     /// Starts `command`, a server, with its output going to the file `log`.
     pub fn start_logging(command: &mut Command, log: &Path) -> Result<Process, Error> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(log);
         let file = file.doing("create", log)?;
-        Process::start_with(command.stdin(Stdio::null()).stdout(share(&file)?), file, None)
+        Process::start_with(command.stdin(Stdio::null()), share(&file)?, Some(file))
     }
 
     fn start_with(command: &mut Command, stderr: File, stdout: Option<File>) -> Result<Process, Error> {
         interrupt::check()?;
         command.stderr(share(&stderr)?);
+        if let Some(stdout) = &stdout {
+            command.stdout(share(stdout)?);
+        }
         let all = std::iter::once(command.get_program()).chain(command.get_args());
         let words = all.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let begin = Instant::now();

@@ -114,24 +114,20 @@ mod tests {
         let tmpfs = Mount::tmpfs(folder.path(), "memory", 64 << 20);
         let image = tmpfs.as_ref().map_or(folder.path(), Mount::path).join("image");
         // The one on top goes before the one that it lies on.
-        check(Mount::ext4(folder.path(), "ext4", image.clone(), 32 << 20), "ext4");
-        assert!(!image.exists() || tmpfs.is_err());
-        check(tmpfs, "tmpfs");
-        check(Mount::xfs(folder.path()), "xfs on disk");
+        let ext4 = Mount::ext4(folder.path(), "ext4", image.clone(), 32 << 20);
+        for (mount, kind) in [(ext4, "ext4"), (tmpfs, "tmpfs"), (Mount::xfs(folder.path()), "xfs on disk")] {
+            match mount {
+                Ok(mount) => {
+                    let at = mount.path().to_owned();
+                    fs::write(at.join("file"), "x").unwrap();
+                    assert_eq!(file_system(&at), kind);
+                    drop(mount);
+                    assert!(!at.join("file").exists() && !image.exists());
+                }
+                Err(error) => assert!(error.is_absence(), "{error}"),
+            }
+        }
         let host = fs::read_to_string(format!("/proc/{}/mounts", std::process::id())).unwrap();
         assert!(!host.contains(&*folder.path().to_string_lossy()), "{host}");
-    }
-
-    fn check(mount: Result<Mount, Error>, kind: &str) {
-        match mount {
-            Ok(mount) => {
-                let file = mount.path().join("file");
-                fs::write(&file, "x").unwrap();
-                assert_eq!(file_system(mount.path()), kind);
-                drop(mount);
-                assert!(!file.exists());
-            }
-            Err(error) => assert!(error.is_absence(), "{error}"),
-        }
     }
 }

@@ -58,42 +58,33 @@ impl Offer {
 /// Every place of this machine; what was made for them is removed when this is dropped.
 pub struct Places {
     pub offers: Vec<Offer>,
-    _made: Vec<Made>,
-}
-
-/// A folder in memory, or a file system.
-enum Made {
-    Folder { _at: TempDir },
-    FileSystem { _at: Mount },
+    made: (Option<TempDir>, Option<Mount>),
 }
 
 impl Places {
     /// Makes those of `wanted` that can be had and whose name contains `part`, the disk's in `folder`.
     pub fn make(folder: &Path, wanted: &[Kind], part: &str) -> Result<Places, Error> {
-        let (mut offers, mut kept) = (Vec::new(), Vec::new());
+        let mut places = Places { offers: Vec::new(), made: (None, None) };
         for kind in wanted.iter().copied() {
             let name = name_of(kind, folder);
             if !name.contains(part) {
                 continue;
             }
             let made = match kind {
-                Kind::Tmpfs => in_memory().map(|at| (at.path().into(), 4096, Some(Made::Folder { _at: at }))),
-                Kind::DiskSmall => on_disk(folder, "small").map(|root| (root, 4096, None)),
-                Kind::DiskLarge => on_disk(folder, "large").map(|root| (root, 1 << 20, None)),
-                Kind::Xfs => Mount::xfs(folder)
-                    .map(|at| (at.path().into(), 1 << 20, Some(Made::FileSystem { _at: at }))),
+                Kind::Tmpfs => in_memory().map(|at| places.made.0.insert(at).path().into()),
+                Kind::DiskSmall => on_disk(folder, "small"),
+                Kind::DiskLarge => on_disk(folder, "large"),
+                Kind::Xfs => Mount::xfs(folder).map(|at| places.made.1.insert(at).path().into()),
             };
+            let chunk = if matches!(kind, Kind::Tmpfs | Kind::DiskSmall) { 4096 } else { 1 << 20 };
             let place = match made {
-                Ok((root, chunk, made)) => {
-                    kept.extend(made);
-                    Ok(Place { name: name.clone(), device: BlockDevice::under(&root)?, root, chunk })
-                }
+                Ok(root) => Ok(Place { name: name.clone(), device: BlockDevice::under(&root)?, root, chunk }),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) => Err(error.to_string()),
             };
-            offers.push(Offer { kind, name, place });
+            places.offers.push(Offer { kind, name, place });
         }
-        Ok(Places { offers, _made: kept })
+        Ok(places)
     }
 
     pub fn find(&self, kind: Kind) -> Result<&Place, Error> {

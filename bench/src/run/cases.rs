@@ -321,28 +321,25 @@ fn shell(name: &'static str, limit_ns: u32, by_run: bool) -> Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place;
-    use crate::programs::{Programs, find};
+    use crate::programs::find;
+    use crate::run::on_stage;
 
     #[test]
     fn the_script_finds_what_is_there_and_text_is_the_same_every_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let (place, programs) = (place::in_folder(folder.path()), Programs::new(folder.path()));
-        let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: true };
         let configure = start().pop().unwrap();
-        configure.data.prepare(&stage).unwrap();
-        let run = || {
-            configure.data.reset(&stage).unwrap();
-            (configure.run)(&stage, &Run::of_kernel(), 2).unwrap().sum.unwrap()
-        };
-        let found = run();
+        let [found, again] = on_stage(true, |stage| {
+            configure.data.prepare(stage).unwrap();
+            // A second run starts from the same state and finds the same.
+            [(); 2].map(|()| {
+                configure.data.reset(stage).unwrap();
+                (configure.run)(stage, &Run::of_kernel(), 2).unwrap().sum.unwrap()
+            })
+        });
         for line in ["copy_0=yes 35", "copy_1=yes 35", "sed_works_1=yes", "system_1=known"] {
             assert!(found.lines().any(|found| found == line), "{line} is not in\n{found}");
         }
         assert_eq!(found.contains("compiler_0=yes"), find("cc").is_some(), "{found}");
-        assert!(!found.contains("=no"), "{found}");
-        // A second run starts from the same state and finds the same.
-        assert_eq!(run(), found);
+        assert!(!found.contains("=no") && found == again, "{found}");
         let text = lines(10_000);
         assert!(text.len() == 10_000 && text == lines(10_000));
     }

@@ -232,17 +232,14 @@ fn empty_library() -> Result<&'static str, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place;
+    use crate::run::on_stage;
 
     #[test]
-    fn only_our_side_preloads_and_calls_are_added_over_processes_that_inherit_the_session() {
-        let folder = tempfile::tempdir().unwrap();
-        let (place, programs) = (place::in_folder(folder.path()), programs::Programs::new(folder.path()));
-        let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: true };
+    fn only_our_side_preloads_and_a_line_has_an_environment_a_program_and_a_file() {
+        let line = "X={1|2} sh -c {loop} sh {ops} echo {usual~rival} {?no-such-program} {=sh}";
         for mode in [Mode::Kernel, Mode::Bywash, Mode::Counted, Mode::Rival] {
             let run = Run::begin(Path::new("/lib/x.so"), mode).unwrap();
-            let line = "X={1|2} sh -c {loop} sh {ops} echo {usual~rival} {?no-such-program} {=sh}";
-            let mut command = command(line, &stage, &run, 3, folder.path()).unwrap();
+            let mut command = on_stage(true, |stage| command(line, stage, &run, 3, Path::new("/"))).unwrap();
             let set = |wanted: &str| {
                 let mut all = command.get_envs();
                 all.find(|(name, _)| *name == wanted).and_then(|(_, value)| value).map(OsStr::to_owned)
@@ -255,19 +252,21 @@ mod tests {
             let line = format!("{word} {}\n", programs::find("sh").unwrap().display());
             assert_eq!(String::from_utf8_lossy(&output.stdout), line.repeat(3));
         }
+        let line = "sh -c {loop} sh 2 echo > {output}";
+        let told = on_stage(true, |stage| told(line, stage, &Run::of_kernel(), 0, &stage.folder)).unwrap();
+        assert!(told.output.starts_with("2 bytes, "));
+    }
+
+    #[test]
+    fn calls_are_added_over_processes_and_the_inherited_handle_survives_an_exec() {
         let run = Run::begin(Path::new("/nowhere/x.so"), Mode::Counted).unwrap();
         for _process in 0..2 {
-            let record = run.counted.as_ref().unwrap().0.claim().unwrap();
-            record.describe(1, 0, 0, b"p");
-            record.shard(0).add(Counter::UserReads, 5);
-            record.shard(1).add(Counter::KernelSyncs, 2);
+            run.count_user_reads(5);
         }
-        assert_eq!(run.calls(), Calls { user: 10, kernel: 4 });
+        assert_eq!(run.calls(), Calls { user: 10, kernel: 0 });
         let mut command = run.command(Path::new("sh"));
         command.env_remove("LD_PRELOAD").args(["-c", "head -c 8 $BYWASH_SESSION"]);
         assert_eq!(command.output().unwrap().stdout, b"BYWASHSE");
         assert_eq!(Run::of_kernel().calls(), Calls::default());
-        let told = told("sh -c {loop} sh 2 echo > {output}", &stage, &Run::of_kernel(), 0, folder.path());
-        assert!(told.unwrap().output.starts_with("2 bytes, "));
     }
 }

@@ -29,6 +29,7 @@ pub struct Stage<'a> {
     pub place: &'a Place,
     pub folder: PathBuf,
     pub programs: &'a Programs,
+    pub library: &'a Path,
     pub quick: bool,
 }
 
@@ -230,11 +231,9 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let places = Places::make(workspace.run(), &wanted, &choice.place)?;
     if places.offers.is_empty() {
         let names: Vec<String> = wanted.iter().map(|kind| place::name_of(*kind, workspace.run())).collect();
-        return Err(Error::Usage(format!(
-            "--place {} names no file system of these cases: they run on {}",
-            choice.place,
-            names.join(", ")
-        )));
+        let (place, names) = (&choice.place, names.join(", "));
+        let why = format!("--place {place} names no file system of these cases: they run on {names}");
+        return Err(Error::Usage(why));
     }
     let folder_in_use = RefCell::new(None);
     let (library, programs, folder_in_use) = (&library, &programs, &folder_in_use);
@@ -244,8 +243,8 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
             let place = offer.place()?;
             let folder = place.root.join(case.bench);
             make_room(&mut folder_in_use.borrow_mut(), &folder)?;
-            let stage = Stage { place, folder, programs, quick: choice.quick };
-            sides::measure(case, &stage, library, choice.rounds())
+            let stage = Stage { place, folder, programs, library, quick: choice.quick };
+            sides::measure(case, &stage, choice.rounds())
         })
     });
     Ok(campaign::run(measured.collect(), audience))
@@ -287,6 +286,15 @@ fn unreadable(program: &str, output: &str) -> Error {
 
 fn head(case: &Case, place: &str) -> Row {
     Row::head(&format!("run/{}", case.bench), &case.name, place)
+}
+
+/// Calls `work` with a stage in a temporary folder.
+#[cfg(test)]
+fn on_stage<T>(quick: bool, work: impl FnOnce(&Stage) -> T) -> T {
+    let folder = tempfile::tempdir().unwrap();
+    let (place, programs) = (place::in_folder(folder.path()), Programs::new(folder.path()));
+    let library = Path::new("/no/such.so");
+    work(&Stage { place: &place, folder: folder.path().into(), programs: &programs, library, quick })
 }
 
 #[cfg(test)]

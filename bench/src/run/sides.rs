@@ -13,7 +13,6 @@ use crate::number;
 use crate::row::Row;
 use crate::table::share;
 use crate::usage::Usage;
-use std::path::Path;
 
 /// Bytes added to both sides of a ratio of device bytes, so that nothing against nothing is 1 and a page of
 /// metadata against nothing is not infinite.
@@ -30,13 +29,6 @@ struct Sample {
     done: Done,
     usage: Usage,
     calls: Calls,
-}
-
-/// A case on a file system, with the library.
-struct Measured<'a> {
-    case: &'a Case,
-    stage: &'a Stage<'a>,
-    library: &'a Path,
 }
 
 pub fn declared(case: &Case, place: &str) -> Vec<Row> {
@@ -63,18 +55,17 @@ fn metric(case: &Case, reading: Reading) -> Metric<'static, Sample> {
 
 /// Measures `case`: a row for each of its readings, one more against its rival, and where one of them misses its goal, one
 /// of the kernel against itself, which says how far the machine can be trusted.
-pub fn measure(case: &Case, stage: &Stage, library: &Path, rounds: Rounds) -> Result<Vec<Row>, Error> {
-    let measured = &Measured { case, stage, library };
+pub fn measure(case: &Case, stage: &Stage, rounds: Rounds) -> Result<Vec<Row>, Error> {
     case.data.prepare(stage)?;
-    let operations = measured.size_up()?;
-    let side = |name, mode| Side::new(name, move || measured.run(mode, operations));
+    let operations = size_up(case, stage)?;
+    let side = |name, mode| Side::new(name, move || run_once(case, stage, mode, operations));
     let mut sides = vec![side("kernel", Mode::Kernel), side("bywash", Mode::Bywash)];
     sides.extend(case.rival.map(|(name, _)| side(name, Mode::Rival)));
     let runs = rounds.run(sides)?;
     check_sums(&runs)?;
     let (kernel, ours) = (&runs[0], &runs[1]);
     let calls = match ours.samples {
-        Ok(_) => measured.run(Mode::Counted, operations)?.calls,
+        Ok(_) => run_once(case, stage, Mode::Counted, operations)?.calls,
         Err(_) => Calls::default(),
     };
     let head = head(case, &stage.place.name);
@@ -136,34 +127,32 @@ fn usage(runs: &Runs<Sample>) -> Option<Usage> {
     Some(Usage::median(&samples.iter().map(|sample| sample.usage).collect::<Vec<_>>()))
 }
 
-impl Measured<'_> {
-    /// The number of operations of a run; the trial also brings programs and data into memory.
-    fn size_up(&self) -> Result<u64, Error> {
-        match self.case.amount {
-            Amount::Of([_, quick]) if self.stage.quick => Ok(quick),
-            Amount::Of([full, _]) => self.run(Mode::Kernel, full).map(|_| full),
-            Amount::For(first, seconds) => {
-                let wanted = if self.stage.quick { seconds / QUICK_DIVISOR } else { seconds };
-                // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
-                let factor = (wanted / self.run(Mode::Kernel, first)?.done.seconds).clamp(0.25, 1000.0);
-                // A multiple of 64 keeps batches (transactions, groups of writes) whole.
-                Ok(((first as f64 * factor) as u64).next_multiple_of(64))
-            }
+/// The number of operations of a run; the trial also brings programs and data into memory.
+fn size_up(case: &Case, stage: &Stage) -> Result<u64, Error> {
+    match case.amount {
+        Amount::Of([_, quick]) if stage.quick => Ok(quick),
+        Amount::Of([full, _]) => run_once(case, stage, Mode::Kernel, full).map(|_| full),
+        Amount::For(first, seconds) => {
+            let wanted = if stage.quick { seconds / QUICK_DIVISOR } else { seconds };
+            let trial = run_once(case, stage, Mode::Kernel, first)?.done;
+            // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
+            let factor = (wanted / trial.seconds).clamp(0.25, 1000.0);
+            // A multiple of 64 keeps batches (transactions, groups of writes) whole.
+            Ok(((first as f64 * factor) as u64).next_multiple_of(64))
         }
     }
+}
 
-    fn run(&self, mode: Mode, operations: u64) -> Result<Sample, Error> {
-        crate::interrupt::check()?;
-        let place = self.stage.place;
-        self.case.data.reset(self.stage)?;
-        place.sync()?;
-        let run = Run::begin(self.library, mode)?;
-        let before = Usage::now(place.device.as_ref())?;
-        let done = (self.case.run)(self.stage, &run, operations)?;
-        place.sync()?;
-        let usage = Usage::now(place.device.as_ref())?.since(&before);
-        Ok(Sample { done, usage, calls: run.calls() })
-    }
+fn run_once(case: &Case, stage: &Stage, mode: Mode, operations: u64) -> Result<Sample, Error> {
+    crate::interrupt::check()?;
+    let device = stage.place.device.as_ref();
+    case.data.reset(stage)?;
+    stage.place.sync()?;
+    let run = Run::begin(stage.library, mode)?;
+    let before = Usage::now(device)?;
+    let done = (case.run)(stage, &run, operations)?;
+    stage.place.sync()?;
+    Ok(Sample { done, usage: Usage::now(device)?.since(&before), calls: run.calls() })
 }
 
 /// Checks that the last runs of all sides have the same sum.
@@ -200,18 +189,12 @@ fn calls_note(calls: Calls) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place;
-    use crate::programs::Programs;
-    use crate::run::{Data, case};
+    use crate::run::{Data, case, on_stage};
     use std::cell::RefCell;
     use std::rc::Rc;
 
     /// Measures a program that is twice as fast at user level and tells in which order its sides were run.
     fn measured(agrees: bool, goal: f64, user_calls: u64) -> (Result<Vec<Row>, Error>, Vec<Mode>) {
-        let folder = tempfile::tempdir().unwrap();
-        let place = place::in_folder(folder.path());
-        let programs = Programs::new(folder.path());
-        let stage = Stage { place: &place, folder: folder.path().into(), programs: &programs, quick: false };
         let order = Rc::new(RefCell::new(Vec::new()));
         let log = Rc::clone(&order);
         let (figure, amount) = (("op/s", goal), Amount::For(100, 1.0));
@@ -224,9 +207,8 @@ mod tests {
             Ok(Done { rate, seconds: operations as f64 / rate, sum: Some(sum.into()) })
         });
         let pretend = Case { rival: Some(("kernel, differently", Some(1.9))), ..pretend };
-        let rows = measure(&pretend, &stage, Path::new("/no.so"), Rounds::new(2));
-        let order = order.borrow().clone();
-        (rows, order)
+        let rows = on_stage(false, |stage| measure(&pretend, stage, Rounds::new(2)));
+        (rows, order.take())
     }
 
     #[test]
