@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 /// Any error of a transport.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Usual time from one paced message to the next.
-pub const PERIOD: Duration = Duration::from_millis(1);
+/// Longest time from one paced message to the next before the clock starts.
+const PERIOD: Duration = Duration::from_millis(1);
 /// Messages before the clock starts.
 const WARM_UP: u64 = 64;
 /// Bytes of the message that ends a stream.

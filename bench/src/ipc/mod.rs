@@ -1,6 +1,6 @@
 //! `bywash bench ipc`: containers and channels against other transports between two processes.
 //!
-//! `cases` is the table: a name, our transport, the messages, and the peers with their goals. `Case::measure` lets all of them
+//! `CASES` is the table: a name, our transport, the messages, and the peers with their goals. `Case::measure` lets all of them
 //! do the same work in turns.
 //!
 //! - `words`: the work that both ends do with every message; `exchange`: the messages of a run and their times
@@ -18,21 +18,28 @@ use crate::campaign::{self, Audience, Choice};
 use crate::engine::{self, Rounds};
 use crate::error::Error;
 use crate::row::{Report, Row};
-use exchange::{Exchange, Failure, PERIOD, Spent};
+use exchange::{Exchange, Failure, Spent};
 use processes::{Job, Work};
-use transport::{Transport, Waits, buffers};
+use std::time::Duration;
+use transport::Transport::{self, Answers, Checked, Requests, Trusted};
+use transport::Waits::{Adaptive, Loop, Sleep, Spin};
+use transport::buffers;
 
 /// Name, transport and goal of a peer.
 type Peer = (&'static str, Transport, Option<f64>);
 type Metric<'a> = engine::Metric<'a, Spent>;
 
-/// One case: the same work by us and by each peer.
+/// One case: its name, our transport, the messages of a run, whose number follows from a trial, and the peers that do the
+/// same work.
 struct Case {
     name: &'static str,
     ours: Transport,
-    /// The messages of a run, whose number follows from a trial.
     exchange: Exchange,
-    peers: Vec<Peer>,
+    peers: &'static [Peer],
+}
+
+const fn case(name: &'static str, ours: Transport, exchange: Exchange, peers: &'static [Peer]) -> Case {
+    Case { name, ours, exchange, peers }
 }
 
 const KIB: usize = 1 << 10;
@@ -51,13 +58,15 @@ const TRIAL: u64 = 128;
 /// Runs of each number of buffers that is tried.
 const TRIES: u32 = 3;
 
-const UNIX: Peer = ("AF_UNIX", Transport::Unix(Waits::Sleep, None), None);
-const LARGE: Peer = ("AF_UNIX, 4 MiB buffers", Transport::Unix(Waits::Sleep, Some(4 * MIB)), None);
-const PIPE: Peer = ("pipe", Transport::Pipe(Waits::Sleep), None);
+const UNIX: Peer = ("AF_UNIX", Transport::Unix(Sleep, None), None);
+const UNIX_POLLED: Peer = ("AF_UNIX, polled", Transport::Unix(Spin, None), None);
+const LARGE: Peer = ("AF_UNIX, 4 MiB buffers", Transport::Unix(Sleep, Some(4 * MIB)), None);
+const PIPE: Peer = ("pipe", Transport::Pipe(Sleep), None);
+const PIPE_POLLED: Peer = ("pipe, polled", Transport::Pipe(Spin), None);
 const LINE: Peer = ("a bare cache line", Transport::CacheLine, Some(0.45));
 const ICEORYX2: Peer = ("iceoryx2", Transport::Iceoryx2, None);
 const FUTEX: Peer = ("bare futex", Transport::Futex, None);
-const LOOP: Peer = ("pipe, event loop", Transport::Pipe(Waits::Loop), Some(PACED_GOAL));
+const LOOP: Peer = ("pipe, event loop", Transport::Pipe(Loop), Some(PACED_GOAL));
 const IN_PLACE: Peer = bound(false);
 const COPIED: Peer = bound(true);
 
@@ -69,72 +78,67 @@ const fn goal(peer: Peer, goal: f64) -> Peer {
     (peer.0, peer.1, Some(goal))
 }
 
-fn cases() -> Vec<Case> {
-    use Transport::{Answers, Checked, Requests, Trusted};
-    use Waits::{Adaptive, Loop, Sleep, Spin};
-    let stream = |bytes| Exchange { bytes, messages: 0, answered: false, period: None, cores: [0, 1] };
-    let both = |bytes| Exchange { answered: true, ..stream(bytes) };
-    let every = |period| Exchange { period: Some(period), ..stream(64) };
-    let (paced, answered) = (every(PERIOD), Exchange { answered: true, ..every(PERIOD) });
-    let (seldom, often) = (every(10 * PERIOD), every(PERIOD / 10));
-    let sleepers: &[Peer] = &[goal(PIPE, PACED_GOAL), FUTEX, UNIX];
-    let loops: &[Peer] = &[LOOP, PIPE, FUTEX];
-    let large: &[Peer] = &[IN_PLACE, goal(ICEORYX2, 1.0), goal(UNIX, TWO_COPIES_GOAL), LARGE, PIPE];
-    let checked: &[Peer] = &[COPIED, goal(UNIX, TWO_COPIES_GOAL), LARGE];
-    let kernel: &[Peer] = &[UNIX, PIPE];
-    let pipe: &[Peer] = &[goal(PIPE, 1.0), UNIX];
-    let table: &[(&'static str, Transport, Exchange, &[Peer])] = &[
-        // Two lines go each way, ours and the index behind it; the bare one is of the same run and machine.
-        ("64 B, polling", Trusted(Spin), both(64), &[ICEORYX2, LINE]),
-        ("64 KiB, polling", Trusted(Spin), both(64 * KIB), &[IN_PLACE, ICEORYX2, UNIX]),
-        ("64 B, blocking", Trusted(Sleep), both(64), pipe),
-        ("64 B, adaptive", Trusted(Adaptive), both(64), pipe),
-        ("64 KiB, blocking", Trusted(Sleep), both(64 * KIB), pipe),
-        ("4 KiB, trusted", Trusted(Spin), stream(4 * KIB), &[ICEORYX2, UNIX, LARGE, PIPE]),
-        ("64 KiB, trusted", Trusted(Spin), stream(64 * KIB), large),
-        ("1 MiB, trusted", Trusted(Spin), stream(MIB), large),
-        ("4 KiB, checked", Checked(Spin), stream(4 * KIB), &[UNIX, LARGE]),
-        ("64 KiB, checked", Checked(Spin), stream(64 * KIB), checked),
-        ("1 MiB, checked", Checked(Spin), stream(MIB), checked),
-        ("64 B, request and answer, polling", Answers(Spin), both(64), kernel),
-        ("4 KiB, request and answer, polling", Answers(Spin), both(4 * KIB), kernel),
-        ("4 KiB, request and answer, blocking", Answers(Sleep), both(4 * KIB), kernel),
-        ("64 B, requests at depth 256", Requests(Spin), stream(64), kernel),
-        ("4 KiB, requests at depth 256", Requests(Spin), stream(4 * KIB), kernel),
-        ("64 B at 1 kHz, blocking", Trusted(Sleep), paced, sleepers),
-        ("64 B at 1 kHz, adaptive", Trusted(Adaptive), paced, sleepers),
-        ("64 B at 1 kHz, event loop", Trusted(Loop), paced, loops),
-        ("64 B and an answer at 1 kHz, event loop", Trusted(Loop), answered, loops),
-        ("64 B at 100 Hz, blocking", Trusted(Sleep), seldom, sleepers),
-        ("64 B at 100 Hz, adaptive", Trusted(Adaptive), seldom, sleepers),
-        ("64 B at 10 kHz, blocking", Trusted(Sleep), often, sleepers),
-        ("64 B at 10 kHz, adaptive", Trusted(Adaptive), often, sleepers),
-        ("64 B and an answer at 1 kHz, blocking", Trusted(Sleep), answered, sleepers),
-        ("64 B and an answer at 1 kHz, adaptive", Trusted(Adaptive), answered, sleepers),
-        ("64 B, request and answer at 1 kHz, blocking", Answers(Sleep), answered, sleepers),
-        ("64 B, request and answer at 1 kHz, adaptive", Answers(Adaptive), answered, sleepers),
-        ("exchange of 32 MiB", Trusted(Spin), both(32 * MIB), &[UNIX, LARGE]),
-    ];
-    let case = |&(name, ours, exchange, peers): &_| Case::new(name, ours, exchange, peers);
-    table.iter().map(case).collect()
+const fn stream(bytes: usize) -> Exchange {
+    Exchange { bytes, messages: 0, answered: false, period: None, cores: [0, 1] }
 }
 
-impl Case {
-    /// A case. Where our ends spin, each rival whose ends sleep in the kernel is there with ends that poll too: otherwise the
-    /// ratio would be that of spinning to sleeping. An adaptive end does not spin for messages with pauses.
-    fn new(name: &'static str, ours: Transport, exchange: Exchange, peers: &[Peer]) -> Case {
-        let mut peers = peers.to_vec();
-        if ours.waits().starts_with("spins") && exchange.period.is_none() {
-            let polled = peers.clone().into_iter().filter_map(|peer| match peer.1 {
-                side if side == UNIX.1 => Some(("AF_UNIX, polled", Transport::Unix(Waits::Spin, None), None)),
-                side if side == PIPE.1 => Some(("pipe, polled", Transport::Pipe(Waits::Spin), None)),
-                _ => None,
-            });
-            peers.extend(polled);
-        }
-        Case { name, ours, exchange, peers }
-    }
+const fn both(bytes: usize) -> Exchange {
+    Exchange { answered: true, ..stream(bytes) }
+}
 
+const fn paced(exchange: Exchange, hertz: u64) -> Exchange {
+    Exchange { period: Some(Duration::from_nanos(1_000_000_000 / hertz)), ..exchange }
+}
+
+const SLEEPERS: &[Peer] = &[goal(PIPE, PACED_GOAL), FUTEX, UNIX];
+const LOOPS: &[Peer] = &[LOOP, PIPE, FUTEX];
+const IN_PLACE_PEERS: &[Peer] =
+    &[IN_PLACE, goal(ICEORYX2, 1.0), goal(UNIX, TWO_COPIES_GOAL), LARGE, PIPE, UNIX_POLLED, PIPE_POLLED];
+const COPIED_PEERS: &[Peer] = &[COPIED, goal(UNIX, TWO_COPIES_GOAL), LARGE, UNIX_POLLED];
+const KERNEL: &[Peer] = &[UNIX, PIPE, UNIX_POLLED, PIPE_POLLED];
+const BLOCKING: &[Peer] = &[goal(PIPE, 1.0), UNIX];
+
+/// All cases. Where our ends spin, each rival whose ends sleep in the kernel is there with ends that poll too: otherwise the
+/// ratio would be that of spinning to sleeping. An adaptive end does not spin for messages with pauses.
+const CASES: &[Case] = &[
+    // Two lines go each way, ours and the index behind it; the bare one is of the same run and machine.
+    case("64 B, polling", Trusted(Spin), both(64), &[ICEORYX2, LINE]),
+    case("64 KiB, polling", Trusted(Spin), both(64 * KIB), &[IN_PLACE, ICEORYX2, UNIX, UNIX_POLLED]),
+    case("64 B, blocking", Trusted(Sleep), both(64), BLOCKING),
+    case("64 B, adaptive", Trusted(Adaptive), both(64), &[goal(PIPE, 1.0), UNIX, PIPE_POLLED, UNIX_POLLED]),
+    case("64 KiB, blocking", Trusted(Sleep), both(64 * KIB), BLOCKING),
+    case(
+        "4 KiB, trusted",
+        Trusted(Spin),
+        stream(4 * KIB),
+        &[ICEORYX2, UNIX, LARGE, PIPE, UNIX_POLLED, PIPE_POLLED],
+    ),
+    case("64 KiB, trusted", Trusted(Spin), stream(64 * KIB), IN_PLACE_PEERS),
+    case("1 MiB, trusted", Trusted(Spin), stream(MIB), IN_PLACE_PEERS),
+    case("4 KiB, checked", Checked(Spin), stream(4 * KIB), &[UNIX, LARGE, UNIX_POLLED]),
+    case("64 KiB, checked", Checked(Spin), stream(64 * KIB), COPIED_PEERS),
+    case("1 MiB, checked", Checked(Spin), stream(MIB), COPIED_PEERS),
+    case("64 B, request and answer, polling", Answers(Spin), both(64), KERNEL),
+    case("4 KiB, request and answer, polling", Answers(Spin), both(4 * KIB), KERNEL),
+    case("4 KiB, request and answer, blocking", Answers(Sleep), both(4 * KIB), &[UNIX, PIPE]),
+    case("64 B, requests at depth 256", Requests(Spin), stream(64), KERNEL),
+    case("4 KiB, requests at depth 256", Requests(Spin), stream(4 * KIB), KERNEL),
+    case("64 B at 1 kHz, blocking", Trusted(Sleep), paced(stream(64), 1000), SLEEPERS),
+    case("64 B at 1 kHz, adaptive", Trusted(Adaptive), paced(stream(64), 1000), SLEEPERS),
+    case("64 B at 1 kHz, event loop", Trusted(Loop), paced(stream(64), 1000), LOOPS),
+    case("64 B and an answer at 1 kHz, event loop", Trusted(Loop), paced(both(64), 1000), LOOPS),
+    case("64 B at 100 Hz, blocking", Trusted(Sleep), paced(stream(64), 100), SLEEPERS),
+    case("64 B at 100 Hz, adaptive", Trusted(Adaptive), paced(stream(64), 100), SLEEPERS),
+    case("64 B at 10 kHz, blocking", Trusted(Sleep), paced(stream(64), 10_000), SLEEPERS),
+    case("64 B at 10 kHz, adaptive", Trusted(Adaptive), paced(stream(64), 10_000), SLEEPERS),
+    case("64 B and an answer at 1 kHz, blocking", Trusted(Sleep), paced(both(64), 1000), SLEEPERS),
+    case("64 B and an answer at 1 kHz, adaptive", Trusted(Adaptive), paced(both(64), 1000), SLEEPERS),
+    case("64 B, request and answer at 1 kHz, blocking", Answers(Sleep), paced(both(64), 1000), SLEEPERS),
+    case("64 B, request and answer at 1 kHz, adaptive", Answers(Adaptive), paced(both(64), 1000), SLEEPERS),
+    case("exchange of 32 MiB", Trusted(Spin), both(32 * MIB), &[UNIX, LARGE, UNIX_POLLED]),
+];
+
+impl Case {
     fn metric(&self) -> Metric<'_> {
         match self.exchange {
             Exchange { period: Some(_), .. } => {
@@ -198,7 +202,7 @@ impl Case {
     /// Measures the case: a trial of each side finds out how many messages its runs need, then all take turns.
     fn measure(&self, quick: bool, rounds: Rounds) -> Result<Vec<Row>, Error> {
         let (mut sides, mut tried) = (vec![("bywash", self.ours, None)], Vec::new());
-        sides.extend(&self.peers);
+        sides.extend(self.peers);
         for (_, side, _) in &sides {
             tried.push(engine::uninterrupted(self.tried(*side))?);
         }
@@ -252,12 +256,11 @@ fn broken(error: impl Into<Failure>) -> Error {
 pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
     let (quick, rounds) = (choice.quick, choice.rounds());
     let cores = crate::machine::Machine::this().cores;
-    let table = cases();
-    let mut cases: Vec<campaign::Case<'_>> = Vec::new();
-    for case in &table {
+    let declared = |case: &'static Case| {
         let measure = move || case.measure(quick, rounds);
-        cases.push(campaign::Case::new(format!("ipc: {}", case.name), case.declared(), measure));
-    }
+        campaign::Case::new(format!("ipc: {}", case.name), case.declared(), measure)
+    };
+    let mut cases: Vec<campaign::Case<'_>> = CASES.iter().map(declared).collect();
     cases.push(campaign::Case::new("ipc: forwarding", vec![head("forwarding")], move || {
         processes::forwarding(quick, rounds)
     }));
@@ -281,42 +284,42 @@ pub fn peer(words: &[&str]) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn case(name: &str) -> Case {
-        cases().into_iter().find(|case| case.name == name).unwrap()
+    fn find(name: &str) -> &'static Case {
+        CASES.iter().find(|case| case.name == name).unwrap()
     }
 
     /// Spinning is never compared with sleeping alone, and large messages have a bound of the same run.
     #[test]
     fn every_case_has_the_peers_that_make_its_ratios_fair() {
-        let names: std::collections::HashSet<_> = cases().iter().map(|case| case.name).collect();
-        assert_eq!(names.len(), cases().len());
-        for case in cases() {
-            let has = |waits: &str| case.peers.iter().any(|peer| peer.1.waits() == waits);
-            let spins = case.ours.waits().starts_with("spins") && case.exchange.period.is_none();
-            let is_fair = has("polls by system calls") == (has("sleeps in the kernel") && spins);
-            assert!(is_fair && !case.peers.is_empty(), "{}", case.name);
-            if case.exchange.period.is_some() {
-                let in_loop = case.ours == Transport::Trusted(Waits::Loop);
-                let rival = if in_loop { LOOP } else { goal(PIPE, PACED_GOAL) };
-                assert!(case.peers.contains(&rival) && case.peers.contains(&FUTEX), "{}", case.name);
+        let names: std::collections::HashSet<_> = CASES.iter().map(|case| case.name).collect();
+        assert_eq!(names.len(), CASES.len());
+        for Case { name, ours, exchange, peers } in CASES {
+            let spins = ours.waits().starts_with("spins") && exchange.period.is_none();
+            for (sleeper, polled) in [(UNIX, UNIX_POLLED), (PIPE, PIPE_POLLED)] {
+                let is_there = peers.iter().any(|peer| peer.1 == sleeper.1);
+                assert_eq!(peers.contains(&polled), is_there && spins, "{name}");
+            }
+            if exchange.period.is_some() {
+                let rival = if *ours == Trusted(Loop) { LOOP } else { goal(PIPE, PACED_GOAL) };
+                assert!(peers.contains(&rival) && peers.contains(&FUTEX), "{name}");
             }
         }
         for name in ["64 KiB, polling", "64 KiB, trusted", "1 MiB, trusted"] {
-            assert_eq!(case(name).peers[0], IN_PLACE, "{name}");
+            assert_eq!(find(name).peers[0], IN_PLACE, "{name}");
         }
         for name in ["64 KiB, checked", "1 MiB, checked"] {
-            assert_eq!(case(name).peers[0], COPIED, "{name}");
+            assert_eq!(find(name).peers[0], COPIED, "{name}");
         }
     }
 
     #[test]
     fn a_fast_side_has_more_messages_than_a_slow_one_and_what_is_not_there_says_so() {
-        let large = case("64 KiB, trusted");
+        let large = find("64 KiB, trusted");
         // A side that takes a thousandth of the slowest one's time is not measured by a thousandth of a run.
         let of = [(1e-3, 1e-3), (1e-6, 1e-3), (1e-12, 1.0)]
             .map(|(own, slowest)| large.messages(own, slowest, false));
         assert_eq!(of, [400, 100_000, 5_000_000]);
-        assert_eq!(case("64 B at 100 Hz, blocking").messages(1e-6, 1e-3, false), 40);
+        assert_eq!(find("64 B at 100 Hz, blocking").messages(1e-6, 1e-3, false), 40);
         // The tests' own program has no program for iceoryx2 beside it.
         let error = large.run(Transport::Iceoryx2, 1).unwrap_err();
         assert!(error.is_absence() && error.to_string().contains("make bench-peers"), "{error}");

@@ -294,15 +294,16 @@ fn repeat(sleeper: Option<&File>, mut call: impl FnMut() -> io::Result<usize>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipc::{cases, exchange::Exchange};
+    use crate::ipc::{CASES, exchange::Exchange};
     use crate::table::distinct;
 
     /// Every transport of the table moves messages between two threads, and [`Exchange::first`] compares their sums.
     #[test]
     fn everything_arrives_whatever_the_transport() {
-        let cases = cases();
-        let peers = cases.iter().flat_map(|case| case.peers.iter().map(|peer| peer.1));
-        let mut sides: Vec<Transport> = cases.iter().map(|case| case.ours).chain(peers).collect();
+        let of = |case: &crate::ipc::Case| {
+            case.peers.iter().map(|peer| peer.1).chain([case.ours]).collect::<Vec<_>>()
+        };
+        let mut sides: Vec<Transport> = CASES.iter().flat_map(of).collect();
         sides.push(Transport::HandOver { copies: true, buffers: Some(1) });
         for side in distinct(sides.into_iter().filter(|side| *side != Transport::Iceoryx2)) {
             for answered in [true, false] {
