@@ -22,12 +22,12 @@ use std::os::fd::{AsFd, OwnedFd};
 pub enum Transport {
     /// Containers that are read in place.
     Trusted(Waits),
-    /// Containers that are copied out first.
-    Checked(Waits),
+    /// Containers that are copied out first; the ends spin.
+    Checked,
     /// Requests over a channel, each answered in its buffer.
     Answers(Waits),
     /// Requests over a channel, as many at a time as it is deep, which the server completes without an answer.
-    Requests(Waits),
+    Requests,
     /// A Unix stream socket, with buffers of so many bytes, or the usual ones.
     Unix(Waits, Option<usize>),
     Pipe(Waits),
@@ -93,17 +93,12 @@ pub fn trusted(options: Options) -> Options {
 impl Transport {
     /// Manner in which an end waits, for notes.
     pub fn waits(self) -> &'static str {
-        use Transport::{Answers, Checked, Futex, Pipe, Requests, Trusted, Unix};
+        use Transport::{Answers, Futex, Pipe, Trusted, Unix};
         match self {
             Unix(Waits::Spin, _) | Pipe(Waits::Spin) => "polls by system calls",
             Unix(Waits::Sleep, _) | Pipe(Waits::Sleep) => "sleeps in the kernel",
             Futex => "sleeps on a futex",
-            Trusted(waits)
-            | Checked(waits)
-            | Answers(waits)
-            | Requests(waits)
-            | Unix(waits, _)
-            | Pipe(waits) => match waits {
+            Trusted(waits) | Answers(waits) | Unix(waits, _) | Pipe(waits) => match waits {
                 Waits::Spin => "spins",
                 Waits::Sleep => "sleeps",
                 Waits::Adaptive => "spins, then sleeps",
@@ -156,15 +151,14 @@ impl Transport {
                 let path = Path::over(ends.1, &trusted(options(waits)))?;
                 Box::new(Containers { path, copy: None, is_in_loop: waits == Waits::Loop })
             }
-            Transport::Checked(waits) => {
-                let path = Path::over(ends.1, &options(waits))?;
-                Box::new(Containers { path, copy: Some(vec![0; bytes]), is_in_loop: waits == Waits::Loop })
+            Transport::Checked => {
+                let path = Path::over(ends.1, &options(Waits::Spin))?;
+                Box::new(Containers { path, copy: Some(vec![0; bytes]), is_in_loop: false })
             }
-            Transport::Answers(waits) | Transport::Requests(waits) if second => {
-                Box::new(channel::server(ends.1, bytes, waits.wait())?)
-            }
+            Transport::Answers(waits) if second => Box::new(channel::server(ends.1, bytes, waits.wait())?),
             Transport::Answers(waits) => Box::new(channel::client(ends.1, bytes, waits.wait(), true)?),
-            Transport::Requests(waits) => Box::new(channel::client(ends.1, bytes, waits.wait(), false)?),
+            Transport::Requests if second => Box::new(channel::server(ends.1, bytes, Wait::Spin)?),
+            Transport::Requests => Box::new(channel::client(ends.1, bytes, Wait::Spin, false)?),
             Transport::Unix(waits, buffers) => Box::new(Stream::open(ends, bytes, waits, buffers)?),
             Transport::Pipe(waits) => Box::new(Stream::open(ends, bytes, waits, None)?),
             _ => {
@@ -309,7 +303,7 @@ mod tests {
             for answered in [true, false] {
                 // A bare cache line carries nothing that a stream's receiver could sum.
                 let needs_answers = matches!(side, Transport::CacheLine | Transport::Answers(_));
-                let has_none = matches!(side, Transport::Requests(_));
+                let has_none = matches!(side, Transport::Requests);
                 if (answered && has_none) || (!answered && needs_answers) {
                     continue;
                 }
