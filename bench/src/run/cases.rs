@@ -1,6 +1,6 @@
 //! The cases of all benches but `servers`, in the order in which they run.
 
-use super::line::{self, Mode, Run, Told};
+use super::line::{Mode, Run, Told, Turn};
 use super::servers;
 use super::{Amount, Case, Data, Done, Reading, Stage, case, output, unreadable};
 use crate::number;
@@ -62,7 +62,7 @@ fn program(
     read: fn(&Told) -> Option<Done>,
 ) -> Case {
     case(bench, name, figure, amount, data, move |stage, run, operations| {
-        let told = line::told(&line, stage, run, operations, &stage.work())?;
+        let told = Turn { stage, run, operations, work: &stage.work() }.told(&line)?;
         read(&told).ok_or_else(|| unreadable(bench, &told.output))
     })
 }
@@ -306,7 +306,7 @@ fn shell(name: &'static str, limit_ns: u32, by_run: bool) -> Case {
             Mode::Rival => (run, "LD_PRELOAD={empty} sh -c {loop} sh {ops} /bin/true"),
             _ => (run, "sh -c {loop} sh {ops} /bin/true"),
         };
-        let told = line::told(line, stage, run, operations, &stage.work())?;
+        let told = Turn { stage, run, operations, work: &stage.work() }.told(line)?;
         output::timed(&told).ok_or_else(|| unreadable(name, &told.output))
     });
     Case {

@@ -35,7 +35,7 @@ const LIBRARY_VARIABLE: &str = "BYWASH_LIBRARY";
 /// A library that does nothing: glibc keeps it for old programs, and since 2.34 it is empty.
 const EMPTY_LIBRARY: &str = "libutil.so.1";
 /// A shell that runs a command again and again: `sh -c LOOP sh COUNT COMMAND...`.
-pub const LOOP: &str = "n=$1; shift; i=0; while [ $i -lt $n ]; do \"$@\" || exit 1; i=$((i+1)); done";
+const LOOP: &str = "n=$1; shift; i=0; while [ $i -lt $n ]; do \"$@\" || exit 1; i=$((i+1)); done";
 
 /// Side that serves the program's file I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,48 +146,69 @@ pub struct Told {
     pub operations: u64,
 }
 
-/// Runs the program of `line` to its end, on the side of `run` and in the folder `work`.
-pub fn told(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<Told, Error> {
-    let (line, file) = line.split_once(" > ").map_or((line, None), |(line, file)| (line, Some(file)));
-    let mut command = command(line, stage, run, operations, work)?;
-    let Some(file) = file else {
-        let ended = child::run(&mut command)?;
-        return Ok(Told { seconds: ended.wall.as_secs_f64(), output: ended.stdout, operations });
-    };
-    let path = PathBuf::from(replaced(file, stage, run, operations, work)?);
-    let output = File::create(&path).doing("create", &path)?;
-    let ended = Process::start(command.stdin(Stdio::null()).stdout(output))?.wait()?;
-    let seconds = ended.wall.as_secs_f64();
-    ended.success()?;
-    let content = fs::read(&path).doing("read", &path)?;
-    let output = format!("{} bytes, {:016x}", content.len(), programs::hash(&content));
-    Ok(Told { output, seconds, operations })
+/// Surroundings of a line: the side, the number of operations, and the folder that the program works in.
+pub struct Turn<'a> {
+    pub stage: &'a Stage<'a>,
+    pub run: &'a Run<'a>,
+    pub operations: u64,
+    pub work: &'a Path,
 }
 
-pub fn command(line: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<Command, Error> {
-    let mut words = line.split(' ').peekable();
-    let is_variable = |word: &&str| word.split_once('=').is_some_and(|(name, _)| !name.contains(['{', '-']));
-    let variables: Vec<&str> = std::iter::from_fn(|| words.next_if(is_variable)).collect();
-    let program = stage.programs.executable(words.next().unwrap_or_default())?;
-    let mut command = run.command(&program);
-    for (name, value) in variables.iter().filter_map(|variable| variable.split_once('=')) {
-        command.env(name, replaced(value, stage, run, operations, work)?);
+impl Turn<'_> {
+    /// Runs the program of `line` to its end.
+    pub fn told(&self, line: &str) -> Result<Told, Error> {
+        let (line, file) = line.split_once(" > ").map_or((line, None), |(line, file)| (line, Some(file)));
+        let (mut command, operations) = (self.command(line)?, self.operations);
+        let Some(file) = file else {
+            let ended = child::run(&mut command)?;
+            return Ok(Told { seconds: ended.wall.as_secs_f64(), output: ended.stdout, operations });
+        };
+        let path = PathBuf::from(self.replaced(file)?);
+        let output = File::create(&path).doing("create", &path)?;
+        let ended = Process::start(command.stdin(Stdio::null()).stdout(output))?.wait()?;
+        let seconds = ended.wall.as_secs_f64();
+        ended.success()?;
+        let content = fs::read(&path).doing("read", &path)?;
+        let output = format!("{} bytes, {:016x}", content.len(), programs::hash(&content));
+        Ok(Told { output, seconds, operations })
     }
-    for word in words {
-        let word = replaced(word, stage, run, operations, work)?;
-        command.args((!word.is_empty()).then_some(word));
-    }
-    command.current_dir(work);
-    Ok(command)
-}
 
-fn replaced(word: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) -> Result<String, Error> {
-    let value = |name: &str| {
+    pub fn command(&self, line: &str) -> Result<Command, Error> {
+        let mut words = line.split(' ').peekable();
+        let is_variable =
+            |word: &&str| word.split_once('=').is_some_and(|(name, _)| !name.contains(['{', '-']));
+        let variables: Vec<&str> = std::iter::from_fn(|| words.next_if(is_variable)).collect();
+        let program = self.stage.programs.executable(words.next().unwrap_or_default())?;
+        let mut command = self.run.command(&program);
+        for (name, value) in variables.iter().filter_map(|variable| variable.split_once('=')) {
+            command.env(name, self.replaced(value)?);
+        }
+        for word in words {
+            let word = self.replaced(word)?;
+            command.args((!word.is_empty()).then_some(word));
+        }
+        command.current_dir(self.work);
+        Ok(command)
+    }
+
+    /// The word with its placeholders replaced.
+    fn replaced(&self, word: &str) -> Result<String, Error> {
+        let mut parts = word.split('{');
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for (name, rest) in parts.filter_map(|part| part.split_once('}')) {
+            text += &self.value(name)?;
+            text += rest;
+        }
+        Ok(text)
+    }
+
+    fn value(&self, name: &str) -> Result<String, Error> {
+        let Turn { stage, run, .. } = self;
         Ok(match (name, name.split_once('|'), name.split_once('~')) {
             ("folder", ..) => stage.folder.display().to_string(),
             ("output", ..) => stage.output().display().to_string(),
-            ("work", ..) => work.display().to_string(),
-            ("ops", ..) => operations.to_string(),
+            ("work", ..) => self.work.display().to_string(),
+            ("ops", ..) => self.operations.to_string(),
             ("loop", ..) => LOOP.to_owned(),
             ("bywash", ..) => find_bywash()?.display().to_string(),
             ("empty", ..) => empty_library()?.to_owned(),
@@ -199,14 +220,7 @@ fn replaced(word: &str, stage: &Stage, run: &Run, operations: u64, work: &Path) 
                 None => stage.programs.executable(name.trim_start_matches('='))?.display().to_string(),
             },
         })
-    };
-    let mut parts = word.split('{');
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for (name, rest) in parts.filter_map(|part| part.split_once('}')) {
-        text += &value(name)?;
-        text += rest;
     }
-    Ok(text)
 }
 
 /// The program `bywash`: this one, or the one that starts this one, beside it or above `lib/bywash`.
@@ -239,7 +253,9 @@ mod tests {
         let line = "X={1|2} sh -c {loop} sh {ops} echo {usual~rival} {?no-such-program} {=sh}";
         for mode in [Mode::Kernel, Mode::Bywash, Mode::Counted, Mode::Rival] {
             let run = Run::begin(Path::new("/lib/x.so"), mode).unwrap();
-            let mut command = on_stage(true, |stage| command(line, stage, &run, 3, Path::new("/"))).unwrap();
+            let work = Path::new("/");
+            let mut command =
+                on_stage(true, |stage| Turn { stage, run: &run, operations: 3, work }.command(line)).unwrap();
             let set = |wanted: &str| {
                 let mut all = command.get_envs();
                 all.find(|(name, _)| *name == wanted).and_then(|(_, value)| value).map(OsStr::to_owned)
@@ -253,8 +269,10 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&output.stdout), line.repeat(3));
         }
         let line = "sh -c {loop} sh 2 echo > {output}";
-        let told = on_stage(true, |stage| told(line, stage, &Run::of_kernel(), 0, &stage.folder)).unwrap();
-        assert!(told.output.starts_with("2 bytes, "));
+        let told = on_stage(true, |stage| {
+            Turn { stage, run: &Run::of_kernel(), operations: 0, work: &stage.folder }.told(line)
+        });
+        assert!(told.unwrap().output.starts_with("2 bytes, "));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::place::{self, Kind, Offer, Place, Places};
 use crate::programs::Programs;
 use crate::row::{Report, Row};
 use crate::workspace::Workspace;
-use line::Run;
+use line::{Run, Turn};
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ impl Data {
     fn loaded(name: &str, line: String) -> Data {
         Data::new(name, move |stage, folder| {
             fs::create_dir_all(folder).doing("create", folder)?;
-            line::told(&line, stage, &Run::of_kernel(), 0, folder).map(drop)
+            Turn { stage, run: &Run::of_kernel(), operations: 0, work: folder }.told(&line).map(drop)
         })
     }
 

@@ -2,7 +2,7 @@
 //! that folder. Only the server runs on the side under test; the client never has the library.
 
 use super::cases::NOT_SLOWER;
-use super::line::{self, Run};
+use super::line::{Run, Turn};
 use super::{Amount, Case, Data, Done, Stage, case, output, unreadable};
 use crate::child::Process;
 use crate::error::{Attempt, Error};
@@ -71,27 +71,27 @@ fn postgresql() -> Server {
 
 impl Server {
     fn fill(&self, stage: &Stage, folder: &Path) -> Result<(), Error> {
-        let plain = Run::of_kernel();
+        let plain = Turn { stage, run: &Run::of_kernel(), operations: 0, work: folder };
         // A client that is missing is found before anything is made.
-        self.load.iter().try_for_each(|line| line::command(line, stage, &plain, 0, folder).map(drop))?;
+        self.load.iter().try_for_each(|line| plain.command(line).map(drop))?;
         if folder.as_os_str().len() > SOCKET_FOLDER_BYTES {
             let folder = folder.display();
-            return Err(Error::Unavailable(format!(
-                "{folder} is too long a path for a socket: name a shorter folder with --dir",
-            )));
+            let why = format!("{folder} is too long a path for a socket: name a shorter folder with --dir");
+            return Err(Error::Unavailable(why));
         }
         fs::create_dir_all(folder).doing("create", folder)?;
-        line::told(&self.install, stage, &plain, 0, folder)?;
-        let mut server = self.start(stage, &plain, folder)?;
-        self.load.iter().try_for_each(|line| line::told(line, stage, &plain, 0, folder).map(drop))?;
+        plain.told(&self.install)?;
+        let mut server = self.start(&plain)?;
+        self.load.iter().try_for_each(|line| plain.told(line).map(drop))?;
         server.stop(self.end)
     }
 
-    fn start(&self, stage: &Stage, run: &Run, folder: &Path) -> Result<Process, Error> {
-        let mut command = line::command(&self.start, stage, run, 0, folder)?;
-        let mut server = Process::start_logging(&mut command, &stage.folder.join("server.log"))?;
+    /// Starts the server and waits until it answers.
+    fn start(&self, turn: &Turn) -> Result<Process, Error> {
+        let log = turn.stage.folder.join("server.log");
+        let mut server = Process::start_logging(&mut turn.command(&self.start)?, &log)?;
         let deadline = Instant::now() + START_LIMIT;
-        while line::told(self.answers, stage, &Run::of_kernel(), 0, folder).is_err() {
+        while (Turn { run: &Run::of_kernel(), ..*turn }).told(self.answers).is_err() {
             interrupt::check()?;
             if server.has_ended() || Instant::now() > deadline {
                 return Err(server.failure(format!("did not answer within {} s", START_LIMIT.as_secs())));
@@ -101,10 +101,11 @@ impl Server {
         Ok(server)
     }
 
+    /// Does one run with the client of `line`.
     fn run(&self, line: &str, stage: &Stage, run: &Run) -> Result<Done, Error> {
-        let folder = stage.work();
-        let mut server = self.start(stage, run, &folder)?;
-        let told = line::told(line, stage, &Run::of_kernel(), 0, &folder)?;
+        let turn = Turn { stage, run, operations: 0, work: &stage.work() };
+        let mut server = self.start(&turn)?;
+        let told = Turn { run: &Run::of_kernel(), ..turn }.told(line)?;
         server.stop(self.end)?;
         output::transactions(&told).ok_or_else(|| unreadable("the client", &told.output))
     }
