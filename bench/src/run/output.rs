@@ -49,7 +49,8 @@ pub fn db_bench(told: &Told) -> Option<Done> {
 /// The rate in sysbench's `transactions: N (RATE per sec.)` or pgbench's `tps = RATE (without ...)`.
 pub fn transactions(told: &Told) -> Option<Done> {
     let of_line = |line: &str| {
-        let (_, rest) = line.split_once("transactions:").or_else(|| line.split_once("tps = "))?;
+        let line = line.trim();
+        let rest = line.strip_prefix("transactions:").or_else(|| line.strip_prefix("tps = "))?;
         let inside =
             rest.split_once('(').map(|(_, inside)| inside).filter(|inside| inside.contains("per sec"));
         inside.unwrap_or(rest).split_whitespace().next()?.parse().ok()
@@ -69,7 +70,7 @@ mod tests {
             "readrandom   : 0.500 micros/op 2000000 ops/sec 0.150 seconds 300000 operations; (7 found)\n";
         let two_lines = format!("Keys: 16 bytes\n{db_bench_line}{db_bench_line}");
         let sysbench = "SQL statistics:\n    transactions:        14785  (14719.45 per sec.)\n";
-        let pgbench = "latency = 0.082 ms\ntps = 12228.321013 (without initial connection time)\n";
+        let pgbench = "number of failed transactions: 0 (0.000%)\ntps = 12228.321013 (without initial connection time)\n";
         let fio_json = r#"note: x {"jobs":[{"read":{"iops":12.5,"runtime":500},"write":{"iops":0}}]}"#;
         type Read = fn(&Told) -> Option<Done>;
         let known: [(Read, &str, f64, f64, Option<&str>); 6] = [
