@@ -1,13 +1,10 @@
 //! The cases of all benches but `servers`, in the order in which they run.
 
 use super::line::{Mode, Run, Told, Turn};
-use super::servers;
-use super::{Amount, Case, Data, Done, Reading, Stage, case, output, unreadable};
+use super::{Amount, Case, Data, Done, NOT_SLOWER, Reading, Stage, case, output, unreadable};
 use crate::number;
 use crate::place::{Kind, xorshift};
 
-/// Ratio below which no program may fall.
-pub const NOT_SLOWER: f64 = 0.97;
 /// Ratio of device bytes: the device may read at most 1.1 times as much.
 const NOT_MORE_BYTES: f64 = 1.0 / 1.1;
 
@@ -36,18 +33,7 @@ const RUN_NS_MAX: u32 = 400_000;
 const CONFIGURE: &str = include_str!("../../programs/configure.sh");
 
 pub fn all() -> Vec<Case> {
-    let parts = [
-        micro(),
-        lengths(),
-        fio(),
-        direct(),
-        berkeley(),
-        sqlite(),
-        rocksdb(),
-        tools(),
-        start(),
-        servers::cases(),
-    ];
+    let parts = [micro(), lengths(), fio(), direct(), berkeley(), sqlite(), rocksdb(), tools(), start()];
     parts.into_iter().flatten().collect()
 }
 

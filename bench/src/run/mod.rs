@@ -2,7 +2,7 @@
 //!
 //! A case is a row of a table in [`cases`] or [`servers`]: a bench, a name, goals, the data that a run starts from and a
 //! closure that does one run of a program. [`sides`] measures a case on one file system. A goal is a ratio to the kernel in
-//! the same rounds; where nothing more is asked of a case it is [`cases::NOT_SLOWER`].
+//! the same rounds; where nothing more is asked of a case it is [`NOT_SLOWER`].
 //!
 //! - [`line`]: command lines with placeholders, and programs on one of the sides
 //! - [`output`]: figures in what programs tell
@@ -23,6 +23,9 @@ use line::{Run, Turn};
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+/// Ratio below which no program may fall.
+const NOT_SLOWER: f64 = 0.97;
 
 /// File system that a case works on, and a folder there, shared by the cases of one bench.
 pub struct Stage<'a> {
@@ -199,10 +202,14 @@ pub fn case(
     }
 }
 
+fn all() -> impl Iterator<Item = Case> {
+    cases::all().into_iter().chain(servers::cases())
+}
+
 /// The cases that were chosen. A quick run leaves out what is not part of it, unless that would leave nothing.
 fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
     let named: Vec<(String, Case)> =
-        cases::all().into_iter().map(|case| (format!("{}: {}", case.bench, case.name), case)).collect();
+        all().map(|case| (format!("{}: {}", case.bench, case.name), case)).collect();
     let named = campaign::choose(named, &choice.names, |(name, _)| name)?;
     let shortens = choice.quick && named.iter().any(|(_, case)| case.in_quick);
     Ok(named.into_iter().map(|(_, case)| case).filter(|case| case.in_quick || !shortens).collect())
@@ -304,7 +311,7 @@ mod tests {
 
     #[test]
     fn every_case_is_planned_on_every_place_and_a_quick_run_visits_all_places() {
-        let all = cases::all();
+        let all: Vec<Case> = all().collect();
         let names: HashSet<_> = all.iter().map(|case| (case.bench, &case.name)).collect();
         assert_eq!(names.len(), all.len());
         let count = |names: &[&str], quick: bool| {

@@ -1,9 +1,8 @@
 //! MariaDB and PostgreSQL, each started on a folder of its own for every run and reached through a socket in
 //! that folder. Only the server runs on the side under test; the client never has the library.
 
-use super::cases::NOT_SLOWER;
 use super::line::{Run, Turn};
-use super::{Amount, Case, Data, Done, Stage, case, output, unreadable};
+use super::{Amount, Case, Data, Done, NOT_SLOWER, Stage, case, output, unreadable};
 use crate::child::Process;
 use crate::error::{Attempt, Error};
 use crate::interrupt;
