@@ -101,6 +101,7 @@ impl Process {
         self.child.stdin.take().zip(self.child.stdout.take())
     }
 
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
