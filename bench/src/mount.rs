@@ -99,7 +99,10 @@ pub fn attach(image: &Path) -> Result<String, Error> {
 }
 
 fn tool(command: &mut Command) -> Result<String, Error> {
-    child::run(command).map(|ended| ended.stdout).map_err(Error::into_absence)
+    child::run(command).map(|ended| ended.stdout).map_err(|error| match error {
+        Error::Interrupted => Error::Interrupted,
+        error => Error::Unavailable(error.to_string()),
+    })
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl Row {
     pub fn with_ratio(self, ratio: Option<Summary>) -> Row {
         Row {
             ratio: ratio.map(|ratio| ratio.median),
-            spread: ratio.map(|ratio| ratio.spread()),
+            spread: ratio.map(|ratio| ratio.high - ratio.low),
             ratio_low: ratio.map(|ratio| ratio.low),
             ratio_high: ratio.map(|ratio| ratio.high),
             met: self.goal.zip(ratio).map(|(goal, ratio)| ratio.median >= goal),

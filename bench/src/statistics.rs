@@ -22,11 +22,6 @@ impl Summary {
         let [low, median, high] = [0.25, 0.5, 0.75].map(|fraction| quantile(&sorted, fraction));
         Some(Summary { median, low, high })
     }
-
-    /// The interquartile range.
-    pub fn spread(&self) -> f64 {
-        self.high - self.low
-    }
 }
 
 /// The value at `fraction` of the way through `sorted`, linear between neighbours (Hyndman and Fan, type 7).
@@ -43,7 +38,7 @@ mod tests {
     #[test]
     fn quartiles_are_linear_between_neighbours_and_one_wild_value_does_not_move_the_median() {
         let odd = Summary::of(&[5.0, 1.0, 3.0, 2.0, 900.0]).unwrap();
-        assert_eq!((odd.median, odd.low, odd.high, odd.spread()), (3.0, 2.0, 5.0, 3.0));
+        assert_eq!((odd.median, odd.low, odd.high), (3.0, 2.0, 5.0));
         assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 3.0]), Some(Summary { median: 2.5, low: 1.75, high: 3.25 }));
         assert_eq!(Summary::of(&[7.0]), Some(Summary { median: 7.0, low: 7.0, high: 7.0 }));
         assert_eq!((Summary::of(&[]), Summary::of(&[1.0, f64::NAN])), (None, None));

@@ -209,18 +209,21 @@ pub(crate) fn share(user: u64, all: u64) -> String {
     format!("{:.1} % of {}", 100.0 * user as f64 / all as f64, grouped(all))
 }
 
+/// A figure of the peer's usage and of ours; `None` where either is unknown.
+fn change(row: &Row, show: impl Fn(&Usage) -> Option<String>) -> Option<String> {
+    Some(format!("{} → {}", show(row.peer_usage.as_ref()?)?, show(row.ours_usage.as_ref()?)?))
+}
+
 fn device(row: &Row) -> String {
-    let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
-    let change = |bytes_of: fn(&Usage) -> Option<u64>| {
-        Some(format!("{} → {}", bytes(bytes_of(peer)? as f64), bytes(bytes_of(ours)? as f64)))
-    };
-    let changes = change(|usage| usage.device_read_bytes).zip(change(|usage| usage.device_written_bytes));
-    changes.map_or_else(|| "no device".into(), |(read, written)| format!("{read}, {written}"))
+    let show = |value: Option<u64>| value.map(|value| bytes(value as f64));
+    let read = change(row, |usage| show(usage.device_read_bytes));
+    let written = change(row, |usage| show(usage.device_written_bytes));
+    let absent = if row.ours_usage.is_some() && row.peer_usage.is_some() { "no device" } else { "-" };
+    read.zip(written).map_or_else(|| absent.into(), |(read, written)| format!("{read}, {written}"))
 }
 
 fn faults(row: &Row) -> String {
-    let (Some(ours), Some(peer)) = (&row.ours_usage, &row.peer_usage) else { return "-".into() };
-    format!("{} → {}", grouped(peer.faults()), grouped(ours.faults()))
+    change(row, |usage| Some(grouped(usage.faults_minor + usage.faults_major))).unwrap_or_else(|| "-".into())
 }
 
 pub fn head() -> String {

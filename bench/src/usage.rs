@@ -74,10 +74,6 @@ impl Usage {
         }
     }
 
-    pub fn faults(&self) -> u64 {
-        self.faults_minor + self.faults_major
-    }
-
     pub fn median(runs: &[Usage]) -> Usage {
         let middle = |figure: fn(&Usage) -> Option<f64>| {
             Summary::of(&runs.iter().map(figure).collect::<Option<Vec<f64>>>()?).map(|summary| summary.median)

@@ -75,23 +75,13 @@ impl Bare {
     pub fn open(self, memory: &OwnedFd, second: bool) -> Result<End, Failure> {
         let (file, bytes) = (File::from(memory.try_clone()?), 2 * self.direction_bytes());
         let (access, flags) = (PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE);
-        let mapping = MmapRegion::build(Some(FileOffset::new(file, 0)), bytes, access, flags)?;
+        let memory = MmapRegion::build(Some(FileOffset::new(file, 0)), bytes, access, flags)?;
         // SAFETY: the mapping has two directions.
-        let other = unsafe { mapping.as_ptr().add(self.direction_bytes()) };
-        let (to, from) = if second { (other, mapping.as_ptr()) } else { (mapping.as_ptr(), other) };
+        let other = unsafe { memory.as_ptr().add(self.direction_bytes()) };
+        let (to, from) = if second { (other, memory.as_ptr()) } else { (memory.as_ptr(), other) };
         let copy = vec![0; if self.copies { self.bytes } else { 0 }];
         let (buffers_start, stride) = (self.buffers_start(), self.stride());
-        Ok(End {
-            shape: self,
-            to,
-            from,
-            buffers_start,
-            stride,
-            sent: 0,
-            received: 0,
-            copy,
-            _mapping: mapping,
-        })
+        Ok(End { shape: self, to, from, buffers_start, stride, sent: 0, received: 0, copy, _memory: memory })
     }
 }
 
@@ -104,7 +94,7 @@ pub struct End {
     sent: u32,
     received: u32,
     copy: Vec<u8>,
-    _mapping: MmapRegion,
+    _memory: MmapRegion,
 }
 
 impl End {
