@@ -36,14 +36,14 @@ def main():
         finish(began)
 
     def arrivals(station):
-        arrival_rate = 1.0 / net["interval"]
+        arrival_rate = 1.0 / net["pause"]
         while True:
             yield env.timeout(draw(arrival_rate))
             env.process(passer_by(station))
 
     def regular(stations):
-        thinks = net["think"] > 0.0
-        think_rate = 1.0 / net["think"] if thinks else 0.0
+        thinks = net["pause"] > 0.0
+        think_rate = 1.0 / net["pause"] if thinks else 0.0
         while True:
             if thinks:
                 yield env.timeout(draw(think_rate))
@@ -54,12 +54,11 @@ def main():
                     yield env.timeout(draw(service_rate))
             finish(began)
 
-    if net["kind"] == "open":
-        env.process(arrivals(simpy.Resource(env, net["servers"])))
-    else:
-        stations = [simpy.Resource(env, net["servers"]) for _ in range(net["stations"])]
-        for _ in range(net["jobs"]):
-            env.process(regular(stations))
+    stations = [simpy.Resource(env, net["servers"]) for _ in range(net["stations"])]
+    if net["jobs"] == 0:
+        env.process(arrivals(stations[0]))
+    for _ in range(net["jobs"]):
+        env.process(regular(stations))
     begin = time.process_time()
     env.run(until=done)
     seconds = time.process_time() - begin
@@ -67,8 +66,7 @@ def main():
     later = responses[len(responses) // 2 :]
     answer = {
         "seconds": seconds,
-        "simulated": env.now,
-        "response": sum(later) / len(later),
+        "results": [env.now, sum(later) / len(later)],
         "versions": f"SimPy {simpy.__version__}, Python {platform.python_version()}",
     }
     print(json.dumps(answer))

@@ -44,8 +44,7 @@ def main():
     seconds = (time.process_time() - begin) / order["repeats"]
     answer = {
         "seconds": seconds,
-        "throughput": float(throughput.sum()),
-        "binding": np.bincount(binding.ravel(), minlength=6).tolist(),
+        "results": [float(throughput.sum()), *np.bincount(binding.ravel(), minlength=6).tolist()],
         "versions": f"NumPy {np.__version__}, Python {platform.python_version()}",
     }
     print(json.dumps(answer))

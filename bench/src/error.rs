@@ -58,6 +58,14 @@ impl Error {
     pub fn is_absence(&self) -> bool {
         matches!(self, Error::Missing { .. } | Error::Unavailable(_))
     }
+
+    /// The error as the reason to leave the case out; an interruption stays one.
+    pub(crate) fn into_absence(self) -> Error {
+        match self {
+            Error::Interrupted => Error::Interrupted,
+            error => Error::Unavailable(error.to_string()),
+        }
+    }
 }
 
 /// Names the action that the kernel refused.

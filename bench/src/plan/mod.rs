@@ -14,11 +14,15 @@ mod server;
 mod sweep;
 
 use crate::campaign::{self, Audience, Choice, Declared};
-use crate::engine::{Rounds, Runs, uninterrupted};
+use crate::engine::{Rounds, Runs, Side, uninterrupted};
 use crate::error::Error;
-use crate::row::Report;
+use crate::row::{Report, Row};
 use crate::workspace::Workspace;
+use bywash_model::Architecture;
 use python::Python;
+use serde::{Deserialize, Serialize};
+
+pub use server::peer;
 
 /// Resources of all cases.
 struct Stage {
@@ -28,16 +32,63 @@ struct Stage {
     rounds: Rounds,
 }
 
+/// One turn of a side. The sides of Python and of other processes print it as JSON, without what they do not have.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Turn {
+    /// CPU time.
+    seconds: f64,
+    /// What it has computed, as all sides have to.
+    results: Vec<f64>,
+    /// Requests of a server that were simulated.
+    requests: f64,
+    events: f64,
+    peak_bytes: f64,
+    versions: String,
+}
+
 impl Stage {
-    fn python(&self) -> Result<&Python, Error> {
-        self.python.as_ref().map_err(|error| Error::Unavailable(error.to_string()))
+    /// Runs ours and a script of Python in turns, which have to compute the same but for a relative `difference`; the script
+    /// gets `order` of the number of its turn. The versions of Python's side are added to the head's note.
+    fn against_python(
+        &self,
+        head: &Row,
+        ours: impl FnMut() -> Result<Turn, Error>,
+        (name, script): (&str, &str),
+        order: impl Fn(u32) -> serde_json::Value,
+        difference: f64,
+    ) -> Result<(Row, Vec<Runs<Turn>>), Error> {
+        let mut turn = 0;
+        let theirs = || {
+            turn += 1;
+            let python = self.python.as_ref().map_err(|error| Error::Unavailable(error.to_string()))?;
+            python.run(name, script, &order(turn))
+        };
+        let mut runs = self.rounds.run(vec![Side::new("bywash", ours), Side::new(name, theirs)])?;
+        compare(&mut runs, difference);
+        let versions = runs[1].samples.iter().flatten().next().map_or("", |turn| &turn.versions);
+        Ok((Row { note: format!("{}{versions}", head.note), ..head.clone() }, runs))
+    }
+}
+
+/// Lets the second of `runs` fail unless both sides have computed the same.
+fn compare(runs: &mut [Runs<Turn>], difference: f64) {
+    let [ours, peer] = runs else { return };
+    let (Ok(mine), Ok(theirs)) = (&ours.samples, &peer.samples) else { return };
+    let [mine, theirs] = [mine, theirs].map(|turns| {
+        let sum = |place| turns.iter().filter_map(|turn| turn.results.get(place)).sum::<f64>();
+        (0..turns.first().map_or(0, |turn| turn.results.len()))
+            .map(|place| sum(place) / turns.len() as f64)
+            .collect::<Vec<f64>>()
+    });
+    let is_near = |(mine, theirs): (&f64, &f64)| mine == theirs || (mine / theirs - 1.0).abs() <= difference;
+    if mine.len() != theirs.len() || !mine.iter().zip(&theirs).all(is_near) {
+        let how = format!("computed {theirs:?}, and bywash {mine:?}");
+        peer.samples = Err(Error::failed(&peer.name, how));
     }
 }
 
 /// Measures the chosen cases. Returns the report, and whether the run was interrupted.
-///
-/// # Errors
-/// [`Error::Usage`] if no case has such a name, [`Error::Io`] if the folder cannot be used.
 pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
     let cases = campaign::choose(cases(), &choice.names, Declared::name)?;
     let workspace = Workspace::create(choice.folder.as_deref())?;
@@ -49,25 +100,19 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
 }
 
 fn cases() -> Vec<Declared<Stage>> {
-    [engine::cases(), server::cases(), sweep::cases()].into_iter().flatten().collect()
-}
-
-/// Simulates a server of that structure in this process; see `server::peer`.
-///
-/// # Errors
-/// Those of `server::peer`.
-pub fn peer(structure: &str, requests: u64) -> Result<(), Error> {
-    server::peer(structure, requests)
-}
-
-/// Lets the second of `runs` fail unless both sides have computed the same.
-fn compare<S>(runs: &mut [Runs<S>], agree: impl Fn(&[S], &[S]) -> Result<(), Error>) {
-    let [ours, peer] = runs else { return };
-    if let (Ok(ours), Ok(theirs)) = (&ours.samples, &peer.samples)
-        && let Err(error) = agree(ours, theirs)
-    {
-        peer.samples = Err(error);
-    }
+    let engine = engine::NETS.map(|(name, shape, customers)| {
+        let measure = move |stage: &Stage, head: &Row| engine::measure(stage, head, shape, customers);
+        Declared::new(Row::head("plan/engine", name, ""), measure)
+    });
+    let server = Architecture::ALL.map(|structure| {
+        let head = Row::head("plan/server", &format!("Table IV, {}", structure.name()), "");
+        Declared::new(head, move |stage, head| server::measure(stage, head, structure))
+    });
+    let model = Architecture::ALL.map(|structure| {
+        let head = Row::head("plan/model", &format!("1,000,000 points, {}", structure.name()), "");
+        Declared::new(head, move |stage, head| sweep::measure(stage, head, structure))
+    });
+    engine.into_iter().chain(server).chain(model).collect()
 }
 
 #[cfg(test)]
@@ -77,8 +122,26 @@ mod tests {
     #[test]
     fn every_case_has_a_name_of_its_own() {
         let cases = cases();
-        for (number, case) in cases.iter().enumerate() {
-            assert!(cases[..number].iter().all(|other| other.name() != case.name()), "{} twice", case.name());
+        let names: std::collections::HashSet<_> = cases.iter().map(Declared::name).collect();
+        assert_eq!((cases.len(), names.len()), (11, 11));
+    }
+
+    #[test]
+    fn sides_that_have_computed_something_else_fail() {
+        let of = |name: &str, results: &[f64]| {
+            let turn = Turn { results: results.into(), ..Turn::default() };
+            Runs { name: name.into(), samples: Ok(vec![turn]) }
+        };
+        for (theirs, is_same) in [
+            (&[1.0 + 1e-12, 0.0, 7.0][..], true),
+            (&[1.1, 0.0, 7.0], false),
+            (&[1.0, 1.0, 7.0], false),
+            (&[1.0, 0.0, 0.0], false),
+            (&[1.0, 0.0], false),
+        ] {
+            let mut runs = [of("bywash", &[1.0, 0.0, 7.0]), of("NumPy", theirs)];
+            compare(&mut runs, 1e-9);
+            assert_eq!((runs[0].samples.is_ok(), runs[1].samples.is_ok()), (true, is_same), "{theirs:?}");
         }
     }
 }
