@@ -1,165 +1,218 @@
-//! A file as datagrams: experiments of the FlexIO thesis from disk to network and from network to network, over the size of
-//! the transfer and over that of the buffer, between two hosts and through a third one.
+//! Programs of a side, as lines of words, and the hosts that they run in: network namespaces of this machine.
 //!
-//! Ours finds the rate by itself, which counts into its time. The peer is the user process of the thesis, which sends as
-//! fast as it can and reads, sends and receives with the buffer. Throughput is that of the bytes that arrived, from the
-//! start of the sender to the last datagram.
+//! | in a line | becomes |
+//! |---|---|
+//! | `{NAME}` | the value that the caller gives for it |
+//! | `{at}`, `{host}`, `{port}` | the address at which a program listens or to which the sender connects, and its parts |
+//! | `{next}` | the address to which the program in the middle connects |
+//! | `{=NAME}` | the path of the program NAME |
+//! | `<FILE`, `>FILE` | standard input, standard output |
+//!
+//! Words end at spaces outside of apostrophes, before values are put in. The first one is a program; `bywash` is this one.
 
-use super::by_hand::{FORWARD_DATAGRAMS, RECEIVE_DATAGRAMS, SEND_DATAGRAMS};
-use super::net::{Net, Ready, Station, Stop, Transfer};
-use super::process::{self, Protocol};
-use super::relay::Account;
-use super::route::{equal, find};
-use super::{KIB, Needing, Outcome, Stage, arrived, throughput};
-use crate::campaign::Declared;
-use crate::engine::{Rounds, Runs, Side};
-use crate::error::Error;
-use crate::place::Kind;
-use crate::row::{Point, Row, Unit};
-use bywash_quantity::Bytes;
-use std::fs;
-use std::path::Path;
+use crate::child::{self, Process};
+use crate::error::{Attempt, Error};
+use crate::interrupt;
+use crate::programs::require;
+use bywash_support::hosts::{Host, Hosts, MTU};
+use serde::de::DeserializeOwned;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-const MB: u64 = 1_000_000;
-const TRANSFERS: [u64; 4] = [MB, 20 * MB, 100 * MB, 400 * MB];
-const TRANSFERS_QUICK: [u64; 2] = [MB, 4 * MB];
-const BUFFERS: [u64; 4] = [KIB, 5 * KIB, 20 * KIB, 50 * KIB];
-const BUFFERS_QUICK: [u64; 2] = [KIB, 50 * KIB];
-/// Size of the buffer while the transfer varies.
-const BUFFER: u64 = 8 * KIB;
-/// Size of the transfer while the buffer varies.
-const TRANSFER: u64 = 100 * MB;
-const TRANSFER_QUICK: u64 = 4 * MB;
-/// Size of the transfer that may lose nothing: the rate that is found has to be held that long.
-const HELD: u64 = 400 * MB;
-const ROUNDS_MAX: u32 = 3;
-const BY_HAND: &str = "by hand";
-const ALL: &str = "everything";
+/// Port at which programs in hosts of their own listen.
+const PORT: u16 = 7301;
+/// Greatest time until a program listens.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_micros(500);
+/// Time until frames are received; no table of the kernel shows it.
+const FRAMES_READY: Duration = Duration::from_millis(200);
 
-/// One point of every curve of a figure; sizes in bytes.
-#[derive(Clone, Copy, Debug)]
-struct At {
-    hosts: u8,
-    is_over_buffers: bool,
-    transfer: u64,
-    buffer: u64,
+/// Names in braces, with what they become.
+pub type Values = Vec<(&'static str, String)>;
+
+/// Network of a transfer: a row of hosts, or the loopback interface of this machine.
+pub struct Net(pub Option<Hosts>);
+
+/// Kind of packets that a program waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Ethernet,
 }
 
-impl At {
-    fn experiment(self) -> &'static str {
-        if self.hosts == 2 { "disk to network, two hosts" } else { "network to network, three hosts" }
-    }
-
-    fn point(self) -> Point {
-        let (axis, x, fixed) = match self.is_over_buffers {
-            true => ("bytes of the buffer", self.buffer, format!("{} MB moved", self.transfer / MB)),
-            false => ("bytes moved", self.transfer, format!("buffer of {}", Bytes(self.buffer))),
-        };
-        let figure = format!("{}, {fixed}", self.experiment());
-        Point { figure, axis: axis.into(), unit: Unit::Bytes, x, line: "bywash".into() }
-    }
+/// Programs of a transfer.
+pub struct Transfer<'a> {
+    pub protocol: Protocol,
+    /// Lines of the sender, of the program that passes on, and of the receiver; empty where there is none.
+    pub lines: [&'a str; 3],
+    /// True if the program in the middle ends by SIGTERM, and not with the connection.
+    pub is_told: bool,
+    pub values: Values,
 }
 
-pub(super) fn cases(quick: bool) -> Vec<Needing> {
-    let (transfers, buffers) =
-        if quick { (&TRANSFERS_QUICK[..], &BUFFERS_QUICK[..]) } else { (&TRANSFERS[..], &BUFFERS[..]) };
-    let fixed = if quick { TRANSFER_QUICK } else { TRANSFER };
-    let mut cases: Vec<Needing> = Vec::new();
-    for hosts in [2, 3] {
-        let transfers = transfers.iter().map(|bytes| (false, *bytes, BUFFER));
-        for (is_over_buffers, transfer, buffer) in
-            transfers.chain(buffers.iter().map(|bytes| (true, fixed, *bytes)))
-        {
-            let at = At { hosts, is_over_buffers, transfer, buffer };
-            let what = match is_over_buffers {
-                true => format!("UDP, buffer of {}", Bytes(buffer)),
-                false => format!("UDP, {} MB", transfer / MB),
-            };
-            let head = Row::head("flow/datagram", &what, at.experiment());
-            let head = Row { note: "bywash: --rate auto".into(), ..head };
-            let head = arrived().head(&head, ALL, Some(1.0));
-            let case = Declared::new(head, move |stage, head| measure(stage, head, at));
-            cases.push((vec![Kind::DiskLarge, Kind::Tmpfs], case));
+/// Result of a transfer.
+pub struct Transferred {
+    /// Time from the start of the sender to the end of the receiver.
+    pub seconds: f64,
+    /// Time from the start of the sender to the end of both.
+    pub seconds_of_both: f64,
+    /// CPU time of the program in the middle, if there is one, else of both others; or the error of one of them.
+    pub cpu_seconds: Result<f64, Error>,
+    /// Output of the sender and the receiver.
+    pub told: [String; 2],
+}
+
+impl Net {
+    /// A row of hosts.
+    pub fn hosts(count: u8) -> Result<Net, Error> {
+        let hosts = Hosts::row(count, MTU).map_err(|reason| {
+            let remedy = "hosts of their own need root, or unshare --user --map-root-user --net";
+            Error::Unavailable(format!("{reason}; {remedy}"))
+        })?;
+        Ok(Net(Some(hosts)))
+    }
+
+    /// Address in one of the hosts; a new one each time on loopback.
+    fn address(&self, host: fn(&Hosts) -> &Host) -> Result<SocketAddr, Error> {
+        self.0.as_ref().map_or_else(free_address, |hosts| Ok((host(hosts).address(), PORT).into()))
+    }
+
+    fn start(&self, host: fn(&Hosts) -> &Host, program: (Command, bool)) -> Result<Process, Error> {
+        let (mut command, is_telling) = program;
+        let start = if is_telling { Process::start_telling } else { Process::start };
+        match &self.0 {
+            Some(hosts) => host(hosts).run(|| start(&mut command)),
+            None => start(&mut command),
         }
     }
-    cases
+
+    /// Runs the programs of a transfer to their ends.
+    pub fn run(&self, transfer: &Transfer) -> Result<Transferred, Error> {
+        let Transfer { protocol, lines: [sender, middle, receiver], is_told, values } = transfer;
+        let last = self.address(Hosts::last)?;
+        let first = if middle.is_empty() { last } else { self.address(Hosts::middle)? };
+        let program = |line: &str, at: SocketAddr| {
+            let mut values = values.clone();
+            values.extend([("{at}", at.to_string()), ("{next}", last.to_string())]);
+            values.extend([("{host}", at.ip().to_string()), ("{port}", at.port().to_string())]);
+            command(line, &values)
+        };
+        let waiting = |host, line: &str, at: SocketAddr| {
+            let process =
+                |program| self.start(host, program).and_then(|process| protocol.wait(process, at.port()));
+            (!line.is_empty()).then(|| program(line, at).and_then(process)).transpose()
+        };
+        let sender = program(sender, first)?;
+        let receiver = waiting(Hosts::last, receiver, last)?;
+        let middle = waiting(Hosts::middle, middle, first)?;
+        let begin = Instant::now();
+        let sender = self.start(Hosts::first, sender)?;
+        let receiver = receiver.map(Process::wait).transpose()?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let mut sender = sender.wait()?;
+        let seconds_of_both = begin.elapsed().as_secs_f64();
+        let of_middle =
+            middle.map(|middle| if *is_told { middle.end() } else { middle.finish() }).transpose()?;
+        let mut told = [std::mem::take(&mut sender.stdout), String::new()];
+        let mut cpu_seconds = sender.success();
+        if let Some(mut receiver) = receiver {
+            told[1] = std::mem::take(&mut receiver.stdout);
+            cpu_seconds = cpu_seconds.and_then(|of_sender| Ok(of_sender + receiver.success()?));
+        }
+        let cpu_seconds = cpu_seconds.map(|of_both| of_middle.unwrap_or(of_both));
+        Ok(Transferred { seconds, seconds_of_both, cpu_seconds, told })
+    }
 }
 
-fn measure(stage: &Stage, head: &Row, at: At) -> Result<Vec<Row>, Error> {
-    let net = Net::hosts(at.hosts)?;
-    let disk = find(&stage.places, Kind::DiskLarge)?;
-    let memory = find(&stage.places, Kind::Tmpfs)?;
-    let (source, sink) = (disk.root.join("flow-datagrams"), memory.root.join("flow-datagrams-arrived"));
-    disk.write_file(&source, at.transfer, 1)?;
-    let sides = vec![
-        Side::new("bywash", || ours(&net, at, &source, "null:")).warm_up(|| {
-            // The bytes are compared here; the rounds do not write them.
-            let outcome = ours(&net, at, &source, &sink.display().to_string())?;
-            let compared = if outcome.lost == 0.0 { equal(&source, &sink) } else { Ok(()) };
-            // The files of a run are removed with their folders at its end; memory is short before that.
-            let _ = fs::remove_file(&sink);
-            compared
-        }),
-        Side::new(BY_HAND, || by_hand(&net, at, &source)).warm_up(|| by_hand(&net, at, &source).map(drop)),
-    ];
-    let runs = Rounds::new(stage.rounds.min(ROUNDS_MAX)).limited().run(sides)?;
-    Ok(rows_of(head, at, &runs))
+impl Protocol {
+    /// Waits until the program listens at `port` of the host that it runs in.
+    fn wait(self, mut process: Process, port: u16) -> Result<Process, Error> {
+        let begin = Instant::now();
+        while !self.is_open(process.id(), port, begin) {
+            interrupt::check()?;
+            if process.has_ended() || begin.elapsed() > TIMEOUT {
+                return Err(process.failure(format!("does not listen at port {port}")));
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(process)
+    }
+
+    /// Returns whether a socket of the host that `process` runs in waits at `port`.
+    fn is_open(self, process: u32, port: u16, begin: Instant) -> bool {
+        // The states of sockets that wait, in the tables of proc_pid_net(5).
+        let (tables, state) = match self {
+            Protocol::Tcp => (["tcp", "tcp6"], "0A"),
+            Protocol::Udp => (["udp", "udp6"], "07"),
+            Protocol::Ethernet => return begin.elapsed() > FRAMES_READY,
+        };
+        let port = format!(":{port:04X}");
+        let is_listener = |line: &str| {
+            let mut fields = line.split_whitespace().skip(1);
+            fields.next().is_some_and(|local| local.ends_with(&port)) && fields.nth(1) == Some(state)
+        };
+        tables.iter().any(|table| {
+            let text = fs::read_to_string(format!("/proc/{process}/net/{table}"));
+            text.is_ok_and(|text| text.lines().any(is_listener))
+        })
+    }
 }
 
-fn rows_of(head: &Row, at: At, runs: &[Runs<Outcome>]) -> Vec<Row> {
-    let (ours, by_hand) = (&runs[0], &runs[1]);
-    let point = Row { point: Some(at.point()), ..head.clone() };
-    let all = arrived().row_of_limit(head, ours, ALL, 100.0, 1.0);
-    let all = if at.transfer == HELD { all } else { all.without_goal() };
-    vec![
-        throughput(at.transfer).row(&point, ours, by_hand, None),
-        arrived().row(&point, ours, by_hand, None),
-        all,
-    ]
+/// Returns an address of the loopback interface at which nobody listens.
+pub fn free_address() -> Result<SocketAddr, Error> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    bound.map_err(|error| Error::failed("a socket", error.to_string()))
 }
 
-/// `bywash flow` in every host.
-fn ours(net: &Net, at: At, source: &Path, sink: &str) -> Result<Outcome, Error> {
-    let flags = ["--json".to_owned(), "--rate=auto".into(), format!("--block={}", at.buffer)];
-    let last = net.address(Station::Last)?;
-    let first = if at.hosts > 2 { net.address(Station::Middle)? } else { last };
-    let relay = || process::flow(["--quiet"], format!("udp-listen:{first}"), format!("udp:{last}"));
-    let done = net.run(Transfer {
-        ready: Ready::Listens(Protocol::Udp),
-        receiver: (process::flow(["--json"], format!("udp-listen:{last},sequenced"), sink)?, last.port()),
-        middle: (at.hosts > 2).then(relay).transpose()?.map(|relay| (relay, first.port(), Stop::WhenTold)),
-        sender: process::flow(flags, format!("file:{}", source.display()), format!("udp:{first},sequenced"))?,
-        is_telling: true,
-    })?;
-    let received = Account::parse(&done.receiver.stdout)?;
-    let lost = received.bytes_missing + at.transfer.saturating_sub(received.bytes);
-    Ok(Outcome { lost: lost as f64 / at.transfer as f64, ..Outcome::new(done.seconds, 0.0) })
+/// The command of a line, and whether its output goes to no file and is kept.
+fn command(line: &str, values: &Values) -> Result<(Command, bool), Error> {
+    let mut words = line.split('\'').enumerate().flat_map(|(number, part)| match number % 2 {
+        0 => part.split_whitespace().collect(),
+        _ => vec![part],
+    });
+    let mut command = Command::new(path_of(words.next().unwrap_or_default())?);
+    command.stdin(Stdio::null());
+    let mut is_telling = true;
+    for word in words {
+        let word = values.iter().fold(word.to_owned(), |word, (name, value)| word.replace(name, value));
+        if let Some(name) = word.strip_prefix("{=") {
+            command.arg(path_of(name.trim_end_matches('}'))?);
+        } else if let Some(path) = word.strip_prefix('<').map(Path::new) {
+            command.stdin(File::open(path).doing("open", path)?);
+        } else if let Some(path) = word.strip_prefix('>').map(Path::new) {
+            command.stdout(File::create(path).doing("create", path)?);
+            is_telling = false;
+        } else {
+            command.arg(word);
+        }
+    }
+    Ok((command, is_telling))
 }
 
-/// The user process of the thesis in every host.
-fn by_hand(net: &Net, at: At, source: &Path) -> Result<Outcome, Error> {
-    let last = net.address(Station::Last)?;
-    let first = if at.hosts > 2 { net.address(Station::Middle)? } else { last };
-    let command = |name, from: &str, to: &str| process::by_hand(name, from, to, at.buffer);
-    let relay = || command(FORWARD_DATAGRAMS, &first.to_string(), &last.to_string());
-    let done = net.run(Transfer {
-        ready: Ready::Listens(Protocol::Udp),
-        receiver: (command(RECEIVE_DATAGRAMS, &last.to_string(), "/dev/null")?, last.port()),
-        middle: (at.hosts > 2).then(relay).transpose()?.map(|relay| (relay, first.port(), Stop::ByItself)),
-        sender: command(SEND_DATAGRAMS, &source.display().to_string(), &first.to_string())?,
-        is_telling: true,
-    })?;
-    done.sender.success()?;
-    let (bytes, silence) = parse(&done.receiver.stdout)?;
-    let lost = 1.0 - bytes as f64 / at.transfer as f64;
-    Ok(Outcome { lost, ..Outcome::new((done.seconds - silence).max(1e-6), 0.0) })
+fn path_of(name: &str) -> Result<PathBuf, Error> {
+    let package = match name {
+        "bywash" => return child::this_program(),
+        "haproxy" => "haproxy",
+        "mbuffer" => "mbuffer",
+        "nc.openbsd" => "netcat-openbsd",
+        "pv" => "pv",
+        "socat" => "socat",
+        _ => "coreutils",
+    };
+    require(name, package)
 }
 
-/// Parses what the hand-written receiver prints: the bytes that arrived, and the silence at the end, in seconds.
-fn parse(text: &str) -> Result<(u64, f64), Error> {
-    let numbers = text.trim().split_once(' ');
-    let numbers = numbers.and_then(|(bytes, silence)| bytes.parse().ok().zip(silence.parse().ok()));
-    numbers.ok_or_else(|| Error::failed("the hand-written receiver", format!("printed '{}'", text.trim())))
+/// The member of the JSON that `bywash flow` has printed; its own error if there is none.
+pub fn reported<T: DeserializeOwned>(text: &str, pointer: &str) -> Result<T, Error> {
+    let report: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let member = report.pointer(pointer).and_then(|member| T::deserialize(member).ok());
+    let why = report["error"].as_str().unwrap_or(text.trim());
+    member.ok_or_else(|| Error::failed("bywash flow", format!("does not report {pointer}: {why}")))
 }
 
 #[cfg(test)]
@@ -167,23 +220,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_of_the_hand_written_receiver_is_parsed() {
-        assert_eq!(parse("12 0.5\n").unwrap(), (12, 0.5));
-        assert!(parse("").is_err());
+    fn lines_have_words_values_and_files_and_their_failures_are_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out of it");
+        let values = vec![("{out}", out.display().to_string()), ("{word}", "a b".into())];
+        let run = |sender: &str| {
+            let (protocol, lines) = (Protocol::Tcp, [sender, "", ""]);
+            Net(None).run(&Transfer { protocol, lines, is_told: false, values: values.clone() })
+        };
+        let done = run("sh -c 'cat; echo \"$0\" \"$1\"' {=cat} -{word}").unwrap();
+        assert!(done.told[0].ends_with("/cat -a b\n") && done.cpu_seconds.is_ok(), "{}", done.told[0]);
+        assert!(run("cat </proc/version >{out}").unwrap().seconds_of_both > 0.0);
+        assert!(fs::read_to_string(&out).unwrap().starts_with("Linux"));
+        assert!(run("false").unwrap().cpu_seconds.unwrap_err().to_string().ends_with("status: 1"));
+        assert!(run("no-such-program").err().unwrap().is_absence());
     }
 
     #[test]
-    fn four_hundred_megabytes_may_lose_nothing() {
-        assert_eq!(cases(false).len(), 2 * (TRANSFERS.len() + BUFFERS.len()));
-        let at = At { hosts: 3, is_over_buffers: false, transfer: HELD, buffer: BUFFER };
-        let runs = |name: &str, lost| Runs {
-            name: name.into(),
-            samples: Ok(vec![Outcome { lost, ..Outcome::new(1.0, 0.0) }; 3]),
-        };
-        for (lost, met) in [(0.0, true), (1e-6, false)] {
-            let rows = rows_of(&Row::default(), at, &[runs("bywash", lost), runs(BY_HAND, 0.5)]);
-            let goals: Vec<Option<bool>> = rows.iter().map(|row| row.met).collect();
-            assert_eq!(goals, [None, None, Some(met)]);
-        }
+    fn a_flow_reports_its_members_or_says_why_not() {
+        let text = r#"{"bytes": 9, "error": null, "pieces": [{"datagrams": [{"lost": 1}]}]}"#;
+        assert_eq!(reported::<u64>(text, "/pieces/0/datagrams/0/lost").unwrap(), 1);
+        let refused = reported::<u64>(r#"{"pieces": [], "error": "nobody answers"}"#, "/pieces/0/lost");
+        assert!(refused.unwrap_err().to_string().contains("nobody answers"));
+        assert!(reported::<u64>("no JSON", "/bytes").unwrap_err().to_string().contains("no JSON"));
     }
 }

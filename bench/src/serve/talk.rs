@@ -14,8 +14,8 @@
 use super::client::{self, Report};
 use super::server;
 use crate::child;
+use crate::child::Process;
 use crate::error::Error;
-use crate::flow::process::Process;
 use crate::interrupt;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
