@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The longest that a single program may take; every case is sized for seconds.
@@ -94,11 +94,6 @@ impl Process {
         let begin = Instant::now();
         let child = command.spawn().doing("start", Path::new(command.get_program()))?;
         Ok(Process { child, begin, words, stderr, stdout })
-    }
-
-    /// Takes the ends of the pipes that the caller has set as standard input and output.
-    pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
-        self.child.stdin.take().zip(self.child.stdout.take())
     }
 
     /// Process id.

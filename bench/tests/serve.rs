@@ -8,17 +8,22 @@ use bywash_bench::error::Error;
 use bywash_bench::interrupt;
 use bywash_bench::serve;
 use bywash_bench::serve::bound::Bound;
-use bywash_bench::serve::client::{self, Target};
+use bywash_bench::serve::client::{self, Client, Target};
 use bywash_bench::serve::contest::{Contender, Home, Setup};
 use bywash_bench::serve::medium::Medium;
 use bywash_bench::serve::ours::Path as OurPath;
-use bywash_bench::serve::talk::Job;
-use bywash_bench::serve::workload::{Direction, Order, Until, Workload};
+use bywash_bench::serve::process::Job;
+use bywash_bench::serve::workload::{Direction, Workload};
 use bywash_bench::workspace::Workspace;
+use bywash_client::{Access, Options, PathChoice, VolumePath};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::Read;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const BENCH: &str = "run-for-long";
@@ -35,7 +40,7 @@ const PEERS: [Contender; 8] = [
     Contender::Uring(Medium::Disk),
     Contender::Daemon(Medium::Disk),
 ];
-const OURS: [Contender; 8] = [
+const OURS: [Contender; 14] = [
     Contender::Ours(Home::Fast, OurPath::MappedCalls),
     Contender::Ours(Home::Fast, OurPath::MappedQueue),
     Contender::Ours(Home::Fast, OurPath::ChannelCalls),
@@ -44,14 +49,12 @@ const OURS: [Contender; 8] = [
     Contender::Ours(Home::Slow, OurPath::Channel),
     Contender::Ours(Home::Disk, OurPath::Channel),
     Contender::Export,
-];
-const BOUNDS: [Contender; 6] = [
-    Contender::Bound(Bound::Copy { past_caches: false, on_one_core: false }),
-    Contender::Bound(Bound::Copy { past_caches: true, on_one_core: false }),
-    Contender::Bound(Bound::Copy { past_caches: false, on_one_core: true }),
-    Contender::Bound(Bound::Copy { past_caches: true, on_one_core: true }),
-    Contender::Bound(Bound::HandOver { is_staged: false }),
-    Contender::Bound(Bound::HandOver { is_staged: true }),
+    Contender::Bound(Bound::Copy),
+    Contender::Bound(Bound::CopyPastCaches),
+    Contender::Bound(Bound::CopyOnOneCore),
+    Contender::Bound(Bound::CopyPastCachesOnOneCore),
+    Contender::Bound(Bound::HandOver),
+    Contender::Bound(Bound::StagedHandOver),
 ];
 
 fn main() {
@@ -68,26 +71,32 @@ fn main() {
     println!("sides of a device server: all as they should be");
 }
 
-fn workload(block: usize, depth: usize, until: Until) -> Workload {
-    let order = Order::Random(1);
-    Workload { direction: Direction::Write, order, block, medium_bytes: BYTES, depth, batch: 1, until }
+/// Random writes, until the time is over or 200 requests are done.
+fn workload(block: usize, depth: usize, time: Duration) -> Workload {
+    let requests = if time < Duration::MAX { u64::MAX } else { 200 };
+    let (direction, seed) = (Direction::Write, Some(1));
+    Workload { direction, seed, block, medium_bytes: BYTES, depth, batch: 1, requests, time }
 }
 
 fn every_side_carries_out_as_many_requests_as_submitted() {
     let folder = tempfile::tempdir().expect("a folder");
     let workspace = Workspace::create(Some(folder.path())).expect("a workspace");
     let setup = Setup::open(workspace.run(), true, 1).expect("file systems and servers");
-    assert_eq!(setup.usual.own_path("fast").expect("a volume"), "mapped");
-    let alone = [&PEERS[..], &OURS, &BOUNDS].concat();
+    // Notes call this the library's own choice.
+    let options = Options::new().choice(PathChoice::Automatic);
+    let client = bywash_client::Client::connect(&setup.usual.socket, options).expect("a server");
+    let volume = client.open("fast-0", Access::ReadWrite).expect("a volume");
+    assert!(matches!(volume.path(), VolumePath::Mapped));
+    let alone = [&PEERS[..], &OURS].concat();
     for direction in [Direction::Write, Direction::Read] {
         for (block, depth) in [(512, 1), (4096, 8), (64 << 10, 3)] {
-            check(&setup, &alone, &Workload { direction, ..workload(block, depth, Until::Requests(200)) }, 1);
+            check(&setup, &alone, &Workload { direction, ..workload(block, depth, Duration::MAX) }, 1);
         }
     }
     let several = [&PEERS[..], &[Contender::Ours(Home::Shared, OurPath::Channel)]].concat();
-    check(&setup, &several, &workload(4096, 4, Until::Requests(200)), 3);
+    check(&setup, &several, &workload(4096, 4, Duration::MAX), 3);
     let (server, run) = (setup.usual.id(), workspace.run().to_path_buf());
-    drop((setup, workspace));
+    drop((volume, client, setup, workspace));
     let ended = || !Path::new(&format!("/proc/{server}")).exists();
     assert!(within(Duration::from_secs(5), ended), "the server still runs");
     assert!(!run.exists() && !mounts().contains(run.to_str().expect("UTF-8")), "{} is left", run.display());
@@ -108,7 +117,7 @@ fn check(setup: &Setup, sides: &[Contender], workload: &Workload, clients: usize
         let wanted = 200 * clients as u64;
         let bytes = wanted * workload.block as u64;
         assert_eq!((figures.requests, figures.bytes), (wanted, bytes), "{}", run.name);
-        assert_eq!(figures.latency.count(), if workload.depth == 1 { wanted } else { 0 }, "{}", run.name);
+        assert_eq!(figures.latency.is_some(), workload.depth == 1, "{}", run.name);
         assert_eq!(figures.rates.len(), clients, "{}", run.name);
         assert!(figures.seconds > 0.0 && figures.client_seconds > 0.0, "{}: {figures:?}", run.name);
         let is_served = side.is_ours() || matches!(side, Contender::Daemon(_));
@@ -118,13 +127,18 @@ fn check(setup: &Setup, sides: &[Contender], workload: &Workload, clients: usize
 
 fn a_failure_of_a_client_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("short");
-    fs::write(&path, vec![0; 4096]).expect("a file");
-    let reads = Workload { direction: Direction::Read, ..workload(4096, 1, Until::Requests(100)) };
-    let run = |target: Target| client::run(&[target], &reads, None, &[]).expect_err("a failure").to_string();
-    let error = run(Target::Calls { path, is_direct: false });
-    assert!(error.contains("a request of 4096 bytes moved 0"), "{error}");
-    let error = run(Target::Uring { path: folder.path().join("none"), is_direct: false });
+    let short = folder.path().join("short");
+    fs::write(&short, vec![0; 4096]).expect("a file");
+    let run = |side: Contender, path: PathBuf| {
+        let reads = Workload { direction: Direction::Read, ..workload(4096, 1, Duration::MAX) };
+        client::run(side, &[Target::from(path)], &reads, None, &[]).expect_err("a failure").to_string()
+    };
+    let error = run(Contender::Calls(Medium::Tmpfs), short);
+    assert!(
+        error.contains("is not what was") || error.contains("a request of 4096 bytes moved 0"),
+        "{error}"
+    );
+    let error = run(Contender::Uring(Medium::Tmpfs), folder.path().join("none"));
     assert!(error.contains("none"), "{error}");
 }
 
@@ -133,16 +147,22 @@ fn clients_of_a_killed_bench_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("whole");
     fs::write(&path, vec![0; BYTES as usize]).expect("a file");
-    let job = Job::Client(client::Job {
-        target: Target::Calls { path, is_direct: false },
-        workload: workload(4096, 1, Until::Time(Duration::from_secs(600))),
+    let job = Job::Client(Client {
+        side: Contender::Calls(Medium::Tmpfs),
+        target: Target::from(path),
+        workload: workload(4096, 1, Duration::from_secs(600)),
         cores: Vec::new(),
+        clients: 1,
     });
     let job = serde_json::to_string(&job).expect("a job");
+    let (mut ours, theirs) = UnixStream::pair().expect("a socket");
+    ours.shutdown(Shutdown::Write).expect("a socket");
     let mut client = Command::new(std::env::current_exe().expect("this program"));
-    let output =
-        client.args(["bench", "peer", "serve", &job]).stdin(Stdio::null()).output().expect("a client");
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    client.args(["bench", "peer", "serve", &job]).stdin(OwnedFd::from(theirs));
+    assert!(client.status().expect("a client").success());
+    drop(client);
+    let mut text = String::new();
+    ours.read_to_string(&mut text).expect("UTF-8");
     assert!(text.starts_with("\"Ready\"\n") && text.contains("interrupted"), "{text}");
 }
 
@@ -151,9 +171,7 @@ fn run_for_long(folder: &Path) {
     interrupt::listen();
     let workspace = Workspace::create(Some(folder)).expect("a workspace");
     let error = Setup::open(workspace.run(), true, 1)
-        .and_then(|setup| {
-            Contender::Daemon(Medium::Disk).run(&setup, &workload(4096, 4, Until::Time(LONG)), 2)
-        })
+        .and_then(|setup| Contender::Daemon(Medium::Disk).run(&setup, &workload(4096, 4, LONG), 2))
         .expect_err("an end");
     assert!(matches!(error, Error::Interrupted) || error.is_absence(), "{error}");
 }
@@ -171,24 +189,21 @@ fn nothing_is_left_of_an_interrupted_bench_and_of_a_killed_one() {
         // Into the run, or while it begins; both have to do.
         std::thread::sleep(Duration::from_millis(if signal == Signal::TERM { 200 } else { 20 }));
         let _ = kill_process(Pid::from_child(&bench), signal);
-        assert!(has_ended(&mut bench), "{signal:?} does not end it");
+        let has_ended = within(LONG / 2, || bench.try_wait().expect("a child").is_some());
+        assert!(has_ended, "{signal:?} does not end it");
         // What a killed bench left is removed by the next one.
         let next = Workspace::create(Some(folder.path())).expect("a workspace");
         assert!(!run.exists(), "{} is still there after {signal:?}", run.display());
         drop(next);
-        let mounts = mounts();
-        assert!(!mounts.contains(folder.path().to_str().expect("UTF-8")), "{signal:?}: {mounts}");
-        let no_server = || servers_in(folder.path()).is_empty();
-        assert!(within(Duration::from_secs(5), no_server), "{signal:?}: {:?}", servers_in(folder.path()));
+        let folder = folder.path().to_str().expect("UTF-8");
+        assert!(!mounts().contains(folder), "{signal:?}: {}", mounts());
+        let no_server = || servers_in(folder).is_empty();
+        assert!(within(Duration::from_secs(5), no_server), "{signal:?}: {:?}", servers_in(folder));
     }
 }
 
 fn mounts() -> String {
     fs::read_to_string("/proc/self/mounts").expect("mounts")
-}
-
-fn has_ended(bench: &mut Child) -> bool {
-    within(LONG / 2, || bench.try_wait().expect("a child").is_some())
 }
 
 fn within(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
@@ -203,8 +218,7 @@ fn within(limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
 }
 
 /// Command lines of the processes that name something in `folder`.
-fn servers_in(folder: &Path) -> Vec<String> {
-    let folder = folder.to_str().expect("UTF-8");
+fn servers_in(folder: &str) -> Vec<String> {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));

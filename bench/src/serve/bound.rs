@@ -22,19 +22,19 @@
 //! loaded after it. Requests are answered in the order of their submission, and at most as many as there are lines are in
 //! flight, so a line is free when its turn comes again.
 
-use super::contest::{CLIENT_CORE, SERVER_CORE, cores};
-use super::file::{Buffers, Called, Calls, PAGE};
+use super::contest::{CLIENT_CORE, SERVER_CORE, cores, run_on};
+use super::file::{Buffers, Calls, PAGE};
 use super::workload::{Direction, Engine, Request, Tag, Workload};
 use crate::error::Error;
 use bywash_client::{Access, Client, MappedMemory, Options, PathChoice, Volume};
 use bywash_sync::{light_shared_fence, prepare_shared_fences, read_fence};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use std::hint::{black_box, spin_loop};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread::JoinHandle;
+use vm_memory::VolatileSlice;
 
 /// Turn that ends the server's thread.
 const END: u64 = u64::MAX;
@@ -44,72 +44,81 @@ const IS_READ: u64 = 1 << 16;
 /// Work that a bound consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
-    /// A copy between the client's buffer and the mapped volume; past the caches, which may be faster for large writes; on
-    /// the core of our server, which copies for all clients.
-    Copy { past_caches: bool, on_one_core: bool },
-    /// A cache line to another core, its copy between a shared buffer and the mapped volume, and a cache line back; staged
-    /// if the client copies between its own memory and the shared buffer besides.
-    HandOver { is_staged: bool },
+    /// A copy between the client's buffer and the mapped volume.
+    Copy,
+    /// The same past the caches, which may be faster for large writes.
+    CopyPastCaches,
+    /// The same two on the core of our server, which copies for all clients.
+    CopyOnOneCore,
+    CopyPastCachesOnOneCore,
+    /// A cache line to another core, its copy between a shared buffer and the mapped volume, and a cache line back.
+    HandOver,
+    /// The same, and the client copies between its own memory and the shared buffer besides.
+    StagedHandOver,
 }
 
 impl Bound {
     /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
-            Bound::Copy { past_caches: false, on_one_core: false } => "bound: a bare copy",
-            Bound::Copy { past_caches: true, on_one_core: false } => "bound: a bare copy past the caches",
-            Bound::Copy { past_caches: false, on_one_core: true } => "bound: a bare copy on one core",
-            Bound::Copy { past_caches: true, on_one_core: true } => {
-                "bound: a bare copy past the caches on one core"
-            }
-            Bound::HandOver { is_staged: false } => "bound: a bare hand-over and a copy",
-            Bound::HandOver { is_staged: true } => "bound: a bare hand-over and two copies",
+            Bound::Copy => "bound: a bare copy",
+            Bound::CopyPastCaches => "bound: a bare copy past the caches",
+            Bound::CopyOnOneCore => "bound: a bare copy on one core",
+            Bound::CopyPastCachesOnOneCore => "bound: a bare copy past the caches on one core",
+            Bound::HandOver => "bound: a bare hand-over and a copy",
+            Bound::StagedHandOver => "bound: a bare hand-over and two copies",
         }
     }
 
     /// Note of a row against this bound: the work that binds.
     pub fn note(self) -> &'static str {
         match self {
-            Bound::Copy { on_one_core: false, .. } => "the client copies the bytes",
-            Bound::Copy { on_one_core: true, .. } => "one core copies the bytes of all clients",
-            Bound::HandOver { is_staged: false } => {
-                "a cache line to the server's core, which copies the bytes, and one back"
+            Bound::Copy | Bound::CopyPastCaches => "the client copies the bytes",
+            Bound::CopyOnOneCore | Bound::CopyPastCachesOnOneCore => {
+                "one core copies the bytes of all clients"
             }
-            Bound::HandOver { is_staged: true } => {
+            Bound::HandOver => "a cache line to the server's core, which copies the bytes, and one back",
+            Bound::StagedHandOver => {
                 "the client copies the bytes, a cache line to the server's core, which copies them again, and one back"
             }
         }
     }
 
-    /// Cores of the clients; none: any.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] for a hand-over on a machine with one core.
+    /// Cores of the clients; none: any. A hand-over is unavailable on a machine with one core.
     pub fn cores(self, clients: usize) -> Result<Vec<usize>, Error> {
+        let one = cores() == 1;
         match self {
-            Bound::HandOver { .. } if cores() == 1 => {
+            Bound::HandOver | Bound::StagedHandOver if one => {
                 Err(Error::Unavailable("a hand-over takes two cores, and there is one".into()))
             }
-            Bound::HandOver { .. } => Ok(vec![CLIENT_CORE]),
-            Bound::Copy { .. } if cores() == 1 => Ok(Vec::new()),
-            Bound::Copy { on_one_core: true, .. } => Ok(vec![SERVER_CORE]),
-            Bound::Copy { on_one_core: false, .. } if clients == 1 => Ok(vec![CLIENT_CORE]),
-            Bound::Copy { .. } => Ok(Vec::new()),
+            _ if one => Ok(Vec::new()),
+            Bound::HandOver | Bound::StagedHandOver => Ok(vec![CLIENT_CORE]),
+            Bound::CopyOnOneCore | Bound::CopyPastCachesOnOneCore => Ok(vec![SERVER_CORE]),
+            Bound::Copy | Bound::CopyPastCaches if clients == 1 => Ok(vec![CLIENT_CORE]),
+            Bound::Copy | Bound::CopyPastCaches => Ok(Vec::new()),
         }
     }
 
     /// Opens a volume of the server at `socket` for requests of `workload`.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the volume cannot be mapped or is too small.
     pub fn open(self, socket: &Path, volume: &str, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
-        let past_caches = matches!(self, Bound::Copy { past_caches: true, .. });
+        let past_caches = matches!(self, Bound::CopyPastCaches | Bound::CopyPastCachesOnOneCore);
         let bare = Bare::open(socket, volume, workload, past_caches)?;
-        Ok(match self {
-            Bound::Copy { .. } => Box::new(Calls::new(bare, workload)),
-            Bound::HandOver { is_staged } => Box::new(HandOver::start(bare, is_staged, workload)?),
-        })
+        match self {
+            Bound::HandOver | Bound::StagedHandOver => {
+                Ok(Box::new(HandOver::start(bare, self == Bound::StagedHandOver, workload)?))
+            }
+            _ => Ok(Box::new(copies(bare, workload))),
+        }
     }
+}
+
+#[expect(unsafe_code, reason = "see `Bare::copy`")]
+fn copies(bare: Bare, workload: &Workload) -> impl Engine + use<> {
+    Calls::new(workload, move |direction, bytes, offset| {
+        // SAFETY: a slice of the program's own memory, outside of the volume.
+        unsafe { bare.copy(direction, offset, bytes.as_mut_ptr(), bytes.len()) };
+        Ok(bytes.len())
+    })
 }
 
 /// Mapped memory of a volume, and nothing around it.
@@ -117,9 +126,8 @@ struct Bare {
     memory: MappedMemory,
     past_caches: bool,
     has_fences: bool,
-    // The grant lasts as long as they do.
+    // The grant lasts as long as this.
     _volume: Volume,
-    _client: Client,
 }
 
 impl Bare {
@@ -128,22 +136,14 @@ impl Bare {
         let client = Client::connect(socket, Options::new().choice(PathChoice::Mapped)).map_err(failed)?;
         let volume = client.open(volume, Access::ReadWrite).map_err(failed)?;
         let memory = volume.map().map_err(failed)?;
-        let bytes = memory.len();
-        if (bytes as u64) < workload.medium_bytes {
-            let why = format!("the volume has {bytes} bytes of {}", workload.medium_bytes);
-            return Err(Error::failed("a bound", why));
-        }
-        let has_fences = prepare_shared_fences();
-        Ok(Bare { memory, past_caches, has_fences, _volume: volume, _client: client })
+        workload.check_size(memory.len() as u64)?;
+        Ok(Bare { memory, past_caches, has_fences: prepare_shared_fences(), _volume: volume })
     }
 
     /// Copies a block to or from `buffer`, with the fences that a client of mapped memory needs.
     ///
     /// # Safety
     /// `buffer` has room for `length` bytes that nobody else accesses meanwhile, outside of the volume.
-    ///
-    /// # Panics
-    /// If the block ends beyond the volume.
     #[inline]
     #[expect(unsafe_code, reason = "the bytes go to and from memory that is mapped")]
     unsafe fn copy(&self, direction: Direction, offset: u64, buffer: *mut u8, length: usize) {
@@ -162,24 +162,6 @@ impl Bare {
             Direction::Read => read_fence(),
             Direction::Write => light_shared_fence(self.has_fences),
         }
-    }
-}
-
-impl Called for Bare {
-    #[inline]
-    #[expect(unsafe_code, reason = "see `Bare::copy`")]
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Error> {
-        // SAFETY: a slice of the program's own memory, outside of the volume.
-        unsafe { self.copy(Direction::Read, offset, bytes.as_mut_ptr(), bytes.len()) };
-        Ok(bytes.len())
-    }
-
-    #[inline]
-    #[expect(unsafe_code, reason = "see `Bare::copy`")]
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
-        // SAFETY: a slice of the program's own memory, outside of the volume, which a write only reads.
-        unsafe { self.copy(Direction::Write, offset, bytes.as_ptr().cast_mut(), bytes.len()) };
-        Ok(bytes.len())
     }
 }
 
@@ -216,41 +198,22 @@ unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
     unsafe { from.copy_to_nonoverlapping(to, length) };
 }
 
-/// A request: one cache line, aligned to two, which some processors fetch together.
+/// A request or an answer: one cache line, aligned to two, which some processors fetch together.
 #[repr(align(128))]
 #[derive(Default)]
-struct RequestLine {
+struct Line {
     turn: AtomicU64,
     offset: AtomicU64,
     /// Tag, with [`IS_READ`] if bytes go to the client.
     tag: AtomicU64,
 }
 
-/// An answer: one cache line.
-#[repr(align(128))]
-#[derive(Default)]
-struct AnswerLine {
-    turn: AtomicU64,
-}
-
 /// Memory of both threads.
 struct Shared {
-    requests: Vec<RequestLine>,
-    answers: Vec<AnswerLine>,
+    requests: Vec<Line>,
+    answers: Vec<Line>,
     buffers: Buffers,
     block: usize,
-}
-
-/// Client's end of a hand-over.
-struct HandOver {
-    shared: Arc<Shared>,
-    /// The client's own memory of each tag, if requests are staged.
-    own: Vec<Vec<u8>>,
-    /// Tags in the order of their turns.
-    tags: Vec<Tag>,
-    submitted: u64,
-    reaped: u64,
-    server: Option<JoinHandle<()>>,
 }
 
 impl Shared {
@@ -280,21 +243,31 @@ impl Shared {
     }
 }
 
+/// Client's end of a hand-over.
+struct HandOver {
+    shared: Arc<Shared>,
+    /// The client's own memory of each tag, if requests are staged.
+    own: Vec<Vec<u8>>,
+    /// Tags in the order of their turns.
+    tags: Vec<Tag>,
+    submitted: u64,
+    reaped: u64,
+    server: Option<JoinHandle<()>>,
+}
+
 impl HandOver {
     fn start(bare: Bare, is_staged: bool, workload: &Workload) -> Result<HandOver, Error> {
         let depth = workload.depth;
         let shared = Arc::new(Shared {
-            requests: (0..depth).map(|_| RequestLine::default()).collect(),
-            answers: (0..depth).map(|_| AnswerLine::default()).collect(),
+            requests: (0..depth).map(|_| Line::default()).collect(),
+            answers: (0..depth).map(|_| Line::default()).collect(),
             buffers: Buffers::alone(workload)?,
             block: workload.block,
         });
         let theirs = Arc::clone(&shared);
         let server = std::thread::Builder::new().spawn(move || {
-            let mut set = CpuSet::new();
-            set.set(SERVER_CORE);
             // Without this core the bound is slower, and easier to reach; `Bound::cores` excludes a single one.
-            let _ = sched_setaffinity(None, &set);
+            let _ = run_on(&[SERVER_CORE]);
             theirs.serve(&bare);
         });
         let server = server.map_err(|error| Error::failed("a bound's thread", error.to_string()))?;
@@ -339,15 +312,14 @@ impl Engine for HandOver {
         if request.direction == Direction::Write {
             self.stage(request.tag, Direction::Write);
         }
-        let turn = self.submitted + 1;
-        let number = (turn % self.tags.len() as u64) as usize;
+        self.submitted += 1;
+        let number = (self.submitted % self.tags.len() as u64) as usize;
         let line = &self.shared.requests[number];
         let is_read = if request.direction == Direction::Read { IS_READ } else { 0 };
         line.offset.store(request.offset, Relaxed);
         line.tag.store(u64::from(request.tag) | is_read, Relaxed);
-        line.turn.store(turn, Release);
+        line.turn.store(self.submitted, Release);
         self.tags[number] = request.tag;
-        self.submitted = turn;
         Ok(())
     }
 
@@ -362,17 +334,10 @@ impl Engine for HandOver {
         }
     }
 
-    fn fill(&mut self, tag: Tag, bytes: &[u8]) {
+    fn buffer(&mut self, tag: Tag) -> VolatileSlice<'_> {
         match self.own.get_mut(usize::from(tag)) {
-            Some(own) => own.copy_from_slice(bytes),
-            None => self.shared.buffers.fill(tag, bytes),
-        }
-    }
-
-    fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
-        match self.own.get(usize::from(tag)) {
-            Some(own) => bytes.copy_from_slice(own),
-            None => self.shared.buffers.copy_out(tag, bytes),
+            Some(own) => own.as_mut_slice().into(),
+            None => self.shared.buffers.buffer(tag),
         }
     }
 }

@@ -6,47 +6,46 @@
 //! the same run, and the ratios stand beside them.
 
 use super::bound::Bound;
-use super::client::Figures;
-use super::contest::{
-    CLIENTS_MAX, Contender, Figure, Home, SLOW_NS, STREAMS, Setup, cores, medium_bytes, run_ours, server_core,
-};
+use super::contest::{CLIENTS_MAX, Contender, Home, SLOW_NS, STREAMS, Setup, cores, medium_bytes};
+use super::figure::{Figure, Figures, cpu_of};
 use super::medium::Medium;
 use super::ours::Path;
 use super::server::{Device, Server};
-use super::workload::{Direction, Order, Workload};
+use super::workload::{Direction, Workload};
 use crate::campaign::Declared;
 use crate::engine::{Runs, Side};
 use crate::error::Error;
 use crate::number;
 use crate::row::{Point, Row, Unit};
+use Against::{BestBound, BestPeer, EachPeer, Peer};
 use Direction::{Read, Write};
-use Figure::{Bandwidth, Efficiency, Latency, Latency99, Requests};
+use Figure::{AllCpu, Bandwidth, BothCpu, ClientCpu, Efficiency, Latency, Latency99, Requests};
 
 const EXT4: Contender = Contender::Calls(Medium::LoopExt4);
 const EXT4_URING: Contender = Contender::Uring(Medium::LoopExt4);
 const TMPFS: Contender = Contender::Calls(Medium::Tmpfs);
 const TMPFS_URING: Contender = Contender::Uring(Medium::Tmpfs);
 const DAEMON: Contender = Contender::Daemon(Medium::Tmpfs);
+const DISK: [Contender; 4] = [
+    Contender::Ours(Home::Disk, Path::Channel),
+    Contender::Calls(Medium::Disk),
+    Contender::Uring(Medium::Disk),
+    Contender::Daemon(Medium::Disk),
+];
 const MAPPED_CALLS: Contender = Contender::Ours(Home::Fast, Path::MappedCalls);
 const MAPPED_QUEUE: Contender = Contender::Ours(Home::Fast, Path::MappedQueue);
 const CHANNEL_CALLS: Contender = Contender::Ours(Home::Fast, Path::ChannelCalls);
 const CHANNEL: Contender = Contender::Ours(Home::Fast, Path::Channel);
 const CHANNEL_COPIED: Contender = Contender::Ours(Home::Fast, Path::ChannelCopied);
 const EXPORT: Contender = Contender::Export;
-
-/// Bound of mapped paths.
-const COPY: Bound = Bound::Copy { past_caches: false, on_one_core: false };
-/// Bound of paths through a server, from shared memory and from the client's own.
-const HAND_OVER: Bound = Bound::HandOver { is_staged: false };
-const STAGED: Bound = Bound::HandOver { is_staged: true };
-const BOUNDS: [Contender; 3] =
-    [Contender::Bound(COPY), Contender::Bound(HAND_OVER), Contender::Bound(STAGED)];
+const COPY: Contender = Contender::Bound(Bound::Copy);
+const HAND_OVER: Contender = Contender::Bound(Bound::HandOver);
+const STAGED: Contender = Contender::Bound(Bound::StagedHandOver);
 /// Bounds of mapped streams, and of streams through a server, whose one core copies everything.
-const COPIES: [Bound; 2] = [COPY, Bound::Copy { past_caches: true, on_one_core: false }];
-const COPIES_ON_ONE_CORE: [Bound; 2] = [
-    Bound::Copy { past_caches: false, on_one_core: true },
-    Bound::Copy { past_caches: true, on_one_core: true },
-];
+const COPIES: [Contender; 2] = [COPY, Contender::Bound(Bound::CopyPastCaches)];
+const COPIES_ON_ONE_CORE: [Contender; 2] =
+    [Contender::Bound(Bound::CopyOnOneCore), Contender::Bound(Bound::CopyPastCachesOnOneCore)];
+
 /// Goal of a path that only copies: at most a quarter more than a bare copy.
 const COPYING: f64 = 1.0 / 1.25;
 /// Goal of the channel: at most twice a bare hand-over. An entry and its index are two lines each way where the hand-over has
@@ -59,41 +58,37 @@ const CPU_OF_STREAMS: f64 = 50.0;
 
 /// Queue depth of cases with many requests.
 const DEPTH: usize = 32;
-/// Sizes of the requests of streams, in bytes.
-const STREAM_BYTES: [usize; 2] = [64 << 10, 1 << 20];
 /// Bytes of a stream that are in flight; its client waits for half of them at a time, and the others keep the medium busy.
 const STREAM_IN_FLIGHT: usize = 4 << 20;
 const STREAM_DEPTH_MAX: usize = 16;
-const DEPTHS: [usize; 3] = [4, 32, 128];
-/// Sizes and depths of the figures, as powers of two.
-const SIZES: [u32; 9] = [9, 10, 11, 12, 13, 14, 15, 16, 17];
-const SIZES_QUICK: [u32; 2] = [9, 12];
-const POINT_DEPTHS: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-const POINT_DEPTHS_QUICK: [u32; 2] = [0, 5];
+const DIRECTIONS: [(Direction, &str); 2] = [(Read, "reads"), (Write, "writes")];
 
-/// Peer of a row.
-#[derive(Clone, Copy, Debug)]
+/// Peers of a row.
+#[derive(Clone, Copy)]
 enum Against {
     /// A side of the case.
-    Side(Contender),
+    Peer(Contender),
     /// The best peer by the row's figure.
     BestPeer,
     /// Each peer, a row for each.
     EachPeer,
-    /// The bound of our path, with the goal of that path.
-    Bound,
+    /// The best of the bounds of our path, with the goal of that path.
+    BestBound,
+    /// The slow device without a path to it, which has this figure.
+    Device(f64),
 }
 
-/// A row of each of our sides: another name of the case if it has one, the figure, the peer, the goal.
+/// A row of each of our sides: another name of the case if it has one, the figure, the peers, the goal.
 type Rule = (Option<&'static str>, Figure, Against, Option<f64>);
+/// A side and its runs.
+type Measured<'a> = (Contender, &'a Runs<Figures>);
 
 /// Workload and sides of a case, and the rules by which its rows are made.
 struct Contest {
     bench: &'static str,
     case: String,
-    direction: Direction,
-    block: usize,
-    depth: usize,
+    /// Direction, size and number at a time of the requests.
+    work: (Direction, usize, usize),
     clients: usize,
     sides: Vec<Contender>,
     rules: Vec<Rule>,
@@ -102,431 +97,371 @@ struct Contest {
 impl Contest {
     fn new(
         bench: &'static str,
-        case: String,
+        case: impl Into<String>,
         work: (Direction, usize, usize),
         sides: &[Contender],
+        rules: &[Rule],
     ) -> Contest {
-        let (direction, block, depth) = work;
-        Contest { bench, case, direction, block, depth, clients: 1, sides: sides.to_vec(), rules: Vec::new() }
-    }
-
-    /// Adds a row of each of our sides.
-    fn row(mut self, figure: Figure, against: Against, goal: Option<f64>) -> Contest {
-        self.rules.push((None, figure, against, goal));
-        self
-    }
-
-    /// Adds a row of each of our sides under another name than the case's.
-    fn row_as(mut self, case: &'static str, figure: Figure, against: Against, goal: f64) -> Contest {
-        self.rules.push((Some(case), figure, against, Some(goal)));
-        self
-    }
-
-    fn has_goal(&self) -> bool {
-        self.rules.iter().any(|rule| rule.3.is_some() || matches!(rule.2, Against::Bound))
+        Contest { bench, case: case.into(), work, clients: 1, sides: sides.to_vec(), rules: rules.to_vec() }
     }
 
     fn declared(self) -> Declared<Setup> {
         Declared::new(Row::head(self.bench, &self.case, ""), move |setup: &Setup, head: &Row| {
-            let workload = setup.workload(self.direction, self.block, self.depth);
-            let runs = setup.hold(&self.sides, &workload, self.clients, setup.rounds(self.has_goal()))?;
-            Ok(self.rows(head, &runs))
+            let (direction, block, depth) = self.work;
+            let has_goal = self.rules.iter().any(|rule| rule.3.is_some() || matches!(rule.2, BestBound));
+            let mut workload = setup.workload(direction, block, depth);
+            let is_stream = self.clients == STREAMS;
+            if is_stream {
+                workload = Workload { seed: None, batch: depth / 2, ..workload };
+            }
+            let runs = setup.hold(&self.sides, &workload, self.clients, setup.rounds(has_goal))?;
+            let mut rows = self.rows(head, &runs);
+            if is_stream {
+                rows.extend(at_equal_bandwidth(setup, &workload, head, self.best_peer(Bandwidth, &runs))?);
+            }
+            Ok(rows)
         })
     }
 
     fn rows(&self, head: &Row, runs: &[Runs<Figures>]) -> Vec<Row> {
-        let all = || self.sides.iter().copied().zip(runs);
+        let all: Vec<Measured> = self.sides.iter().copied().zip(runs).collect();
+        let find = |side: Contender| *all.iter().find(|other| other.0 == side).expect("a side of the case");
         let mut rows = Vec::new();
-        for (ours, mine) in all().filter(|(side, _)| side.is_ours()) {
-            for (case, figure, against, goal) in &self.rules {
+        for ours in all.iter().copied().filter(|(side, _)| side.is_ours()) {
+            for &(case, figure, against, goal) in &self.rules {
                 let head = case.map_or_else(|| head.clone(), |case| Row::head(self.bench, case, ""));
-                let row = |peer: &Runs<Figures>| row(&head, *figure, mine, peer, *goal);
                 match against {
-                    Against::Side(peer) => rows.push(row(find(all(), *peer))),
-                    Against::BestPeer => rows.push(row(best_peer(*figure, all()))),
-                    Against::EachPeer => {
-                        rows.extend(all().filter(|(side, _)| side.is_peer()).map(|(_, peer)| row(peer)));
+                    Peer(peer) => rows.push(row(&head, figure, ours, find(peer), goal)),
+                    BestPeer => rows.push(row(&head, figure, ours, self.best_peer(figure, runs), goal)),
+                    EachPeer => {
+                        let peers = all.iter().filter(|(side, _)| side.is_peer());
+                        rows.extend(peers.map(|peer| row(&head, figure, ours, *peer, goal)));
                     }
-                    Against::Bound => {
-                        let (bounds, goal) = bounds_of(ours, self.clients);
-                        rows.push(row_of_bound(&head, *figure, mine, all(), bounds, goal));
+                    BestBound => {
+                        let (bounds, goal) = bounds_of(ours.0, self.clients);
+                        let bounds: Vec<Measured> = bounds.iter().map(|bound| find(*bound)).collect();
+                        rows.push(row(&head, figure, ours, best(figure, &bounds), Some(goal)));
+                    }
+                    Against::Device(value) => {
+                        let head = Row { case: format!("{}: {}", head.case, ours.1.name), ..head };
+                        let row = figure.metric().row_of_limit(&head, ours.1, "the device alone", value, 1.0);
+                        rows.push(row.without_goal());
                     }
                 }
             }
         }
         rows
     }
+
+    fn best_peer<'a>(&self, figure: Figure, runs: &'a [Runs<Figures>]) -> Measured<'a> {
+        let all = self.sides.iter().copied().zip(runs);
+        best(figure, &all.filter(|(side, _)| side.is_peer()).collect::<Vec<_>>())
+    }
 }
 
-fn find<'a>(
-    mut all: impl Iterator<Item = (Contender, &'a Runs<Figures>)>,
-    side: Contender,
-) -> &'a Runs<Figures> {
-    all.find(|other| other.0 == side).map(|(_, runs)| runs).expect("the case has the side that its rows name")
-}
-
-/// The peer with the best median; one that has failed comes first, so that its reason is shown.
-fn best_peer<'a>(
-    figure: Figure,
-    all: impl Iterator<Item = (Contender, &'a Runs<Figures>)>,
-) -> &'a Runs<Figures> {
-    let peers: Vec<&Runs<Figures>> = all.filter(|(side, _)| side.is_peer()).map(|(_, runs)| runs).collect();
-    let has_failed = |runs: &&&Runs<Figures>| runs.samples.as_ref().is_err_and(|error| !error.is_absence());
-    let best = peers.iter().find(has_failed).copied();
-    best.or_else(|| figure.metric().best(peers.iter().copied())).unwrap_or(peers[0])
+/// The side with the best median; one that has failed comes first, so that its reason is shown.
+fn best<'a>(figure: Figure, sides: &[Measured<'a>]) -> Measured<'a> {
+    let has_failed = |side: &&Measured| side.1.samples.as_ref().is_err_and(|error| !error.is_absence());
+    let best = figure.metric().best(sides.iter().map(|side| side.1)).map(|runs| &runs.name);
+    let best = sides.iter().find(|side| Some(&side.1.name) == best);
+    *sides.iter().find(has_failed).or(best).unwrap_or(&sides[0])
 }
 
 /// The bounds of a side of ours, and the goal against the best of them.
-fn bounds_of(ours: Contender, clients: usize) -> (&'static [Bound], f64) {
-    let is_mapped = matches!(ours, Contender::Ours(_, path) if path.is_mapped());
+fn bounds_of(ours: Contender, clients: usize) -> (&'static [Contender], f64) {
     match (clients, ours) {
-        (1, _) if is_mapped => (&[COPY], COPYING),
+        (1, _) if ours.is_mapped() => (&[COPY], COPYING),
         (1, CHANNEL | EXPORT) => (&[HAND_OVER], HANDING_OVER),
         (1, _) => (&[STAGED], HANDING_OVER),
-        _ if is_mapped => (&COPIES, COPYING),
+        _ if ours.is_mapped() => (&COPIES, COPYING),
         _ => (&COPIES_ON_ONE_CORE, COPYING),
     }
 }
 
-/// A row of one of our sides, with the CPU time of a request as its note.
-fn row(head: &Row, figure: Figure, ours: &Runs<Figures>, peer: &Runs<Figures>, goal: Option<f64>) -> Row {
-    let head = Row { case: format!("{}: {}", head.case, ours.name), ..head.clone() };
-    let row = figure.metric().row(&head, ours, peer, goal);
+/// A row of one of our sides; its note is what binds it, and the CPU time of a request.
+fn row(head: &Row, figure: Figure, ours: Measured, peer: Measured, goal: Option<f64>) -> Row {
+    let head = Row { case: format!("{}: {}", head.case, ours.1.name), ..head.clone() };
+    let row = figure.metric().row(&head, ours.1, peer.1, goal);
     if row.ratio.is_none() {
         return row;
     }
+    let bound = if let Contender::Bound(bound) = peer.0 { Some(bound.note().to_owned()) } else { None };
     // A test compares this with the library's choice.
-    let is_own_choice = [Path::MappedCalls, Path::MappedQueue].iter().any(|path| path.name() == ours.name);
-    let choice = if is_own_choice { "the library's own choice; " } else { "" };
-    Row { note: format!("{choice}CPU a request: {}; it: {}", cpu_of(ours), cpu_of(peer)), ..row }
+    let choice = ours.0.is_mapped().then(|| "the library's own choice".to_owned());
+    let cpu = format!("CPU a request: {}; it: {}", cpu_of(ours.1), cpu_of(peer.1));
+    let note = bound.into_iter().chain(choice).chain([cpu]).collect::<Vec<_>>().join("; ");
+    Row { note, ..row }
 }
 
-/// A row against the best of `bounds`; one that could not be run comes first, so that its reason is shown.
-fn row_of_bound<'a>(
+/// Our channel at no more than the best peer's bandwidth, so that the CPU time for the same bytes can be compared.
+fn at_equal_bandwidth(
+    setup: &Setup,
+    workload: &Workload,
     head: &Row,
-    figure: Figure,
-    ours: &Runs<Figures>,
-    all: impl Iterator<Item = (Contender, &'a Runs<Figures>)> + Clone,
-    bounds: &[Bound],
-    goal: f64,
-) -> Row {
-    let of = |bound: &Bound| (*bound, find(all.clone(), Contender::Bound(*bound)));
-    let absent = bounds.iter().map(of).find(|(_, runs)| runs.samples.is_err());
-    let best = figure.metric().best(bounds.iter().map(|bound| of(bound).1)).map(|runs| runs.name.clone());
-    let best = bounds.iter().map(of).find(|(_, runs)| Some(&runs.name) == best.as_ref());
-    let (bound, runs) = absent.or(best).expect("a case with a bound names it");
-    let row = row(head, figure, ours, runs, Some(goal));
-    match row.ratio {
-        Some(_) => Row { note: format!("{}; {}", bound.note(), row.note), ..row },
-        None => row,
-    }
+    (peer, measured): Measured,
+) -> Result<Vec<Row>, Error> {
+    let Some(bandwidth) = Bandwidth.median(measured).map(|bandwidth| bandwidth as u64) else {
+        return Ok(Vec::new());
+    };
+    let bytes = medium_bytes(setup.quick);
+    let kind = format!("mem:{},bandwidth={bandwidth}/s", STREAMS as u64 * bytes);
+    let device = Device { name: "even", kind, volumes: STREAMS };
+    let server = Server::start(&setup.folder, device.name, &[device], bytes, cores() > 1)?;
+    let sides = vec![
+        Side::new(CHANNEL.name(), || CHANNEL.run_at(&server, "even", workload, STREAMS)),
+        Side::new(peer.name(), || peer.run(setup, workload, STREAMS)),
+    ];
+    let runs = setup.rounds(true).run(sides)?;
+    let case = format!("{}, at most {}/s", head.case, number::bytes(bandwidth as f64));
+    let head = Row { case, ..head.clone() };
+    let goals = [(Bandwidth, None), (ClientCpu, Some(CPU_OF_STREAMS)), (BothCpu, None), (AllCpu, None)];
+    Ok(goals.map(|(figure, goal)| row(&head, figure, (CHANNEL, &runs[0]), (peer, &runs[1]), goal)).into())
 }
 
-/// CPU time of a request, of each process that has a part in it.
-fn cpu_of(runs: &Runs<Figures>) -> String {
-    let [client, both, all] =
-        [Figure::ClientCpu, Figure::BothCpu, Figure::AllCpu].map(|figure| figure.median(runs));
-    let ns = |value: f64| number::quantity(value, "ns");
-    let mut text = format!("client {}", client.map_or("-".into(), ns));
-    for (name, more, less) in [("server", both, client), ("kernel threads", all, both)] {
-        let difference = more.zip(less).map(|(more, less)| more - less);
-        if let Some(difference) = difference.filter(|value| *value >= 1.0) {
-            text.push_str(&format!(", {name} {}", ns(difference)));
-        }
-    }
-    text
+pub(super) fn with_goals() -> Vec<Declared<Setup>> {
+    contests_with_goals().into_iter().map(Contest::declared).collect()
 }
 
-pub(super) fn cases() -> Vec<Declared<Setup>> {
-    let mut cases: Vec<Declared<Setup>> = with_goals().into_iter().map(Contest::declared).collect();
-    for bytes in STREAM_BYTES {
-        let size =
-            if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) };
-        let head = Row::head("serve/ext4", &format!("{STREAMS} streams of {size} writes"), "");
-        cases.push(Declared::new(head, move |setup, head| streams(setup, head, bytes)));
-    }
-    cases
-}
-
-fn with_goals() -> Vec<Contest> {
-    use Against::{BestPeer, Bound, Side};
-    let with_bounds = |sides: &[Contender]| [sides, &BOUNDS].concat();
-    let one_at_a_time = || "4 KiB writes, one at a time".to_owned();
+fn contests_with_goals() -> Vec<Contest> {
+    let one_at_a_time = "4 KiB writes, one at a time";
     let mut contests = vec![
         Contest::new(
             "serve/ext4",
-            one_at_a_time(),
+            one_at_a_time,
             (Write, 4096, 1),
             &[MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, EXT4, EXT4_URING],
-        )
-        .row(Latency, Side(EXT4), Some(10.0))
-        .row(Latency, Side(EXT4_URING), None)
-        .row(Latency99, Side(EXT4), None),
+            &[
+                (None, Latency, Peer(EXT4), Some(10.0)),
+                (None, Latency, Peer(EXT4_URING), None),
+                (None, Latency99, Peer(EXT4), None),
+            ],
+        ),
         Contest::new(
             "serve/ext4",
-            "4 KiB writes, 32 at a time".into(),
+            "4 KiB writes, 32 at a time",
             (Write, 4096, DEPTH),
             &[MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, EXT4, EXT4_URING],
-        )
-        .row_as("4 KiB writes, sustained", Bandwidth, Side(EXT4), 7.2)
-        .row_as("4 KiB writes, asynchronous on one thread", Requests, BestPeer, 5.5),
+            &[
+                (Some("4 KiB writes, sustained"), Bandwidth, Peer(EXT4), Some(7.2)),
+                (Some("4 KiB writes, asynchronous on one thread"), Requests, BestPeer, Some(5.5)),
+            ],
+        ),
         Contest::new(
             "serve/tmpfs",
-            one_at_a_time(),
+            one_at_a_time,
             (Write, 4096, 1),
-            &with_bounds(&[MAPPED_CALLS, MAPPED_QUEUE, CHANNEL, CHANNEL_CALLS, CHANNEL_COPIED, TMPFS]),
-        )
-        .row(Latency, Bound, None)
-        .row(Latency, Side(TMPFS), None)
-        .row(Latency99, Side(TMPFS), None),
+            &[
+                [MAPPED_CALLS, MAPPED_QUEUE, CHANNEL, CHANNEL_CALLS, CHANNEL_COPIED].as_slice(),
+                &[TMPFS, COPY, HAND_OVER, STAGED],
+            ]
+            .concat(),
+            &[
+                (None, Latency, BestBound, None),
+                (None, Latency, Peer(TMPFS), None),
+                (None, Latency99, Peer(TMPFS), None),
+            ],
+        ),
         Contest::new(
             "serve/tmpfs",
-            "512 B writes, asynchronous on one thread".into(),
+            "512 B writes, asynchronous on one thread",
             (Write, 512, DEPTH),
-            &with_bounds(&[MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, TMPFS, TMPFS_URING]),
-        )
-        .row(Requests, Bound, None)
-        .row(Requests, BestPeer, None)
-        .row(Efficiency, Bound, None)
-        .row(Efficiency, BestPeer, None),
+            &[MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, TMPFS, TMPFS_URING, COPY, HAND_OVER, STAGED],
+            &[
+                (None, Requests, BestBound, None),
+                (None, Requests, BestPeer, None),
+                (None, Efficiency, BestBound, None),
+                (None, Efficiency, BestPeer, None),
+            ],
+        ),
     ];
-    for (direction, what) in [(Write, "writes"), (Read, "reads")] {
-        let case = format!("4 KiB {what}, 32 at a time, one core each");
-        let sides = [EXPORT, CHANNEL, CHANNEL_COPIED, DAEMON, BOUNDS[1], BOUNDS[2]];
-        contests.push(
-            Contest::new("serve/qemu", case, (direction, 4096, DEPTH), &sides)
-                .row(Requests, Bound, None)
-                .row(Requests, Side(DAEMON), Some(NO_SLOWER)),
+    for (direction, what) in DIRECTIONS.into_iter().rev() {
+        contests.push(Contest::new(
+            "serve/qemu",
+            format!("4 KiB {what}, 32 at a time, one core each"),
+            (direction, 4096, DEPTH),
+            &[EXPORT, CHANNEL, CHANNEL_COPIED, DAEMON, HAND_OVER, STAGED],
+            &[(None, Requests, BestBound, None), (None, Requests, Peer(DAEMON), Some(NO_SLOWER))],
+        ));
+    }
+    for (bytes, size) in [(64 << 10, "64 KiB"), (1 << 20, "1 MiB")] {
+        let depth = (STREAM_IN_FLIGHT / bytes).min(STREAM_DEPTH_MAX);
+        let streams = Contest::new(
+            "serve/ext4",
+            format!("{STREAMS} streams of {size} writes"),
+            (Write, bytes, depth),
+            &[[MAPPED_QUEUE, CHANNEL, EXT4, EXT4_URING].as_slice(), &COPIES, &COPIES_ON_ONE_CORE].concat(),
+            &[
+                (None, Bandwidth, BestBound, None),
+                (None, Bandwidth, Peer(EXT4), Some(2.0)),
+                (None, Bandwidth, Peer(EXT4_URING), None),
+            ],
         );
+        contests.push(Contest { clients: STREAMS, ..streams });
     }
     contests
 }
 
-/// Cases without goals.
-pub(super) fn cases_without_goals(quick: bool) -> Vec<Declared<Setup>> {
-    let mut cases = Vec::new();
+pub(super) fn without_goals(quick: bool) -> Vec<Declared<Setup>> {
+    let mut contests = Vec::new();
+    let mut add = |contest: Contest| contests.push(contest);
     for (block, size) in [(4096, "4 KiB"), (512, "512 B")] {
-        for (direction, what) in [(Read, "reads"), (Write, "writes")] {
-            let case = format!("{size} {what}, one at a time");
-            let sides = [MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, TMPFS];
-            let contest = Contest::new("serve/requests", case, (direction, block, 1), &sides);
-            cases.push(contest.row(Latency, Against::Side(TMPFS), None).declared());
-            for depth in DEPTHS.into_iter().filter(|depth| !quick || *depth == DEPTH) {
-                let case = format!("{size} {what}, {depth} at a time");
-                let sides = [MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, TMPFS, TMPFS_URING];
-                let contest = Contest::new("serve/requests", case, (direction, block, depth), &sides);
-                cases.push(contest.row(Requests, Against::BestPeer, None).declared());
+        for (direction, what) in DIRECTIONS {
+            add(Contest::new(
+                "serve/requests",
+                format!("{size} {what}, one at a time"),
+                (direction, block, 1),
+                &[MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, TMPFS],
+                &[(None, Latency, Peer(TMPFS), None)],
+            ));
+            for depth in if quick { &[DEPTH][..] } else { &[4, DEPTH, 128] } {
+                add(Contest::new(
+                    "serve/requests",
+                    format!("{size} {what}, {depth} at a time"),
+                    (direction, block, *depth),
+                    &[MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, TMPFS, TMPFS_URING],
+                    &[(None, Requests, BestPeer, None)],
+                ));
             }
         }
     }
     for clients in [2, 4, CLIENTS_MAX] {
         let case = format!("{clients} clients, 4 KiB writes, 32 at a time");
         let sides = [MAPPED_QUEUE, CHANNEL, TMPFS, EXT4, DAEMON];
-        let contest = Contest::new("serve/clients", case, (Write, 4096, DEPTH), &sides);
-        cases.push(Contest { clients, ..contest.row(Requests, Against::EachPeer, None) }.declared());
+        let rules = [(None, Requests, EachPeer, None)];
+        let contest = Contest::new("serve/clients", case, (Write, 4096, DEPTH), &sides, &rules);
+        add(Contest { clients, ..contest });
     }
-    for (direction, what) in [(Read, "reads"), (Write, "writes")] {
-        for depth in [1, DEPTH] {
-            let case = format!("4 KiB {what} that take {} us, {depth} at a time", SLOW_NS / 1000);
-            let head = Row::head("serve/slow", &case, "");
-            cases.push(Declared::new(head, move |setup, head| slow(setup, head, direction, depth)));
+    for (direction, what) in DIRECTIONS {
+        // Slow memory against its own latency, which shows what the path to it adds.
+        let device_requests = DEPTH as f64 * 1e9 / SLOW_NS as f64;
+        for (depth, other, figure, device) in [
+            (1, Path::ChannelCalls, Latency, SLOW_NS as f64),
+            (DEPTH, Path::ChannelCopied, Requests, device_requests),
+        ] {
+            add(Contest::new(
+                "serve/slow",
+                format!("4 KiB {what} that take {} us, {depth} at a time", SLOW_NS / 1000),
+                (direction, 4096, depth),
+                &[Path::Channel, other].map(|path| Contender::Ours(Home::Slow, path)),
+                &[(None, figure, Against::Device(device), None)],
+            ));
             let case = format!("4 KiB {what}, {depth} at a time");
-            let disk = Medium::Disk;
-            let peers = [Contender::Calls(disk), Contender::Uring(disk), Contender::Daemon(disk)];
-            let sides = [&[Contender::Ours(Home::Disk, Path::Channel)], &peers[..]].concat();
-            let figure = if depth == 1 { Latency } else { Requests };
-            let contest = Contest::new("serve/disk", case, (direction, 4096, depth), &sides);
-            cases.push(contest.row(figure, Against::EachPeer, None).declared());
+            let rules = [(None, figure, EachPeer, None)];
+            add(Contest::new("serve/disk", case, (direction, 4096, depth), &DISK, &rules));
         }
     }
-    cases.extend(figures(quick));
-    cases
+    contests.into_iter().map(Contest::declared).chain(curves()).collect()
 }
 
-/// Streams: at first as fast as each side can, then ours through the channel at no more than the best peer's bandwidth, so
-/// that the CPU time for the same bytes can be compared.
-fn streams(setup: &Setup, head: &Row, bytes: usize) -> Result<Vec<Row>, Error> {
-    use Against::{Bound, Side};
-    let depth = (STREAM_IN_FLIGHT / bytes).min(STREAM_DEPTH_MAX);
-    let bounds = COPIES.into_iter().chain(COPIES_ON_ONE_CORE).map(Contender::Bound);
-    let sides: Vec<Contender> = [MAPPED_QUEUE, CHANNEL, EXT4, EXT4_URING].into_iter().chain(bounds).collect();
-    let contest = Contest::new("serve/ext4", head.case.clone(), (Write, bytes, depth), &sides);
-    let contest = Contest { clients: STREAMS, ..contest }
-        .row(Bandwidth, Bound, None)
-        .row(Bandwidth, Side(EXT4), Some(2.0))
-        .row(Bandwidth, Side(EXT4_URING), None);
-    let workload = setup.workload(Write, bytes, depth);
-    let workload = Workload { order: Order::Sequential, batch: depth / 2, ..workload };
-    let runs = setup.hold(&sides, &workload, STREAMS, setup.rounds(true))?;
-    let mut rows = contest.rows(head, &runs);
-    let best = best_peer(Bandwidth, sides.iter().copied().zip(&runs));
-    if let Some(bandwidth) = Bandwidth.median(best) {
-        let peer = if best.name == EXT4.name() { EXT4 } else { EXT4_URING };
-        rows.extend(at_equal_bandwidth(setup, &workload, head, peer, bandwidth as u64)?);
-    }
-    Ok(rows)
-}
-
-fn at_equal_bandwidth(
-    setup: &Setup,
-    workload: &Workload,
-    head: &Row,
-    peer: Contender,
-    bandwidth: u64,
-) -> Result<Vec<Row>, Error> {
-    let bytes = medium_bytes(setup.quick);
-    let spec = format!("even=mem:{},bandwidth={bandwidth}/s", STREAMS as u64 * bytes);
-    let device = Device { spec, volumes: STREAMS, volume_bytes: bytes };
-    let server = Server::start(&setup.folder, "even", &[device], cores() > 1, server_core())?;
-    let ours = || run_ours(&server, "even", Path::Channel, workload, STREAMS);
-    let sides = vec![
-        Side::new(Path::Channel.name(), ours),
-        Side::new(peer.name(), || peer.run(setup, workload, STREAMS)),
-    ];
-    let runs = setup.rounds(true).run(sides)?;
-    let case = format!("{}, at most {}/s", head.case, number::bytes(bandwidth as f64));
-    let head = Row { case, ..head.clone() };
-    let goals = [
-        (Bandwidth, None),
-        (Figure::ClientCpu, Some(CPU_OF_STREAMS)),
-        (Figure::BothCpu, None),
-        (Figure::AllCpu, None),
-    ];
-    Ok(goals.map(|(figure, goal)| row(&head, figure, &runs[0], &runs[1], goal)).into())
-}
-
-/// Slow memory against its own latency, which shows what the path to it adds.
-fn slow(setup: &Setup, head: &Row, direction: Direction, depth: usize) -> Result<Vec<Row>, Error> {
-    let is_alone = depth == 1;
-    let paths = [Path::Channel, if is_alone { Path::ChannelCalls } else { Path::ChannelCopied }];
-    let sides = paths.map(|path| Contender::Ours(Home::Slow, path));
-    let runs = setup.hold(&sides, &setup.workload(direction, 4096, depth), 1, setup.rounds(false))?;
-    let figure = if is_alone { Latency } else { Requests };
-    let device = if is_alone { SLOW_NS as f64 } else { depth as f64 * 1e9 / SLOW_NS as f64 };
-    let row = |runs: &Runs<Figures>| {
-        let head = Row { case: format!("{}: {}", head.case, runs.name), ..head.clone() };
-        figure.metric().row_of_limit(&head, runs, "the device alone", device, 1.0).without_goal()
-    };
-    Ok(runs.iter().map(row).collect())
+/// Number along the axis of a figure.
+#[derive(Clone, Copy)]
+enum Over {
+    /// Sizes of a request, so many at a time.
+    Sizes(usize),
+    /// Numbers of requests of that size at a time.
+    Depths(usize),
 }
 
 /// Figures of Caulfield et al.: time and bandwidth by the size of an access, asynchronous beside synchronous requests on one
 /// thread, and what a CPU second carries out of small requests.
-fn figures(quick: bool) -> Vec<Declared<Setup>> {
-    const CALLS: [Contender; 6] = [MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, TMPFS, EXT4, EXT4_URING];
-    const QUEUES: [Contender; 6] = [MAPPED_QUEUE, CHANNEL, TMPFS, TMPFS_URING, EXT4, EXT4_URING];
-    const BOTH: [Contender; 7] = [MAPPED_CALLS, MAPPED_QUEUE, CHANNEL, TMPFS, TMPFS_URING, EXT4, EXT4_URING];
-    let sizes = || if quick { &SIZES_QUICK[..] } else { &SIZES }.iter().map(|power| 1usize << power);
-    let depths =
-        || if quick { &POINT_DEPTHS_QUICK[..] } else { &POINT_DEPTHS }.iter().map(|power| 1usize << power);
-    let over_sizes = |depth| sizes().map(|size| (size, depth, size as u64)).collect();
-    let over_depths = |block| depths().map(|depth| (block, depth, depth as u64)).collect();
-    let case = |case, figure: &str, unit, sides: &'static [Contender], metrics: &'static [Figure], points| {
-        let axis = if unit == Unit::Bytes { "bytes of a request" } else { "requests at a time" };
-        let at = Point { figure: figure.into(), axis: axis.into(), unit, ..Point::default() };
-        let points: Vec<(usize, usize, u64)> = points;
-        Declared::new(Row::head("serve/paper", case, ""), move |setup: &Setup, _: &Row| {
-            let mut rows = Vec::new();
-            for (block, depth, x) in &points {
-                let runs = setup.hold(sides, &setup.point(*block, *depth), 1, setup.rounds(false))?;
-                rows.extend(points_of(sides, &runs, metrics, &Point { x: *x, ..at.clone() }));
-            }
-            Ok(rows)
-        })
-    };
-    let (bytes, count) = (Unit::Bytes, Unit::Count);
-    let requests = &[Requests, Efficiency];
-    vec![
-        case("write latency by size", "writes, one at a time", bytes, &CALLS, &[Latency], over_sizes(1)),
-        case(
-            "write bandwidth by size",
-            "writes on one thread, 32 at a time",
-            bytes,
-            &QUEUES,
-            &[Bandwidth],
-            over_sizes(DEPTH),
-        ),
-        case(
-            "4 KiB writes on one thread by depth",
-            "4 KiB writes on one thread",
-            count,
-            &BOTH,
-            &[Requests],
-            over_depths(4096),
-        ),
-        case(
-            "512 B writes on one thread by depth",
-            "512 B writes on one thread",
-            count,
-            &BOTH,
-            requests,
-            over_depths(512),
-        ),
+fn curves() -> [Declared<Setup>; 4] {
+    const CALLS: &[Contender] = &[MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, TMPFS, EXT4, EXT4_URING];
+    const QUEUES: &[Contender] = &[MAPPED_QUEUE, CHANNEL, TMPFS, TMPFS_URING, EXT4, EXT4_URING];
+    const BOTH: &[Contender] = &[MAPPED_CALLS, MAPPED_QUEUE, CHANNEL, TMPFS, TMPFS_URING, EXT4, EXT4_URING];
+    let (whole, small) = ("4 KiB writes on one thread", "512 B writes on one thread");
+    let many = "writes on one thread, 32 at a time";
+    [
+        curve("write latency by size", "writes, one at a time", Over::Sizes(1), CALLS, &[Latency]),
+        curve("write bandwidth by size", many, Over::Sizes(DEPTH), QUEUES, &[Bandwidth]),
+        curve(&format!("{whole} by depth"), whole, Over::Depths(4096), BOTH, &[Requests]),
+        curve(&format!("{small} by depth"), small, Over::Depths(512), BOTH, &[Requests, Efficiency]),
     ]
 }
 
-/// A point of each line, against pwrite(2) to a tmpfs; alone if there is no tmpfs.
-fn points_of(sides: &[Contender], runs: &[Runs<Figures>], figures: &[Figure], at: &Point) -> Vec<Row> {
-    let base = find(sides.iter().copied().zip(runs), TMPFS);
-    let mut rows = Vec::new();
-    for figure in figures {
-        for runs in runs {
-            let head = Row {
-                point: Some(Point { line: runs.name.clone(), ..at.clone() }),
-                ..Row::head("serve/paper", &format!("{}, {}: {}", at.figure, at.x, runs.name), "")
+fn curve(
+    case: &str,
+    figure: &'static str,
+    over: Over,
+    sides: &'static [Contender],
+    metrics: &'static [Figure],
+) -> Declared<Setup> {
+    Declared::new(Row::head("serve/paper", case, ""), move |setup: &Setup, _: &Row| {
+        let mut rows = Vec::new();
+        let powers: Vec<u32> = match (over, setup.quick) {
+            (Over::Sizes(_), false) => (9..=17).collect(),
+            (Over::Sizes(_), true) => vec![9, 12],
+            (Over::Depths(_), false) => (0..=7).collect(),
+            (Over::Depths(_), true) => vec![0, 5],
+        };
+        for x in powers.into_iter().map(|power| 1 << power) {
+            let (block, depth, axis, unit) = match over {
+                Over::Sizes(depth) => (x, depth, "bytes of a request", Unit::Bytes),
+                Over::Depths(block) => (block, x, "requests at a time", Unit::Count),
             };
-            match (&base.samples, &runs.samples) {
-                (Ok(_), _) if runs.name == base.name => {}
-                (Err(_), Ok(samples)) => {
-                    let (ours, runs) = (figure.median(runs), samples.len() as u32);
-                    rows.push(Row { ours, runs, ..figure.metric().head(&head, "-", None) });
-                }
-                _ => rows.push(figure.metric().row(&head, runs, base, None)),
-            }
+            let line = String::new();
+            let at = Point { figure: figure.into(), axis: axis.into(), unit, x: x as u64, line };
+            let runs = setup.hold(sides, &setup.point(block, depth), 1, setup.rounds(false))?;
+            metrics.iter().for_each(|metric| rows.extend(points(sides, &runs, *metric, &at)));
         }
-    }
-    rows
+        Ok(rows)
+    })
+}
+
+/// A point of each line, against pwrite(2) to a tmpfs; alone if there is no tmpfs.
+fn points(sides: &[Contender], runs: &[Runs<Figures>], figure: Figure, at: &Point) -> Vec<Row> {
+    let base = &runs[sides.iter().position(|side| *side == TMPFS).expect("a side of each figure")];
+    let point = |runs: &Runs<Figures>| {
+        let head = Row {
+            point: Some(Point { line: runs.name.clone(), ..at.clone() }),
+            ..Row::head("serve/paper", &format!("{}, {}: {}", at.figure, at.x, runs.name), "")
+        };
+        match (&base.samples, &runs.samples) {
+            (Ok(_), _) if runs.name == base.name => None,
+            (Err(_), Ok(samples)) => {
+                let (ours, runs) = (figure.median(runs), samples.len() as u32);
+                Some(Row { ours, runs, ..figure.metric().head(&head, "-", None) })
+            }
+            _ => Some(figure.metric().row(&head, runs, base, None)),
+        }
+    };
+    runs.iter().filter_map(point).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::contest::tests::runs;
+    use super::super::figure::tests::runs;
     use super::*;
 
-    /// The row of one of our sides, by how many requests it and the bounds carried out in a second.
-    fn bounded(ours: u64, slow: u64, fast: Result<u64, Error>) -> Row {
+    /// The row of our channel, by how many requests it and the bounds carried out in a second.
+    fn bounded(slow: u64, fast: Result<u64, Error>) -> Row {
         let [slow_bound, fast_bound] = COPIES_ON_ONE_CORE;
         let measured = [
-            runs(&CHANNEL.name(), Ok(ours)),
-            runs(slow_bound.name(), Ok(slow)),
-            runs(fast_bound.name(), fast),
+            runs(&CHANNEL.name(), Ok(700)),
+            runs(&slow_bound.name(), Ok(slow)),
+            runs(&fast_bound.name(), fast),
         ];
-        let sides = [CHANNEL, Contender::Bound(slow_bound), Contender::Bound(fast_bound)];
-        let contest = Contest::new("serve/ext4", "streams".into(), (Write, 512, 8), &sides);
-        let contest = Contest { clients: STREAMS, ..contest.row(Bandwidth, Against::Bound, None) };
-        contest.rows(&Row::head("serve/ext4", "streams", ""), &measured).remove(0)
+        let (sides, rules) = ([CHANNEL, slow_bound, fast_bound], [(None, Bandwidth, BestBound, None)]);
+        let contest = Contest::new("serve/ext4", "streams", (Write, 512, 8), &sides, &rules);
+        Contest { clients: STREAMS, ..contest }.rows(&Row::default(), &measured).remove(0)
     }
 
     #[test]
-    fn the_best_bound_binds() {
-        let fast = COPIES_ON_ONE_CORE[1].name();
-        let row = bounded(700, 800, Ok(1000));
-        assert_eq!((row.peer.as_str(), row.ratio, row.met), (fast, Some(0.7), Some(false)));
+    fn the_best_bound_binds_and_one_that_failed_is_shown() {
+        let [slow, fast] = COPIES_ON_ONE_CORE.map(Contender::name);
+        let row = bounded(800, Ok(1000));
+        assert_eq!((&row.peer, row.ratio, row.met), (&fast, Some(0.7), Some(false)));
         assert!(row.note.starts_with("one core copies the bytes of all clients; "), "{}", row.note);
-        let row = bounded(700, 800, Ok(600));
-        assert_eq!(
-            (row.peer.as_str(), row.ratio, row.met),
-            (COPIES_ON_ONE_CORE[0].name(), Some(0.875), Some(true))
-        );
-        // A bound that fails is shown, and not replaced by the other.
-        let row = bounded(700, 800, Err(Error::failed("a bound", "no memory".into())));
-        assert_eq!((row.peer.as_str(), row.ratio, row.met, row.failed), (fast, None, Some(false), true));
+        let row = bounded(800, Ok(600));
+        assert_eq!((&row.peer, row.ratio, row.met), (&slow, Some(0.875), Some(true)));
+        // Another peer does not take its place.
+        let row = bounded(800, Err(Error::failed("a bound", "no memory".into())));
+        assert_eq!((&row.peer, row.ratio, row.met, row.failed), (&fast, None, Some(false), true));
         assert!(row.note.contains("no memory"), "{}", row.note);
     }
 
     #[test]
     fn every_figure_of_a_case_has_its_peers_and_goals() {
-        for contest in with_goals() {
+        for contest in contests_with_goals() {
             let measured: Vec<_> = contest.sides.iter().map(|side| runs(&side.name(), Ok(1000))).collect();
             let rows = contest.rows(&Row::head(contest.bench, &contest.case, ""), &measured);
             let ours = contest.sides.iter().filter(|side| side.is_ours()).count();
@@ -536,24 +471,9 @@ mod tests {
                 // What memory costs differs between machines: goals against it are bounds, or equality with a rival.
                 let is_memory = contest.bench != "serve/ext4";
                 assert!(!is_memory || row.goal.is_none_or(|goal| goal <= 1.0), "{row:?}");
-                assert!(
-                    !row.peer.starts_with("bound: ") || row.goal.is_some_and(|goal| goal < 1.0),
-                    "{row:?}"
-                );
+                let is_bound = row.peer.starts_with("bound: ");
+                assert!(!is_bound || row.goal.is_some_and(|goal| goal < 1.0), "{row:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_peer_that_failed_comes_before_the_best() {
-        let all = [
-            (EXT4, runs("a", Ok(5))),
-            (EXT4_URING, runs("b", Err(Error::failed("x", "broke".into())))),
-            (CHANNEL, runs("c", Ok(9))),
-        ];
-        let best = |all: &[(Contender, Runs<Figures>)]| {
-            best_peer(Requests, all.iter().map(|(side, runs)| (*side, runs))).name.clone()
-        };
-        assert_eq!((best(&all), best(&all[..1])), ("b".into(), "a".into()));
     }
 }

@@ -13,13 +13,14 @@
 //! offsets is in all figures, and in the notes by itself.
 
 use super::contest::Setup;
-use super::workload::Random;
+use super::workload::{Offsets, Random};
 use crate::campaign::Declared;
 use crate::engine::{Metric, Rounds, Runs, Side};
 use crate::error::Error;
 use crate::row::{Point, Row, Unit};
 use bywash_volume::{Access, ByteRange, Bytes, DeviceNumber, Grant, GrantNumber, Table};
 use std::hint::black_box;
+use std::ops::Range;
 use std::time::Instant;
 
 const BLOCK: u64 = 4096;
@@ -35,41 +36,104 @@ const AT_A_TIME: f64 = 0.5;
 const FLAT: f64 = 1.0 / 1.25;
 const SEARCHES: u64 = 300_000;
 const SEARCHES_QUICK: u64 = 50_000;
-/// Positions of the sides in [`times`].
-const IN_TURN: usize = 0;
-const AHEAD: usize = 1;
-const BINARY_IN_TURN: usize = 2;
-const BINARY_AHEAD: usize = 3;
-const OFFSETS: usize = 6;
-const BOUND_IN_TURN: usize = 7;
-const BOUND_AHEAD: usize = 8;
+/// Names of sides; *in turn* and *ahead* of each, but for the offsets alone.
+const TABLE: [&str; 2] = ["table, in turn", "table, ahead"];
+const BINARY: [&str; 2] = ["binary search, in turn", "binary search, ahead"];
+const EYTZINGER: [&str; 2] = ["Eytzinger, in turn", "Eytzinger, ahead"];
+const OFFSETS: &str = "offsets alone";
+const BOUND: [&str; 2] = ["bound: two loads, in turn", "bound: two loads, ahead"];
 
-/// Makes the extents of a grant; none is adjacent to the one before it on the device.
-fn spans(count: usize, skewed: bool) -> Vec<ByteRange> {
-    let mut random = Random(count as u64);
-    let mut start = 0;
-    (0..count)
-        .map(|number| {
-            let large = skewed && number == count / 2;
-            let length = if large { LARGE } else { (1 + random.below(16)) * BLOCK };
-            start += length + BLOCK;
-            ByteRange::new(start - length, length)
-        })
-        .collect()
+/// A grant, and the order of the requests to it.
+struct Requests {
+    /// Extents; none is adjacent to the one before it on the device.
+    spans: Vec<ByteRange>,
+    /// Sum of the extents, in bytes.
+    length: u64,
+    offsets: Offsets,
+    /// The large extent of a skewed grant, which the offsets leave out.
+    left_out: Range<u64>,
 }
 
-/// Order of the requests.
-#[derive(Clone, Copy, PartialEq)]
-enum Order {
-    Sequential,
-    Random,
-    /// Random, but never in the large extent.
-    Skewed,
-}
+impl Requests {
+    fn new(extents: usize, is_random: bool, is_skewed: bool) -> Requests {
+        let mut random = Random(extents as u64);
+        let (mut start, mut length) = (0, 0);
+        let mut left_out = 0..0;
+        let spans = (0..extents).map(|number| {
+            let is_large = is_skewed && number == extents / 2;
+            let bytes = if is_large { LARGE } else { (1 + random.below(16)) * BLOCK };
+            if is_large {
+                left_out = length..length + LARGE;
+            }
+            start += bytes + BLOCK;
+            length += bytes;
+            ByteRange::new(start - bytes, bytes)
+        });
+        let spans = spans.collect();
+        let blocks = (length - (left_out.end - left_out.start)) / BLOCK;
+        let offsets = Offsets::new(is_random.then_some(extents as u64), BLOCK, blocks);
+        Requests { spans, length, offsets, left_out }
+    }
 
-/// Translation of an offset in the volume to one on the device.
-trait Search {
-    fn device_offset(&self, offset: u64) -> u64;
+    /// Returns the nanoseconds of one of `count` searches, in turn or ahead.
+    fn time<const IN_TURN: bool>(&self, search: &impl Fn(u64) -> u64, count: u64) -> f64 {
+        let mut offsets = self.offsets.clone();
+        let (behind, large) = (self.left_out.start, self.left_out.end - self.left_out.start);
+        // Zero, which the compiler does not know: the result of a search becomes part of the next offset.
+        let mask = black_box(0);
+        let (mut found, mut sum) = (0, 0u64);
+        let start = Instant::now();
+        for _ in 0..count {
+            let small = offsets.advance();
+            let offset = if small < behind { small } else { small + large };
+            found = search(offset + if IN_TURN { found & mask } else { 0 });
+            sum = sum.wrapping_add(found);
+        }
+        let ns = start.elapsed().as_nanos() as f64 / count as f64;
+        black_box(sum);
+        ns
+    }
+
+    /// A search as a side in turn and as a side ahead.
+    fn sides<'a>(
+        &'a self,
+        names: [&str; 2],
+        search: &'a impl Fn(u64) -> u64,
+        count: u64,
+    ) -> [Side<'a, f64>; 2] {
+        [
+            Side::new(names[0], move || Ok(self.time::<true>(search, count))),
+            Side::new(names[1], move || Ok(self.time::<false>(search, count))),
+        ]
+    }
+
+    /// Runs all searches of the grant, which have to find the same.
+    fn times(&self, rounds: Rounds, count: u64) -> Result<Vec<Runs<f64>>, Error> {
+        let ours = Ours::new(&self.spans);
+        let (binary, eytzinger) = (binary(&self.spans), eytzinger(&self.spans));
+        let (entries, lines) = ours.table.find(ours.number).expect("the table has the grant").table_size();
+        let (index, lines, shift) = tables_of_bound(entries, lines, self.length);
+        let check = |offset| ours.device_offset(offset);
+        let loads = |offset: u64| {
+            let entry = (offset >> shift) as usize;
+            lines[index[entry] as usize].0[entry % 8]
+        };
+        let some = (0..self.length).step_by((self.length as usize / 1000).max(1));
+        for offset in some.chain([self.length - 1]).map(|byte| byte / BLOCK * BLOCK) {
+            let (expected, found) = (binary(offset), [check(offset), eytzinger(offset)]);
+            if found != [expected; 2] {
+                return Err(Error::failed("a check", format!("finds {found:?} at {offset}, not {expected}")));
+            }
+        }
+        let nothing = |offset| offset;
+        let mut sides = Vec::new();
+        sides.extend(self.sides(TABLE, &check, count));
+        sides.extend(self.sides(BINARY, &binary, count));
+        sides.extend(self.sides(EYTZINGER, &eytzinger, count));
+        sides.push(Side::new(OFFSETS, || Ok(self.time::<true>(&nothing, count))));
+        sides.extend(self.sides(BOUND, &loads, count));
+        rounds.run(sides)
+    }
 }
 
 /// The product's table.
@@ -82,20 +146,15 @@ impl Ours {
     /// The grant among other grants, as a client has them.
     fn new(spans: &[ByteRange]) -> Ours {
         let mut table = Table::new(64);
-        let mut number = None;
-        for other in 0..64 {
-            let spans = if other == 40 { spans } else { &spans[..1] };
-            let grant = Grant::new(DeviceNumber(other), Access::ReadWrite, spans.iter().copied());
-            let added = table.add(grant.expect("the extents are valid")).expect("the table holds 64");
-            if other == 40 {
-                number = Some(added);
-            }
-        }
-        Ours { table, number: number.expect("40 is one of the 64") }
+        let mut add = |number: u32| {
+            let spans = if number == 40 { spans } else { &spans[..1] };
+            let grant = Grant::new(DeviceNumber(number), Access::ReadWrite, spans.iter().copied());
+            table.add(grant.expect("the extents are valid")).expect("the table holds 64")
+        };
+        let numbers: Vec<GrantNumber> = (0..64).map(&mut add).collect();
+        Ours { table, number: numbers[40] }
     }
-}
 
-impl Search for Ours {
     #[inline]
     fn device_offset(&self, offset: u64) -> u64 {
         let pieces = self.table.check(self.number, Bytes(offset), Bytes(BLOCK), Access::Read);
@@ -104,180 +163,94 @@ impl Search for Ours {
     }
 }
 
+/// Beginnings of the extents in the volume and on the device.
+fn beginnings(spans: &[ByteRange]) -> (Vec<u64>, Vec<u64>) {
+    let begin = |next: &mut u64, span: &ByteRange| Some(std::mem::replace(next, *next + span.length.0));
+    (spans.iter().scan(0, begin).collect(), spans.iter().map(|span| span.start.0).collect())
+}
+
 /// Binary search of the extents' beginnings.
-struct Binary {
-    starts: Vec<u64>,
-    device: Vec<u64>,
-}
-
-impl Binary {
-    fn new(spans: &[ByteRange]) -> Binary {
-        let begin = |next: &mut u64, span: &ByteRange| Some(std::mem::replace(next, *next + span.length.0));
-        let starts = spans.iter().scan(0, begin).collect();
-        Binary { starts, device: spans.iter().map(|span| span.start.0).collect() }
+fn binary(spans: &[ByteRange]) -> impl Fn(u64) -> u64 + use<> {
+    let (starts, device) = beginnings(spans);
+    move |offset| {
+        let at = starts.partition_point(|start| *start <= offset) - 1;
+        device[at] + (offset - starts[at])
     }
 }
 
-impl Search for Binary {
-    #[inline]
-    fn device_offset(&self, offset: u64) -> u64 {
-        let at = self.starts.partition_point(|start| *start <= offset) - 1;
-        self.device[at] + (offset - self.starts[at])
+/// Search of the same beginnings in the order in which a binary search looks at them.
+fn eytzinger(spans: &[ByteRange]) -> impl Fn(u64) -> u64 + use<> {
+    let (starts, device) = beginnings(spans);
+    // The beginning and the number of the extent at each position; at 0, the number of extents.
+    let mut tree = vec![0; spans.len() + 1];
+    let mut sorted = vec![spans.len() as u32; spans.len() + 1];
+    let mut order = Vec::new();
+    in_order(1, spans.len(), &mut order);
+    for (number, position) in order.into_iter().enumerate() {
+        (tree[position], sorted[position]) = (starts[number], number as u32);
     }
-}
-
-/// The same beginnings in the order in which a binary search looks at them.
-struct Eytzinger {
-    starts: Vec<u64>,
-    /// Number of the extent at each position; at 0, the number of extents.
-    sorted: Vec<u32>,
-    binary: Binary,
-}
-
-impl Eytzinger {
-    fn new(spans: &[ByteRange]) -> Eytzinger {
-        let binary = Binary::new(spans);
-        let (starts, sorted) = (vec![0; spans.len() + 1], vec![spans.len() as u32; spans.len() + 1]);
-        let mut made = Eytzinger { starts, sorted, binary };
-        made.fill(1, &mut 0);
-        made
-    }
-
-    fn fill(&mut self, position: usize, next: &mut usize) {
-        if position < self.starts.len() {
-            self.fill(2 * position, next);
-            self.starts[position] = self.binary.starts[*next];
-            self.sorted[position] = *next as u32;
-            *next += 1;
-            self.fill(2 * position + 1, next);
-        }
-    }
-}
-
-impl Search for Eytzinger {
-    #[inline]
-    fn device_offset(&self, offset: u64) -> u64 {
+    move |offset| {
         let mut position = 1;
-        while position < self.starts.len() {
-            position = 2 * position + usize::from(self.starts[position] <= offset);
+        while position < tree.len() {
+            position = 2 * position + usize::from(tree[position] <= offset);
         }
         // The last turn to the left was at the first extent that begins after the offset.
         let behind = position >> (position.trailing_ones() + 1);
-        let at = self.sorted[behind] as usize - 1;
-        self.binary.device[at] + (offset - self.binary.starts[at])
+        let at = sorted[behind] as usize - 1;
+        device[at] + (offset - starts[at])
     }
 }
 
-/// A cache line of [`Loads`].
+/// Appends the positions of a tree of so many, from the left to the right.
+fn in_order(position: usize, count: usize, order: &mut Vec<usize>) {
+    if position <= count {
+        in_order(2 * position, count, order);
+        order.push(position);
+        in_order(2 * position + 1, count, order);
+    }
+}
+
+/// A cache line.
 #[repr(align(64))]
 struct Line([u64; 8]);
 
-/// The loads that a check cannot avoid, from tables as large as those of the grant.
-struct Loads {
-    /// Number of a line for each entry: every line equally often, in random order.
-    index: Vec<u32>,
-    lines: Vec<Line>,
-    /// An entry stands for 1 << shift bytes.
-    shift: u32,
-}
-
-impl Loads {
-    /// Makes tables as large as those of `ours`, for offsets below `length`.
-    fn new(ours: &Ours, length: u64) -> Loads {
-        let grant = ours.table.find(ours.number).expect("the table has the grant");
-        let (entries, lines) = grant.table_size();
-        let mut random = Random(entries as u64);
-        let fits = |shift: &u32| (length - 1) >> shift < entries as u64;
-        let shift = (0..64).find(fits).expect("one entry holds everything");
-        let mut index: Vec<u32> = (0..entries).map(|entry| (entry % lines) as u32).collect();
-        for entry in (1..entries).rev() {
-            index.swap(entry, random.below(entry as u64 + 1) as usize);
-        }
-        Loads { index, lines: (0..lines).map(|line| Line([line as u64; 8])).collect(), shift }
+/// Tables of the loads that a check cannot avoid, as large as those of a grant: the number of a line for each entry, every line
+/// equally often, in random order; the lines; and a shift, since an entry stands for 1 << shift bytes of `length`.
+fn tables_of_bound(entries: usize, lines: usize, length: u64) -> (Vec<u32>, Vec<Line>, u32) {
+    let mut random = Random(entries as u64);
+    let fits = |shift: &u32| (length - 1) >> shift < entries as u64;
+    let shift = (0..64).find(fits).expect("one entry holds everything");
+    let mut index: Vec<u32> = (0..entries).map(|entry| (entry % lines) as u32).collect();
+    for entry in (1..entries).rev() {
+        index.swap(entry, random.below(entry as u64 + 1) as usize);
     }
-}
-
-impl Search for Loads {
-    #[inline]
-    fn device_offset(&self, offset: u64) -> u64 {
-        let entry = (offset >> self.shift) as usize;
-        let line = self.index[entry] as usize;
-        self.lines[line].0[entry % 8]
-    }
-}
-
-/// No search: the cost of the offsets.
-struct Nothing;
-
-impl Search for Nothing {
-    #[inline]
-    fn device_offset(&self, offset: u64) -> u64 {
-        offset
-    }
-}
-
-/// Requests of a run.
-#[derive(Clone, Copy)]
-struct Requests {
-    order: Order,
-    count: u64,
-    /// Number of blocks of the grant.
-    blocks: u64,
-    /// Number of blocks before the large extent.
-    before: u64,
-}
-
-/// Returns the nanoseconds of one search, in turn or ahead.
-fn time<const IN_TURN: bool>(search: &impl Search, requests: Requests) -> f64 {
-    let Requests { order, count, blocks, before } = requests;
-    let mut random = Random(count ^ blocks);
-    let large = LARGE / BLOCK;
-    // Zero, which the compiler does not know: the result of a search becomes part of the next offset.
-    let mask = black_box(0);
-    let (mut found, mut sum, mut next) = (0, 0u64, 0);
-    let start = Instant::now();
-    for _ in 0..count {
-        let block = match order {
-            Order::Sequential => {
-                next = if next + 1 < blocks { next + 1 } else { 0 };
-                next
-            }
-            Order::Random => random.below(blocks),
-            Order::Skewed => {
-                let small = random.below(blocks - large);
-                if small < before { small } else { small + large }
-            }
-        };
-        let offset = block * BLOCK + if IN_TURN { found & mask } else { 0 };
-        found = search.device_offset(offset);
-        sum = sum.wrapping_add(found);
-    }
-    let ns = start.elapsed().as_nanos() as f64 / count as f64;
-    black_box(sum);
-    ns
+    (index, (0..lines).map(|line| Line([line as u64; 8])).collect(), shift)
 }
 
 pub(super) fn cases() -> Vec<Declared<Setup>> {
     vec![Declared::new(Row::head("serve/check", "a check by extents", ""), measure)]
 }
 
+fn find<'a>(runs: &'a [Runs<f64>], name: &str) -> &'a Runs<f64> {
+    runs.iter().find(|runs| runs.name == name).expect("a side of each run")
+}
+
 fn measure(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
     let (searches, rounds) = (if setup.quick { SEARCHES_QUICK } else { SEARCHES }, Rounds::new(setup.count));
-    let runs = |extents, order| times(extents, order, rounds, searches);
     let check = Metric::cost("check", "ns", |ns: &f64| *ns);
-    let offsets = |runs: &[Runs<f64>]| {
-        format!("offsets alone: {:.1} ns", runs[OFFSETS].median(|ns| *ns).unwrap_or(f64::NAN))
+    let alone = |runs: &[Runs<f64>]| {
+        let ns = find(runs, OFFSETS).median(|ns| *ns);
+        format!("offsets alone: {:.1} ns", ns.unwrap_or(f64::NAN))
     };
-    let case = |what: &str, ours: &Runs<f64>, note: &str| Row {
-        case: format!("{what}: {}", ours.name),
-        note: note.into(),
-        ..head.clone()
+    let row = |case: &str, note: &str, ours: &Runs<f64>, peer: &Runs<f64>, goal| {
+        let case = format!("{case}: {}", ours.name);
+        check.row(&Row { case, note: note.into(), ..head.clone() }, ours, peer, goal)
     };
     let mut rows = Vec::new();
     let mut by_size: Vec<Vec<Runs<f64>>> = Vec::new();
     for extents in SIZES {
-        let runs = runs(extents, Order::Random)?;
-        for (_, ours) in runs.iter().enumerate().filter(|(number, _)| *number != BINARY_IN_TURN) {
+        let runs = Requests::new(extents, true, false).times(rounds, searches)?;
+        for ours in runs.iter().filter(|runs| runs.name != BINARY[0]) {
             let point = Point {
                 figure: "permission check, 4 KiB anywhere in the grant".into(),
                 axis: "extents of the grant".into(),
@@ -285,66 +258,30 @@ fn measure(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
                 x: extents as u64,
                 line: ours.name.clone(),
             };
-            let head = Row { point: Some(point), ..case(&format!("{extents} extents, random"), ours, "") };
-            rows.push(check.row(&head, ours, &runs[BINARY_IN_TURN], None));
+            let row = row(&format!("{extents} extents, random"), "", ours, find(&runs, BINARY[0]), None);
+            rows.push(Row { point: Some(point), ..row });
         }
         by_size.push(runs);
     }
-    let million = &by_size[SIZES.len() - 1];
-    for (side, bound, goal) in [(IN_TURN, BOUND_IN_TURN, WAITING), (AHEAD, BOUND_AHEAD, AT_A_TIME)] {
-        let note = format!("an entry of the index and then a line, anywhere; {}", offsets(million));
-        let head = case("1,000,000 extents, random", &million[side], &note);
-        rows.push(check.row(&head, &million[side], &million[bound], Some(goal)));
+    let (one, thousand, million) = (&by_size[0], &by_size[3], &by_size[6]);
+    let note = format!("an entry of the index and then a line, anywhere; {}", alone(million));
+    for (side, goal) in [(0, WAITING), (1, AT_A_TIME)] {
+        let (ours, bound) = (find(million, TABLE[side]), find(million, BOUND[side]));
+        rows.push(row("1,000,000 extents, random", &note, ours, bound, Some(goal)));
     }
-    let thousand = &by_size[SIZES.iter().position(|size| *size == 1000).unwrap_or_default()];
-    for side in [IN_TURN, AHEAD] {
-        let head = case("1,000 extents, random", &thousand[side], "flat: a quarter more at most");
-        let row = check.row(&head, &thousand[side], &by_size[0][side], Some(FLAT));
+    for side in TABLE {
+        let (ours, peer) = (find(thousand, side), find(one, side));
+        let row = row("1,000 extents, random", "flat: a quarter more at most", ours, peer, Some(FLAT));
         rows.push(Row { peer: "the same with one extent".into(), ..row });
     }
-    for (order, name) in [(Order::Sequential, "sequential"), (Order::Skewed, "skewed")] {
-        let runs = runs(1_000_000, order)?;
-        for (side, peer) in [(IN_TURN, BINARY_IN_TURN), (AHEAD, BINARY_AHEAD)] {
-            let head = case(&format!("1,000,000 extents, {name}"), &runs[side], &offsets(&runs));
-            rows.push(check.row(&head, &runs[side], &runs[peer], None));
+    for (name, is_skewed) in [("sequential", false), ("skewed", true)] {
+        let runs = Requests::new(1_000_000, is_skewed, is_skewed).times(rounds, searches)?;
+        for (side, peer) in TABLE.into_iter().zip(BINARY) {
+            let case = format!("1,000,000 extents, {name}");
+            rows.push(row(&case, &alone(&runs), find(&runs, side), find(&runs, peer), None));
         }
     }
     Ok(rows)
-}
-
-/// Runs all searches of a grant, which have to find the same.
-fn times(extents: usize, order: Order, rounds: Rounds, searches: u64) -> Result<Vec<Runs<f64>>, Error> {
-    let spans = spans(extents, order == Order::Skewed);
-    let length: u64 = spans.iter().map(|span| span.length.0).sum();
-    let (ours, binary, eytzinger) = (Ours::new(&spans), Binary::new(&spans), Eytzinger::new(&spans));
-    let loads = Loads::new(&ours, length);
-    agree(&ours, &binary, &eytzinger, length)?;
-    let before = spans[..extents / 2].iter().map(|span| span.length.0 / BLOCK).sum();
-    let requests = Requests { order, count: searches, blocks: length / BLOCK, before };
-    rounds.run(vec![
-        Side::new("table, in turn", || Ok(time::<true>(&ours, requests))),
-        Side::new("table, ahead", || Ok(time::<false>(&ours, requests))),
-        Side::new("binary search, in turn", || Ok(time::<true>(&binary, requests))),
-        Side::new("binary search, ahead", || Ok(time::<false>(&binary, requests))),
-        Side::new("Eytzinger, in turn", || Ok(time::<true>(&eytzinger, requests))),
-        Side::new("Eytzinger, ahead", || Ok(time::<false>(&eytzinger, requests))),
-        Side::new("offsets alone", || Ok(time::<true>(&Nothing, requests))),
-        Side::new("bound: two loads, in turn", || Ok(time::<true>(&loads, requests))),
-        Side::new("bound: two loads, ahead", || Ok(time::<false>(&loads, requests))),
-    ])
-}
-
-fn agree(ours: &Ours, binary: &Binary, eytzinger: &Eytzinger, length: u64) -> Result<(), Error> {
-    for offset in (0..length).step_by((length as usize / 1000).max(1)).chain([length - BLOCK]) {
-        let offset = offset.min(length - BLOCK);
-        let expected = binary.device_offset(offset);
-        let piece = ours.table.check(ours.number, Bytes(offset), Bytes(1), Access::Read);
-        let found = piece.ok().and_then(|mut pieces| pieces.next()).map(|piece| piece.start.0);
-        if eytzinger.device_offset(offset) != expected || found != Some(expected) {
-            return Err(Error::failed("a check", format!("finds {found:?} at {offset}, not {expected}")));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -353,26 +290,19 @@ mod tests {
 
     #[test]
     fn all_searches_find_the_same_and_take_some_time() {
-        for (extents, order) in [(1, Order::Random), (1000, Order::Skewed), (777, Order::Sequential)] {
-            let runs = times(extents, order, Rounds::new(2), 1000).unwrap();
-            let took =
-                |runs: &Runs<f64>| runs.samples.as_ref().unwrap().iter().filter(|ns| **ns > 0.0).count();
-            assert!(runs.iter().all(|runs| took(runs) == 2));
-            assert_eq!(runs[BOUND_AHEAD].name, "bound: two loads, ahead");
+        for (extents, is_random, is_skewed) in [(1, true, false), (1000, true, true), (777, false, false)] {
+            let runs = Requests::new(extents, is_random, is_skewed).times(Rounds::new(2), 1000).unwrap();
+            let took = |runs: &Runs<f64>| runs.samples.as_ref().unwrap().iter().all(|ns| *ns > 0.0);
+            assert!(runs.len() == 9 && runs.iter().all(took));
         }
     }
 
     #[test]
-    fn the_bound_loads_from_tables_as_large_as_ours_and_from_all_of_them() {
-        for extents in [1, 10, 5000] {
-            let spans = spans(extents, false);
-            let length: u64 = spans.iter().map(|span| span.length.0).sum();
-            let loads = Loads::new(&Ours::new(&spans), length);
-            let lines = loads.lines.len();
-            assert!((extents.div_ceil(9)..=extents).contains(&lines) && loads.index.len() >= lines);
-            let found: std::collections::HashSet<u64> =
-                (0..length).step_by(BLOCK as usize).map(|offset| loads.device_offset(offset)).collect();
-            assert_eq!(found.len(), lines);
+    fn the_bound_loads_from_all_lines_of_tables_as_large_as_ours() {
+        for (entries, lines) in [(1, 1), (64, 10), (5000, 700)] {
+            let (index, all, shift) = tables_of_bound(entries, lines, entries as u64 * BLOCK);
+            let found: std::collections::HashSet<u32> = index.iter().copied().collect();
+            assert_eq!((index.len(), all.len(), found.len(), shift), (entries, lines, lines, 12));
         }
     }
 }

@@ -3,59 +3,52 @@
 //! Start, opening and mapping are not timed, and all clients of a run begin together. What was moved is checked after the
 //! clock has stopped ([`super::moved`]).
 
-use super::bound::Bound;
-use super::file::{Calls, Uring, open};
-use super::histogram::Histogram;
-use super::moved::Sample;
-use super::ours::Ours;
-use super::processor::{Snapshot, Used};
-use super::talk::{self, TIMEOUT, Talk};
+use super::contest::{CLIENTS_MAX, Contender, run_on};
+use super::figure::Figures;
+use super::file::{Uring, calls, open};
+use super::moved;
+use super::process::{Bench, Job, Process, TIMEOUT};
+use super::processor::Snapshot;
 use super::vhost::VhostUser;
-use super::workload::{Engine, Until, Workload, drive};
-use crate::clock;
+use super::workload::{Engine, Workload, drive};
 use crate::error::Error;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use crate::{child, clock};
+use bywash_client::Wait;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Number of clients that are started together: a server limits the connections that are being made by one user.
 const AT_A_TIME: usize = 8;
+/// Duration of the work before the clock starts, so that nothing is done for the first time afterwards.
+const WARM_UP: Duration = Duration::from_millis(50);
 
 /// Destination of a client's requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Target {
-    /// A file by pread(2) and pwrite(2).
-    Calls { path: PathBuf, is_direct: bool },
-    /// A file by io_uring.
-    Uring { path: PathBuf, is_direct: bool },
-    /// A vhost-user-blk server.
-    VhostUser { socket: PathBuf },
-    /// A volume of our server.
-    Ours(Ours),
-    /// A volume of our server, by nothing more than a bound consists of.
-    Bound { socket: PathBuf, volume: String, bound: Bound },
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Target {
+    /// File, or socket of the server.
+    pub at: PathBuf,
+    /// Volume of our server.
+    pub volume: String,
 }
 
-impl Target {
-    fn open(&self, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
-        Ok(match self {
-            Target::Calls { path, is_direct } => Box::new(Calls::new(open(path, *is_direct)?, workload)),
-            Target::Uring { path, is_direct } => Box::new(Uring::open(path, *is_direct, workload)?),
-            Target::VhostUser { socket } => Box::new(VhostUser::connect(socket, workload)?),
-            Target::Ours(ours) => ours.open(workload)?,
-            Target::Bound { socket, volume, bound } => bound.open(socket, volume, workload)?,
-        })
+impl From<PathBuf> for Target {
+    fn from(at: PathBuf) -> Target {
+        Target { at, volume: String::new() }
     }
 }
 
-/// Job of a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+/// One of the clients of a run.
+#[derive(Serialize, Deserialize)]
+pub struct Client {
+    pub side: Contender,
     pub target: Target,
     pub workload: Workload,
     /// Cores that the client runs on; none: any.
     pub cores: Vec<usize>,
+    /// Number of clients of the run.
+    pub clients: usize,
 }
 
 /// Report of a client; times in seconds.
@@ -66,104 +59,108 @@ pub struct Report {
     begin: f64,
     end: f64,
     cpu_seconds: f64,
-    latency: Histogram,
+    /// As [`Figures::latency`].
+    latency: Option<[u32; 2]>,
 }
 
-/// Figures of all clients of a run together.
-#[derive(Clone, Debug, Default)]
-pub struct Figures {
-    pub requests: u64,
-    pub bytes: u64,
-    /// Requests a second of each client.
-    pub rates: Vec<f64>,
-    /// Time from the first client's begin to the last one's end.
-    pub seconds: f64,
-    /// Latencies of the requests, at depth 1.
-    pub latency: Histogram,
-    /// CPU time of the clients.
-    pub client_seconds: f64,
-    /// CPU time of the server and the kernel's threads.
-    pub used: Used,
-}
-
-/// Does the job of a client in this process.
-///
-/// # Errors
-/// [`Error::Interrupted`] if the bench ends, or the engine's error.
-pub fn work(job: &Job) -> Result<Report, Error> {
-    let Job { target, workload, cores } = job;
-    run_on(cores)?;
-    let mut engine = target.open(workload)?;
-    // The warm-up, too, writes what differs from an untouched medium.
-    Sample::prepare(engine.as_mut(), workload)?;
-    drive(engine.as_mut(), &workload.warm_up())?;
-    let sample = Sample::prepare(engine.as_mut(), workload)?;
-    if !talk::ready()? {
-        return Err(Error::Interrupted);
+impl Client {
+    /// Does the work in this process.
+    pub fn work(&self, bench: &Bench) -> Result<Report, Error> {
+        let workload = &self.workload;
+        run_on(&self.cores)?;
+        let mut engine = self.engine()?;
+        let engine = engine.as_mut();
+        // The warm-up, too, writes what differs from an untouched medium.
+        moved::prepare(engine, workload)?;
+        drive(engine, &Workload { time: WARM_UP, requests: u64::MAX, ..workload.clone() })?;
+        moved::prepare(engine, workload)?;
+        if !bench.ready()? {
+            return Err(Error::Interrupted);
+        }
+        let now = || clock::seconds(ClockId::Monotonic);
+        let cpu = || clock::seconds(ClockId::ProcessCPUTime);
+        let (begin, cpu_before) = (now(), cpu());
+        let mut driven = drive(engine, workload)?;
+        let (end, cpu_seconds) = (now(), cpu() - cpu_before);
+        moved::confirm(engine, workload, driven.requests)?;
+        let latency = quantiles(&mut driven.latencies);
+        Ok(Report { requests: driven.requests, begin, end, cpu_seconds, latency })
     }
-    let now = || clock::seconds(ClockId::Monotonic);
-    let cpu = || clock::seconds(ClockId::ProcessCPUTime);
-    let (begin, cpu_before) = (now(), cpu());
-    let driven = drive(engine.as_mut(), workload)?;
-    let (end, cpu_seconds) = (now(), cpu() - cpu_before);
-    sample.confirm(engine.as_mut(), driven.requests)?;
-    Ok(Report { requests: driven.requests, begin, end, cpu_seconds, latency: driven.latency })
+
+    fn engine(&self) -> Result<Box<dyn Engine>, Error> {
+        let (Target { at, volume }, workload) = (&self.target, &self.workload);
+        let wait = match self.clients {
+            1 if !self.cores.is_empty() => Wait::Spin,
+            // A client that spins would only keep the others from the few cores.
+            many if many > CLIENTS_MAX => Wait::Sleep,
+            _ => Wait::Adaptive,
+        };
+        Ok(match self.side {
+            Contender::Calls(medium) => Box::new(calls(open(at, medium.is_direct())?, workload)),
+            Contender::Uring(medium) => Box::new(Uring::open(at, medium.is_direct(), workload)?),
+            Contender::Daemon(_) | Contender::Export => Box::new(VhostUser::connect(at, workload)?),
+            Contender::Ours(_, path) => path.open(at, volume, wait, workload)?,
+            Contender::Bound(bound) => bound.open(at, volume, workload)?,
+        })
+    }
 }
 
-/// Restricts this process to `cores`, if there are some.
-///
-/// # Errors
-/// [`Error::Unavailable`] if the process may not run there.
-pub fn run_on(cores: &[usize]) -> Result<(), Error> {
-    if cores.is_empty() {
-        return Ok(());
-    }
-    let mut set = CpuSet::new();
-    cores.iter().for_each(|core| set.set(*core));
-    sched_setaffinity(None, &set)
-        .map_err(|errno| Error::Unavailable(format!("the cores {cores:?} cannot be used: {errno}")))
+/// Returns the times that half of all times and 99 % of them do not exceed.
+fn quantiles(times: &mut [u32]) -> Option<[u32; 2]> {
+    let last = times.len().checked_sub(1)?;
+    let mut of = |percent: usize| *times.select_nth_unstable(last * percent / 100).1;
+    Some([of(50), of(99)])
 }
 
 /// Carries `workload` out at all `targets` at once, by a client each; `server` is the process that serves them.
-///
-/// # Errors
-/// The error of the first client that failed.
 pub fn run(
+    side: Contender,
     targets: &[Target],
     workload: &Workload,
     server: Option<u32>,
     cores: &[usize],
 ) -> Result<Figures, Error> {
-    let mut clients: Vec<Talk> = Vec::with_capacity(targets.len());
+    let mut clients: Vec<Process> = Vec::with_capacity(targets.len());
     let numbered: Vec<(u64, &Target)> = (0..).zip(targets).collect();
     for some in numbered.chunks(AT_A_TIME) {
         let begun = clients.len();
         for (number, target) in some {
-            let (target, workload) = ((*target).clone(), workload.of_client(*number));
-            let job = Job { target, workload, cores: cores.to_vec() };
-            clients.push(Talk::start("a client", &talk::Job::Client(job))?);
+            // The same work, with other random offsets.
+            let seed = workload.seed.map(|seed| seed.wrapping_add(*number));
+            let workload = Workload { seed, ..workload.clone() };
+            let (target, cores) = ((*target).clone(), cores.to_vec());
+            let client = Client { side, target, workload, cores, clients: targets.len() };
+            clients.push(Process::start("a client", &Job::Client(client))?);
         }
-        clients[begun..].iter_mut().try_for_each(Talk::ready)?;
+        clients[begun..].iter_mut().try_for_each(Process::ready)?;
     }
-    let timeout = match workload.until {
-        Until::Time(time) => time + TIMEOUT,
-        Until::Requests(_) => crate::child::LIMIT,
-    };
+    let timeout = workload.time.saturating_add(TIMEOUT).min(child::LIMIT);
     let before = Snapshot::take(server)?;
-    clients.iter_mut().try_for_each(Talk::go)?;
-    let mut figures = Figures::default();
-    let (mut begin, mut end) = (f64::INFINITY, 0f64);
-    for client in &mut clients {
-        let report = client.report(timeout)?;
-        figures.requests += report.requests;
-        figures.client_seconds += report.cpu_seconds;
-        figures.latency.merge(&report.latency);
-        figures.rates.push(report.requests as f64 / (report.end - report.begin));
-        (begin, end) = (begin.min(report.begin), end.max(report.end));
+    clients.iter_mut().try_for_each(Process::go)?;
+    let reports = clients.iter_mut().map(|client| client.report(timeout)).collect::<Result<Vec<_>, _>>()?;
+    let used = Snapshot::take(server)?.since(&before);
+    clients.into_iter().try_for_each(Process::finish)?;
+    let requests = reports.iter().map(|report| report.requests).sum();
+    let begin = reports.iter().map(|report| report.begin).fold(f64::INFINITY, f64::min);
+    let end = reports.iter().map(|report| report.end).fold(0.0, f64::max);
+    let rate = |report: &Report| report.requests as f64 / (report.end - report.begin);
+    Ok(Figures {
+        requests,
+        bytes: requests * workload.block as u64,
+        rates: reports.iter().map(rate).collect(),
+        seconds: end - begin,
+        latency: reports.iter().find_map(|report| report.latency),
+        client_seconds: reports.iter().map(|report| report.cpu_seconds).sum(),
+        used,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn quantiles_are_times_that_so_many_do_not_exceed() {
+        let mut times: Vec<u32> = (1..=100).rev().collect();
+        assert_eq!(super::quantiles(&mut times), Some([50, 99]));
+        assert_eq!((super::quantiles(&mut [7]), super::quantiles(&mut [])), (Some([7, 7]), None));
     }
-    figures.used = Snapshot::take(server)?.since(&before);
-    figures.bytes = figures.requests * workload.block as u64;
-    figures.seconds = end - begin;
-    clients.into_iter().try_for_each(Talk::finish)?;
-    Ok(figures)
 }

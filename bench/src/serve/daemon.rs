@@ -14,46 +14,34 @@ const PROGRAM: &str = "qemu-storage-daemon";
 const LIMIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Access of the daemon to its files, and its core.
-#[derive(Clone, Debug)]
-pub struct Reach {
-    /// True for access past the page cache.
-    pub is_direct: bool,
-    /// `threads`, `native` (Linux AIO) or `io_uring`.
-    pub aio: &'static str,
-    /// The only core that it runs on, if there is one.
-    pub core: Option<usize>,
-}
-
 /// The daemon; ended when dropped, and by the kernel when this process has ended.
 pub struct Daemon {
     process: Process,
-    sockets: Vec<PathBuf>,
+    /// Socket of each file, in order.
+    pub sockets: Vec<PathBuf>,
 }
 
 impl Daemon {
-    /// Serves `files` at sockets in `folder`.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] if it is not installed; [`Error::Failed`] with the end of its log if it does not listen.
-    pub fn start(files: &[PathBuf], folder: &Path, reach: &Reach) -> Result<Daemon, Error> {
+    /// Serves `files` at sockets in `folder`, on the only `core` if there is one. `aio` is `threads`, `io_uring`, or `native`:
+    /// Linux AIO, past the page cache.
+    pub fn start(files: &[PathBuf], folder: &Path, aio: &str, core: Option<usize>) -> Result<Daemon, Error> {
         let program = require(PROGRAM, "qemu-system-common")?;
         // The two programs do what would need unsafe code between fork and exec.
         let mut command = Command::new(require("setpriv", "util-linux")?);
         command.args(["--pdeathsig", "KILL", "--"]);
-        if let Some(core) = reach.core {
+        if let Some(core) = core {
             command.arg(require("taskset", "util-linux")?).args(["--cpu-list", &core.to_string()]);
         }
         command.arg(program).args(["--object", "iothread,id=thread"]);
         let sockets: Vec<PathBuf> =
             (0..files.len()).map(|number| folder.join(format!("{number}.sock"))).collect();
-        let (switch, aio) = (if reach.is_direct { "on" } else { "off" }, reach.aio);
+        let direct = if aio == "native" { "on" } else { "off" };
         for (number, (file, socket)) in files.iter().zip(&sockets).enumerate() {
             // An earlier daemon may have left its socket.
             let _ = fs::remove_file(socket);
             let (file, socket) = (quoted(file)?, quoted(socket)?);
             command.args(["--blockdev".into(), format!(
-                "driver=file,node-name=file{number},cache.direct={switch},aio={aio},locking=off,filename={file}"
+                "driver=file,node-name=file{number},cache.direct={direct},aio={aio},locking=off,filename={file}"
             )]);
             command.args(["--export".into(), format!(
                 "type=vhost-user-blk,id=export{number},node-name=file{number},addr.type=unix,addr.path={socket},\
@@ -76,11 +64,6 @@ impl Daemon {
         Ok(Daemon { process, sockets })
     }
 
-    /// Socket of each file, in order.
-    pub fn sockets(&self) -> &[PathBuf] {
-        &self.sockets
-    }
-
     /// Number of the process.
     pub fn id(&self) -> u32 {
         self.process.id()
@@ -91,9 +74,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         // A daemon that does not end is killed when `process` is dropped.
         let _ = self.process.stop(Signal::TERM);
-        for socket in &self.sockets {
-            let _ = fs::remove_file(socket);
-        }
+        self.sockets.iter().for_each(|socket| drop(fs::remove_file(socket)));
     }
 }
 
@@ -103,18 +84,4 @@ fn quoted(path: &Path) -> Result<String, Error> {
         Error::Unavailable(format!("{PROGRAM} takes no path that is not UTF-8: {}", path.display()))
     })?;
     Ok(text.replace(',', ",,"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commas_are_doubled_and_a_file_that_does_not_exist_is_named() {
-        assert_eq!(quoted(Path::new("/a,b/c,")).unwrap(), "/a,,b/c,,");
-        let folder = tempfile::tempdir().unwrap();
-        let reach = Reach { is_direct: false, aio: "threads", core: None };
-        let error = Daemon::start(&[folder.path().join("none")], folder.path(), &reach).err().unwrap();
-        assert!(error.is_absence() || error.to_string().contains("No such file"), "{error}");
-    }
 }

@@ -1,14 +1,13 @@
 //! Limits of our server alone: clients get equal shares, it takes little memory, and idle clients cost nothing.
 
-use super::client::Figures;
 use super::contest::{CLIENTS_MAX, Contender, Home, Setup};
+use super::figure::Figures;
 use super::ours::Path;
+use super::process::{Job, Process};
 use super::processor::{Snapshot, own_bytes};
-use super::server::IdleJob;
-use super::talk::{Job, Talk};
-use super::workload::{Direction, Until};
+use super::workload::{Direction, Workload};
 use crate::campaign::Declared;
-use crate::engine::{Metric, Side};
+use crate::engine::{Metric, Runs, Side};
 use crate::error::Error;
 use crate::row::Row;
 use std::time::{Duration, Instant};
@@ -43,22 +42,16 @@ fn fair(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
         let most = figures.rates.iter().copied().fold(0.0, f64::max);
         100.0 * least / most
     });
-    let mut workload = setup.workload(Direction::Write, 4096, 32);
-    if !setup.quick {
-        workload.until = Until::Time(FAIR_TIME);
-    }
-    let mut rows = Vec::new();
-    for (home, what, has_goal) in [
-        (Home::Shared, "a device of 400 MiB/s", true),
-        (Home::Fast, "memory, the clients on the other core", false),
-    ] {
+    let workload = setup.workload(Direction::Write, 4096, 32);
+    let workload = Workload { time: if setup.quick { workload.time } else { FAIR_TIME }, ..workload };
+    let row = |home: Home, what: &str| {
         let side = Contender::Ours(home, Path::Channel);
         let runs = setup.hold(&[side], &workload, CLIENTS_MAX, setup.rounds(true))?;
         let case = format!("{CLIENTS_MAX} clients, 4 KiB writes, 32 at a time: {what}");
-        let row = share.row_of_limit(&Row { case, ..head.clone() }, &runs[0], "95 %", FAIR_PERCENT, 1.0);
-        rows.push(if has_goal { row } else { row.without_goal() });
-    }
-    Ok(rows)
+        Ok(share.row_of_limit(&Row { case, ..head.clone() }, &runs[0], "95 %", FAIR_PERCENT, 1.0))
+    };
+    let of_device = row(Home::Shared, "a device of 400 MiB/s")?;
+    Ok(vec![of_device, row(Home::Fast, "memory, the clients on the other core")?.without_goal()])
 }
 
 /// Memory of a server that eight clients have just used.
@@ -68,41 +61,37 @@ fn memory(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
         Contender::Ours(Home::Fast, Path::Channel).run(setup, &workload, CLIENTS_MAX)?;
         own_bytes(setup.spinning.id())
     });
-    let runs = setup.rounds(true).run(vec![side])?;
-    let head = Row {
-        case: format!("behind {CLIENTS_MAX} clients"),
-        note: "without its devices and its clients' arenas; with the program's own pages".into(),
-        ..head.clone()
-    };
-    Ok(vec![bytes().row_of_limit(&head, &runs[0], "a limit of 32 MiB", MEMORY, 1.0)])
+    let runs = setup.rounds(true).run(vec![side])?.remove(0);
+    let case = format!("behind {CLIENTS_MAX} clients");
+    let note = "without its devices and its clients' arenas; with the program's own pages".into();
+    Ok(vec![row_of_memory(&Row { case, note, ..head.clone() }, &runs)])
 }
 
-fn bytes() -> Metric<'static, u64> {
-    Metric::cost("memory", "B", |bytes: &u64| *bytes as f64)
+fn row_of_memory(head: &Row, runs: &Runs<u64>) -> Row {
+    let bytes = Metric::cost("memory", "B", |bytes: &u64| *bytes as f64);
+    bytes.row_of_limit(head, runs, "a limit of 32 MiB", MEMORY, 1.0)
 }
 
 /// CPU time and memory of a server with many clients that do nothing.
 fn idle(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
     let (clients, time) = if setup.quick { IDLE_QUICK } else { IDLE };
-    let server = &setup.usual;
-    let job = Job::Idle(IdleJob { socket: server.socket().to_owned(), clients });
-    let mut idle = Talk::start("idle clients", &job)?;
+    let server = setup.usual.id();
+    let job = Job::Idle { socket: setup.usual.socket.clone(), clients };
+    let mut idle = Process::start("idle clients", &job)?;
     idle.ready()?;
     std::thread::sleep(SETTLING);
     let side = Side::new("bywash", || {
-        let (before, begin) = (Snapshot::take(Some(server.id()))?, Instant::now());
+        let (before, begin) = (Snapshot::take(Some(server))?, Instant::now());
         std::thread::sleep(time);
-        let used = Snapshot::take(Some(server.id()))?.since(&before).server_seconds.unwrap_or(0.0);
-        Ok((100.0 * used / begin.elapsed().as_secs_f64(), own_bytes(server.id())?))
+        let used = Snapshot::take(Some(server))?.since(&before).server_seconds.unwrap_or(0.0);
+        Ok((100.0 * used / begin.elapsed().as_secs_f64(), own_bytes(server)?))
     });
     let runs = setup.rounds(false).run(vec![side])?.remove(0);
     idle.finish()?;
     let head = Row { case: format!("{clients} clients that do nothing"), ..head.clone() };
     // The clock counts in ticks, and does not show less than one of them.
-    let cpu = Metric::cost("cpu of the server", "% of a core", |run: &(f64, u64)| {
-        run.0.max(NO_CORE_PERCENT / 10.0)
-    });
+    let percent = |run: &(f64, u64)| run.0.max(NO_CORE_PERCENT / 10.0);
+    let cpu = Metric::cost("cpu of the server", "% of a core", percent);
     let cpu = cpu.row_of_limit(&head, &runs, "a tick in two seconds", NO_CORE_PERCENT, 1.0);
-    let memory = bytes().row_of_limit(&head, &runs.map(|run| run.1), "a limit of 32 MiB", MEMORY, 1.0);
-    Ok(vec![cpu, memory])
+    Ok(vec![cpu, row_of_memory(&head, &runs.map(|run| run.1))])
 }

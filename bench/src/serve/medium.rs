@@ -10,15 +10,17 @@
 //! are used, so that nothing is allocated while the clock runs. Mounts are removed when [`Media`] is dropped; those of a
 //! killed run by the next one ([`crate::workspace`]).
 
+use super::moved::FILLING;
 use crate::engine::uninterrupted;
-use crate::error::Error;
+use crate::error::{Attempt, Error};
 use crate::mount::Mount;
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Medium of a peer's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Medium {
     Tmpfs,
     /// ext4 on a loop device over memory.
@@ -27,8 +29,6 @@ pub enum Medium {
 }
 
 impl Medium {
-    pub const ALL: [Medium; 3] = [Medium::Tmpfs, Medium::LoopExt4, Medium::Disk];
-
     /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
@@ -44,118 +44,72 @@ impl Medium {
     }
 }
 
-/// Media that exist here; unmounted and removed when dropped.
+/// Media that exist here, or the reason why one cannot be made; unmounted and removed when dropped.
 pub struct Media {
     // Dropped in this order: ext4 lies on `below`.
     ext4: Result<Mount, Error>,
-    below: Result<Mount, Error>,
+    _below: Option<Mount>,
     tmpfs: Result<Mount, Error>,
     disk: Result<PathBuf, Error>,
 }
 
 /// Space that a file system needs for itself, in bytes.
 const EXTRA_BYTES: u64 = 64 << 20;
+/// Size of a write that fills a file, in bytes; files have a multiple of it.
+const FILL_BYTES: usize = 1 << 20;
 
 impl Media {
-    /// Makes the media in `folder`, each with room for files of `bytes` bytes in all. The reason why one cannot be made is
-    /// returned when it is used.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`].
+    /// Makes the media in `folder`, each with room for files of `bytes` bytes in all.
     pub fn make(folder: &Path, bytes: u64) -> Result<Media, Error> {
         // ext4 keeps a twentieth for itself.
         let (inner, outer) = (bytes + bytes / 8 + EXTRA_BYTES, bytes + bytes / 4 + 2 * EXTRA_BYTES);
         let tmpfs = uninterrupted(Mount::tmpfs(folder, "serve-tmpfs", bytes + EXTRA_BYTES))?;
-        let below = uninterrupted(Mount::tmpfs(folder, "serve-memory", outer))?;
-        let ext4 = match &below {
-            Ok(below) => uninterrupted(Mount::ext4(folder, "serve-ext4", below.path().join("image"), inner))?,
-            Err(error) => Err(again(error)),
+        let (ext4, below) = match uninterrupted(Mount::tmpfs(folder, "serve-memory", outer))? {
+            Err(error) => (Err(error), None),
+            Ok(below) => {
+                let ext4 = Mount::ext4(folder, "serve-ext4", below.path().join("image"), inner);
+                (uninterrupted(ext4)?, Some(below))
+            }
         };
-        Ok(Media { ext4, below, tmpfs, disk: disk(folder) })
+        let disk = folder.join("serve-disk");
+        fs::create_dir_all(&disk).doing("create", &disk)?;
+        let is_on_disk = crate::place::file_system(&disk) != "tmpfs";
+        let why = format!("{} is on a tmpfs: name a folder on disk with --dir", folder.display());
+        let disk = if is_on_disk { Ok(disk) } else { Err(Error::Unavailable(why)) };
+        Ok(Media { ext4, _below: below, tmpfs, disk })
     }
 
-    /// Folder of a medium.
-    ///
-    /// # Errors
-    /// The reason why it could not be made.
+    /// Folder of a medium, or an error of the kind and text that it could not be made for.
     pub fn folder(&self, medium: Medium) -> Result<&Path, Error> {
         let folder = match medium {
             Medium::Tmpfs => self.tmpfs.as_ref().map(Mount::path),
-            Medium::LoopExt4 => self.below.as_ref().and(self.ext4.as_ref()).map(Mount::path),
+            Medium::LoopExt4 => self.ext4.as_ref().map(Mount::path),
             Medium::Disk => self.disk.as_deref(),
         };
-        folder.map_err(again)
+        folder.map_err(|error| match error.is_absence() {
+            true => Error::Unavailable(error.to_string()),
+            false => Error::failed("a medium", format!("cannot be made: {error}")),
+        })
     }
 
     /// Makes a file of `bytes` bytes for each client; those that exist are left as they are.
-    ///
-    /// # Errors
-    /// The reason why there is no such medium, or [`Error::Io`] with the path.
     pub fn files(&self, medium: Medium, clients: usize, bytes: u64) -> Result<Vec<PathBuf>, Error> {
         let folder = self.folder(medium)?;
         let files: Vec<PathBuf> =
             (0..clients).map(|number| folder.join(format!("client-{number}"))).collect();
         for file in &files {
             if fs::metadata(file).map(|data| data.len()).ok() != Some(bytes) {
-                write(file, bytes).map_err(|error| Error::io("write", file, error))?;
+                write(file, bytes).doing("write", file)?;
             }
         }
         Ok(files)
     }
 }
 
-/// Makes an error of the same kind and text, for the next side that needs the medium.
-fn again(error: &Error) -> Error {
-    match error.is_absence() {
-        true => Error::Unavailable(error.to_string()),
-        false => Error::failed("a medium", format!("cannot be made: {error}")),
-    }
-}
-
-fn disk(folder: &Path) -> Result<PathBuf, Error> {
-    let disk = folder.join("serve-disk");
-    fs::create_dir_all(&disk).map_err(|error| Error::io("create", &disk, error))?;
-    if crate::place::file_system(&disk) == "tmpfs" {
-        let why = format!("{} is on a tmpfs: name a folder on disk with --dir", folder.display());
-        return Err(Error::Unavailable(why));
-    }
-    Ok(disk)
-}
-
 fn write(path: &Path, bytes: u64) -> std::io::Result<()> {
-    let filling = vec![0xa5u8; 1 << 20];
-    let mut file = File::create(path)?;
-    let mut left = bytes;
-    while left > 0 {
-        let length = left.min(filling.len() as u64) as usize;
-        file.write_all(&filling[..length])?;
-        left -= length as u64;
+    let (mut file, filling) = (File::create(path)?, vec![FILLING; FILL_BYTES]);
+    for _ in 0..bytes / FILL_BYTES as u64 {
+        file.write_all(&filling)?;
     }
     file.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_medium_exists_or_has_a_reason_and_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let media = Media::make(folder.path(), 8 << 20).unwrap();
-        for medium in Medium::ALL {
-            match media.files(medium, 2, 4 << 20) {
-                Ok(files) => {
-                    assert_eq!(files.len(), 2);
-                    assert!(files.iter().all(|file| fs::metadata(file).unwrap().len() == 4 << 20));
-                }
-                Err(error) => assert!(error.is_absence() && !error.to_string().is_empty(), "{error}"),
-            }
-        }
-        drop(media);
-        let left = fs::read_to_string("/proc/self/mounts").unwrap();
-        assert!(!left.contains(folder.path().to_str().unwrap()), "{left}");
-        let has_files =
-            |name: &str| folder.path().join(name).read_dir().is_ok_and(|mut all| all.next().is_some());
-        assert!(!has_files("serve-memory") && !has_files("serve-ext4"));
-    }
 }

@@ -5,16 +5,23 @@
 //!
 //! - `workload`: the work, and the loop that submits it to an engine
 //! - `file`, `vhost`, `ours`: engines; `bound`: engines that no path can be faster than
-//! - `client`, `server`, `daemon`: processes; `talk`: messages between them and the bench
-//! - `histogram`, `processor`: latencies, CPU time; `moved`: whether the bytes were moved
+//! - `client`, `server`, `daemon`: processes; `process`: their jobs and reports
+//! - `processor`: CPU time; `moved`: whether the bytes were moved; `figure`: figures of a run
 //! - `medium`: file systems that are made for this, and the disk
 //! - `contest`: the sides, and what they run with
 //! - `cases`, `limits`, `check`, `registered`: the cases
 
 mod cases;
 mod check;
+mod daemon;
+mod figure;
+mod file;
 mod limits;
+mod moved;
+mod processor;
 mod registered;
+mod server;
+mod vhost;
 
 // Public for the integration test, which needs processes of its own.
 #[doc(hidden)]
@@ -23,20 +30,12 @@ pub mod bound;
 pub mod client;
 #[doc(hidden)]
 pub mod contest;
-mod daemon;
-mod file;
-mod histogram;
 #[doc(hidden)]
 pub mod medium;
-mod moved;
 #[doc(hidden)]
 pub mod ours;
-mod processor;
 #[doc(hidden)]
-pub mod server;
-#[doc(hidden)]
-pub mod talk;
-mod vhost;
+pub mod process;
 #[doc(hidden)]
 pub mod workload;
 
@@ -46,7 +45,7 @@ use crate::row::Report;
 use crate::workspace::Workspace;
 use contest::Setup;
 
-pub use talk::peer;
+pub use process::peer;
 
 /// Measures the chosen cases. Returns the report, and whether the run was interrupted.
 ///
@@ -63,12 +62,8 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
 }
 
 fn cases(quick: bool) -> Vec<Declared<Setup>> {
-    let mut all = cases::cases();
-    all.extend(limits::cases());
-    all.extend(check::cases());
-    all.extend(registered::cases());
-    all.extend(cases::cases_without_goals(quick));
-    all
+    let goals = [cases::with_goals(), limits::cases(), check::cases(), registered::cases()];
+    goals.into_iter().flatten().chain(cases::without_goals(quick)).collect()
 }
 
 #[cfg(test)]
@@ -77,13 +72,11 @@ mod tests {
 
     #[test]
     fn every_case_has_a_name_of_its_own() {
-        for quick in [false, true] {
-            let cases = cases(quick);
-            for (number, case) in cases.iter().enumerate() {
-                let others = &cases[..number];
-                assert!(others.iter().all(|other| other.name() != case.name()), "{} twice", case.name());
-            }
-        }
+        let mut names: Vec<String> = cases(false).iter().map(|case| case.name().to_owned()).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
         assert!(peer("{}").is_err());
     }
 }

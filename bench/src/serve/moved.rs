@@ -1,100 +1,97 @@
-//! Check that requests have moved their bytes, before and after the clock runs, for every engine alike.
+//! Check that requests move their bytes, before and after the clock runs, for every engine alike.
 //!
 //! ```text
-//!   writes    each buffer has bytes of its own; some blocks that the run will write hold others ──► those of a buffer
-//!   reads     each buffer has zeros, and no block of a medium has                               ──► those of a block
+//!   before    some blocks that the run will reach first are written and read one by one, each with a mark of its own
+//!   writes    each buffer has bytes of its own        ──► such a block has those of a buffer, and no mark
+//!   reads     each buffer has zeros, and no block has ──► each buffer has those of a block
 //! ```
 //!
 //! Sectors have to be whole. The order of requests is not checked: the kernel, too, keeps none between requests that are in
 //! flight at the same time.
 
-use super::workload::{Direction, Engine, Offsets, Request, Tag, Workload};
+use super::workload::{Direction, Engine, Request, Tag, Workload};
 use crate::error::Error;
+use std::collections::BTreeMap;
 
-/// Content of an untouched medium, which no buffer has.
+/// Content of an untouched medium.
 pub const FILLING: u8 = 0xa5;
 /// Number of blocks that are compared, of a medium that has as many.
 const BLOCKS: u64 = 64;
+/// First mark; buffers have smaller bytes, by the greatest depth.
+const MARK: u8 = 129;
 const SECTOR: usize = 512;
 
-/// Check of a run.
-pub struct Sample {
-    workload: Workload,
-}
-
-impl Sample {
-    /// Fills the buffers of an engine without requests in flight, and the blocks that the next run will write first.
-    ///
-    /// # Errors
-    /// The engine's.
-    pub fn prepare(engine: &mut dyn Engine, workload: &Workload) -> Result<Sample, Error> {
-        if workload.direction == Direction::Write {
-            engine.fill(0, &vec![FILLING; workload.block]);
-            let mut offsets = Offsets::new(workload);
-            for _ in 0..blocks(workload) {
-                one(engine, Direction::Write, offsets.advance())?;
-            }
-        }
-        for tag in 0..workload.depth as Tag {
-            engine.fill(tag, &vec![content(workload, tag); workload.block]);
-        }
-        Ok(Sample { workload: workload.clone() })
+/// Checks that an engine without requests in flight tells blocks apart, and fills its buffers for the next run.
+pub fn prepare(engine: &mut dyn Engine, workload: &Workload) -> Result<(), Error> {
+    let mut offsets = workload.offsets();
+    let marks: BTreeMap<u64, u8> =
+        (MARK..).take(blocks(workload)).map(|mark| (offsets.advance(), mark)).collect();
+    for (offset, mark) in &marks {
+        engine.buffer(0).copy_from(&vec![*mark; workload.block]);
+        one(engine, Direction::Write, *offset)?;
     }
-
-    /// Checks that a run of so many requests has moved its bytes.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if it has not, or the engine's.
-    pub fn confirm(&self, engine: &mut dyn Engine, requests: u64) -> Result<(), Error> {
-        let workload = &self.workload;
-        let depth = workload.depth as u64;
-        let mut bytes = vec![0; workload.block];
-        match workload.direction {
-            Direction::Write => {
-                let mut offsets = Offsets::new(workload);
-                for _ in 0..requests.min(blocks(workload)) {
-                    let offset = offsets.advance();
-                    // An engine that does nothing leaves these.
-                    engine.fill(0, &vec![0; workload.block]);
-                    one(engine, Direction::Read, offset)?;
-                    engine.copy_out(0, &mut bytes);
-                    let of_buffer = |byte: u8| (1..=depth).contains(&u64::from(byte));
-                    check(&bytes, of_buffer, || format!("at {offset} is not what was written"))?;
-                }
-            }
-            // All buffers are used before one is used again.
-            Direction::Read if requests >= depth => {
-                for tag in 0..depth as Tag {
-                    engine.copy_out(tag, &mut bytes);
-                    check(&bytes, |byte| byte != 0, || format!("in buffer {tag} is not what was read"))?;
-                }
-            }
-            Direction::Read => {}
-        }
-        Ok(())
+    for (offset, mark) in marks {
+        check_block(engine, workload, offset, |byte| byte == mark)?;
     }
+    for tag in 0..workload.depth as Tag {
+        let content = if workload.direction == Direction::Write { tag as u8 + 1 } else { 0 };
+        engine.buffer(tag).copy_from(&vec![content; workload.block]);
+    }
+    Ok(())
 }
 
-fn blocks(workload: &Workload) -> u64 {
-    BLOCKS.min(workload.medium_bytes / workload.block as u64)
-}
-
-/// Content of a tag's buffer before a run.
-fn content(workload: &Workload, tag: Tag) -> u8 {
+/// Checks that a run of so many requests has moved its bytes.
+pub fn confirm(engine: &mut dyn Engine, workload: &Workload, requests: u64) -> Result<(), Error> {
     match workload.direction {
-        // Depths are below the byte of an untouched medium.
-        Direction::Write => tag as u8 + 1,
-        Direction::Read => 0,
+        Direction::Write => {
+            let mut offsets = workload.offsets();
+            for _ in 0..requests.min(blocks(workload) as u64) {
+                let is_of_buffer = |byte: u8| (1..=workload.depth).contains(&usize::from(byte));
+                check_block(engine, workload, offsets.advance(), is_of_buffer)?;
+            }
+        }
+        // All buffers are used before one is used again.
+        Direction::Read if requests >= workload.depth as u64 => {
+            for tag in 0..workload.depth as Tag {
+                let what = || format!("in buffer {tag} is not what was read");
+                check_buffer(engine, workload, tag, |byte| byte != 0, what)?;
+            }
+        }
+        Direction::Read => {}
     }
+    Ok(())
+}
+
+fn blocks(workload: &Workload) -> usize {
+    BLOCKS.min(workload.medium_bytes / workload.block as u64) as usize
 }
 
 fn one(engine: &mut dyn Engine, direction: Direction, offset: u64) -> Result<(), Error> {
     engine.submit(Request { tag: 0, direction, offset })?;
-    let mut done = Vec::new();
-    engine.reap(1, &mut done)
+    engine.reap(1, &mut Vec::new())
 }
 
-fn check(bytes: &[u8], is_known: impl Fn(u8) -> bool, what: impl Fn() -> String) -> Result<(), Error> {
+/// Reads a block into a buffer that has had zeros, which an engine that does nothing leaves.
+fn check_block(
+    engine: &mut dyn Engine,
+    workload: &Workload,
+    offset: u64,
+    is_known: impl Fn(u8) -> bool,
+) -> Result<(), Error> {
+    engine.buffer(0).copy_from(&vec![0; workload.block]);
+    one(engine, Direction::Read, offset)?;
+    check_buffer(engine, workload, 0, is_known, || format!("at {offset} is not what was written"))
+}
+
+fn check_buffer(
+    engine: &mut dyn Engine,
+    workload: &Workload,
+    tag: Tag,
+    is_known: impl Fn(u8) -> bool,
+    what: impl Fn() -> String,
+) -> Result<(), Error> {
+    let mut bytes = vec![0; workload.block];
+    engine.buffer(tag).copy_to(&mut bytes);
     // Compared with itself a byte on, which is quick in a build without optimisation, too.
     let is_whole = |sector: &[u8]| sector[1..] == sector[..sector.len() - 1] && is_known(sector[0]);
     match bytes.chunks(SECTOR).all(is_whole) {
@@ -105,64 +102,33 @@ fn check(bytes: &[u8], is_known: impl Fn(u8) -> bool, what: impl Fn() -> String)
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::{Until, drive, tests::workload};
+    use super::super::workload::{drive, tests::Fake, tests::workload};
     use super::*;
 
-    /// Memory that only claims to carry some requests out.
-    struct Lazy {
-        medium: Vec<u8>,
-        buffers: Vec<Vec<u8>>,
-        done: Vec<Tag>,
-        requests: u64,
-        /// Number of the first request that is not carried out.
-        lazy_from: u64,
-    }
-
-    impl Engine for Lazy {
-        fn submit(&mut self, request: Request) -> Result<(), Error> {
-            self.requests += 1;
-            let (at, buffer) = (request.offset as usize, &mut self.buffers[request.tag as usize]);
-            let medium = &mut self.medium[at..at + buffer.len()];
-            match request.direction {
-                _ if self.requests > self.lazy_from => {}
-                Direction::Read => buffer.copy_from_slice(medium),
-                Direction::Write => medium.copy_from_slice(buffer),
-            }
-            self.done.push(request.tag);
-            Ok(())
-        }
-
-        fn reap(&mut self, _: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
-            done.append(&mut self.done);
-            Ok(())
-        }
-
-        fn fill(&mut self, tag: Tag, bytes: &[u8]) {
-            self.buffers[tag as usize].copy_from_slice(bytes);
-        }
-
-        fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
-            bytes.copy_from_slice(&self.buffers[tag as usize]);
-        }
+    /// Returns the error of a run of 500 requests, of which `place` carries out some at some offset.
+    fn outcome(direction: Direction, place: fn(u64, u64) -> Option<u64>) -> String {
+        let workload = Workload { direction, ..workload(8, 500) };
+        let mut engine = Fake::new(&workload, place);
+        let prepared = prepare(&mut engine, &workload);
+        let confirmed = prepared.and_then(|()| {
+            let driven = drive(&mut engine, &workload)?;
+            confirm(&mut engine, &workload, driven.requests)
+        });
+        confirmed.err().map_or(String::new(), |error| error.to_string())
     }
 
     #[test]
-    fn an_engine_that_does_nothing_is_found_out() {
-        for direction in [Direction::Read, Direction::Write] {
-            for (lazy_from, is_right) in [(u64::MAX, true), (BLOCKS + 3, false)] {
-                let workload = Workload { direction, ..workload(8, Until::Requests(500)) };
-                let mut engine = Lazy {
-                    medium: vec![FILLING; 1 << 20],
-                    buffers: vec![vec![0; 4096]; 8],
-                    done: Vec::new(),
-                    requests: 0,
-                    lazy_from: if direction == Direction::Read && !is_right { 3 } else { lazy_from },
-                };
-                let sample = Sample::prepare(&mut engine, &workload).unwrap();
-                let driven = drive(&mut engine, &workload).unwrap();
-                let confirmed = sample.confirm(&mut engine, driven.requests);
-                assert_eq!(confirmed.is_ok(), is_right, "{direction:?}: {confirmed:?}");
-            }
+    fn an_engine_that_does_nothing_or_does_it_elsewhere_is_found_out() {
+        const BEFORE: u64 = 2 * BLOCKS;
+        for (direction, lost) in
+            [(Direction::Read, "in buffer 3 is not"), (Direction::Write, "at 12288 is not")]
+        {
+            assert_eq!(outcome(direction, |_, offset| Some(offset)), "");
+            let lazy = outcome(direction, |number, offset| {
+                (number <= BEFORE + 3 || number > BEFORE + 500).then_some(offset)
+            });
+            assert!(lazy.contains(lost), "{lazy}");
+            assert!(outcome(direction, |_, _| Some(0)).contains("not what was written"));
         }
     }
 }

@@ -1,25 +1,12 @@
 //! Engines over a volume of our server: mapped or through the channel, by calls that wait or by a queue, from the program's
 //! own memory or from the channel's.
 
-use super::file::{Called, Calls, stride};
+use super::file::{Calls, stride};
 use super::workload::{Direction, Engine, Request, Tag, Workload};
 use crate::error::Error;
-use bywash_client::{
-    Access, Buffer, Client, Completion, Options, PathChoice, Queue, RequestMemory, Volume, VolumeId, Wait,
-};
+use bywash_client::{Access, Client, Completion, Options, PathChoice, Queue, RequestMemory, VolumeId, Wait};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-
-/// Volume and access path.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ours {
-    /// Socket that the server listens on.
-    pub socket: PathBuf,
-    /// Name of the volume.
-    pub volume: String,
-    pub path: Path,
-    pub wait: Waiting,
-}
+use vm_memory::VolatileSlice;
 
 /// Access path to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,15 +19,6 @@ pub enum Path {
     Channel,
     /// Through the channel by a queue, with the program's own memory, which is copied through the arena.
     ChannelCopied,
-}
-
-/// Strategy of a client that waits for completions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Waiting {
-    /// By spinning, on a core of its own.
-    Spin,
-    Adaptive,
-    Sleep,
 }
 
 impl Path {
@@ -59,46 +37,33 @@ impl Path {
     pub fn is_mapped(self) -> bool {
         matches!(self, Path::MappedCalls | Path::MappedQueue)
     }
-}
 
-impl Ours {
-    /// Opens the volume for requests of `workload`.
-    ///
-    /// # Errors
-    /// [`Error::Failed`] if the server refuses, or the volume is too small.
-    pub fn open(&self, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
-        let wait = match self.wait {
-            Waiting::Spin => Wait::Spin,
-            Waiting::Adaptive => Wait::Adaptive,
-            Waiting::Sleep => Wait::Sleep,
-        };
+    /// Opens a volume of the server at `socket` for requests of `workload`.
+    pub fn open(
+        self,
+        socket: &std::path::Path,
+        volume: &str,
+        wait: Wait,
+        workload: &Workload,
+    ) -> Result<Box<dyn Engine>, Error> {
         let options = Options::new()
-            .choice(if self.path.is_mapped() { PathChoice::Mapped } else { PathChoice::Channel })
+            .choice(if self.is_mapped() { PathChoice::Mapped } else { PathChoice::Channel })
             .wait(wait)
             .depth(workload.depth.next_power_of_two() as u32)
             // Room for each request, and for the allocator.
             .arena_bytes((2 * stride(workload.block) * workload.depth).max(1 << 20));
-        let check = |bytes: u64| match bytes >= workload.medium_bytes {
-            true => Ok(()),
-            false => Err(failed(format!("the volume has {bytes} bytes of {}", workload.medium_bytes))),
-        };
-        if matches!(self.path, Path::MappedCalls | Path::ChannelCalls) {
-            let client = Client::connect(&self.socket, options).map_err(failed)?;
-            let volume = client.open(&self.volume, Access::ReadWrite).map_err(failed)?;
-            check(volume.len())?;
-            return Ok(Box::new(Calls::new(volume, workload)));
+        if matches!(self, Path::MappedCalls | Path::ChannelCalls) {
+            return calls(Client::connect(socket, options).map_err(failed)?, volume, workload);
         }
-        let mut queue = Queue::connect(&self.socket, options).map_err(failed)?;
-        let volume = queue.open(&self.volume, Access::ReadWrite).map_err(failed)?;
-        check(queue.len(volume).map_err(failed)?)?;
-        let buffer = |_| match self.path {
-            Path::Channel => {
-                queue.alloc(workload.block).map(|buffer: Buffer| Some(RequestMemory::from(buffer)))
-            }
-            _ => Ok(Some(RequestMemory::from(vec![0u8; workload.block]))),
+        let mut queue = Queue::connect(socket, options).map_err(failed)?;
+        let volume = queue.open(volume, Access::ReadWrite).map_err(failed)?;
+        workload.check_size(queue.len(volume).map_err(failed)?)?;
+        let buffer = |_| match self {
+            Path::Channel => queue.alloc(workload.block).map(RequestMemory::from),
+            _ => Ok(RequestMemory::from(vec![0u8; workload.block])),
         };
-        let buffers = (0..workload.depth).map(buffer).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        Ok(Box::new(Queued { queue, volume, buffers }))
+        let buffers = (0..workload.depth).map(|tag| buffer(tag).map(Some)).collect::<Result<_, _>>();
+        Ok(Box::new(Queued { buffers: buffers.map_err(failed)?, queue, volume }))
     }
 }
 
@@ -106,14 +71,17 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::failed("our server", format!("did not carry a request out: {error}"))
 }
 
-impl Called for Volume {
-    fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize, Error> {
-        Volume::read_at(self, bytes, offset).map(|()| bytes.len()).map_err(failed)
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
-        Volume::write_at(self, bytes, offset).map(|()| bytes.len()).map_err(failed)
-    }
+/// Engine of calls; the volume keeps its client's connection.
+fn calls(client: Client, volume: &str, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
+    let volume = client.open(volume, Access::ReadWrite).map_err(failed)?;
+    workload.check_size(volume.len())?;
+    Ok(Box::new(Calls::new(workload, move |direction, bytes, offset| {
+        let moved = match direction {
+            Direction::Read => volume.read_at(bytes, offset),
+            Direction::Write => volume.write_at(bytes, offset),
+        };
+        moved.map(|()| bytes.len()).map_err(failed)
+    })))
 }
 
 /// Engine of a queue.
@@ -173,20 +141,12 @@ impl Engine for Queued {
         }
     }
 
-    fn fill(&mut self, tag: Tag, bytes: &[u8]) {
-        let written = match self.buffers[usize::from(tag)].as_mut() {
-            Some(RequestMemory::Arena(buffer)) => buffer.write(0, bytes),
-            Some(RequestMemory::Own(buffer)) => {
-                buffer.copy_from_slice(bytes);
-                bytes.len()
-            }
-            None => 0,
-        };
-        assert_eq!(written, bytes.len(), "the buffer of tag {tag} holds a block");
-    }
-
-    fn copy_out(&self, tag: Tag, bytes: &mut [u8]) {
-        let read = self.buffers[usize::from(tag)].as_ref().map_or(0, |buffer| buffer.read(0, bytes));
-        assert_eq!(read, bytes.len(), "the buffer of tag {tag} holds a block");
+    #[expect(unsafe_code, reason = "a buffer of the arena is an address")]
+    fn buffer(&mut self, tag: Tag) -> VolatileSlice<'_> {
+        match self.buffers[usize::from(tag)].as_mut().expect("the tag is not in flight") {
+            // SAFETY: the arena has so many bytes there as long as the buffer lives, and no reference to them exists.
+            RequestMemory::Arena(buffer) => unsafe { VolatileSlice::new(buffer.as_ptr(), buffer.len()) },
+            RequestMemory::Own(bytes) => bytes.as_mut_slice().into(),
+        }
     }
 }

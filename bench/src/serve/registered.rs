@@ -35,18 +35,6 @@ pub(super) fn cases() -> Vec<Declared<Setup>> {
     vec![Declared::new(Row::head("serve/registered", "CPU time of a command", ""), measure)]
 }
 
-/// Device, and memory for its commands.
-struct Bench {
-    device: File,
-    memory: Arc<MmapRegion>,
-    region: RegionId,
-    /// Time that the device's ring took to refer to the memory, in microseconds.
-    took_us: f64,
-    /// Number of the next command.
-    next: usize,
-    _pinned: Arc<PinnedRegion>,
-}
-
 fn measure(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
     let files = setup.media.files(Medium::LoopExt4, 1, medium_bytes(setup.quick))?;
     let bench = Bench::open(&files[0])?;
@@ -69,6 +57,18 @@ fn measure(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
         }
     }
     Ok(rows)
+}
+
+/// Device, and memory for its commands.
+struct Bench {
+    device: File,
+    memory: Arc<MmapRegion>,
+    region: RegionId,
+    /// Time that the device's ring took to refer to the memory, in microseconds.
+    took_us: f64,
+    /// Number of the next command.
+    next: usize,
+    _pinned: Arc<PinnedRegion>,
 }
 
 impl Bench {
@@ -99,8 +99,12 @@ impl Bench {
                 return Err(Error::failed("a command", failure.to_string()));
             }
             done += reaped;
-            if reaped == 0 {
-                self.sleep()?;
+            if reaped == 0
+                && !self.device.arm()
+                && let Some(descriptor) = self.device.descriptor()
+            {
+                let waited = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], None);
+                waited.map_err(|error| Error::failed("poll", error.to_string()))?;
             }
         }
         Ok((thread_seconds() - begin) * 1e9 / count as f64)
@@ -114,22 +118,10 @@ impl Bench {
         let (at, from) = (self.next % blocks * bytes, self.next % (ARENA / bytes) * bytes);
         // SAFETY: the segment is within the mapping, which the command owns too, and no reference to it exists.
         let segment = [unsafe { Segment::new(self.memory.as_ptr().wrapping_add(from), bytes) }];
-        let command = match is_read {
-            true => Command::read(0, at as u64, &segment),
-            false => Command::write(0, at as u64, &segment),
-        };
-        let command = command.owner(self.memory.clone()).region(registered.then_some(self.region));
-        let submitted = self.device.submit(command);
+        let make = if is_read { Command::read } else { Command::write };
+        let command = make(0, at as u64, &segment).owner(self.memory.clone());
+        let submitted = self.device.submit(command.region(registered.then_some(self.region)));
         submitted.map_err(|_| Error::failed("a device", "takes no command at this depth".into()))
-    }
-
-    fn sleep(&mut self) -> Result<(), Error> {
-        if self.device.arm() {
-            return Ok(());
-        }
-        let Some(descriptor) = self.device.descriptor() else { return Ok(()) };
-        let waited = poll(&mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)], None);
-        waited.map(drop).map_err(|error| Error::failed("poll", error.to_string()))
     }
 }
 
