@@ -3,25 +3,19 @@
 //!
 //! A peer that this machine lacks has to name its absence; all others have to carry out what is submitted.
 
-use bywash_bench::engine::Rounds;
 use bywash_bench::error::Error;
 use bywash_bench::interrupt;
 use bywash_bench::serve;
 use bywash_bench::serve::bound::Bound;
-use bywash_bench::serve::client::{self, Client, Target};
+use bywash_bench::serve::client;
 use bywash_bench::serve::contest::{Contender, Home, Setup};
 use bywash_bench::serve::medium::Medium;
 use bywash_bench::serve::ours::Path as OurPath;
-use bywash_bench::serve::process::Job;
 use bywash_bench::serve::workload::{Direction, Workload};
 use bywash_bench::workspace::Workspace;
 use bywash_client::{Access, Options, PathChoice, VolumePath};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::io::Read;
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -66,7 +60,6 @@ fn main() {
     }
     every_side_carries_out_as_many_requests_as_submitted();
     a_failure_of_a_client_is_reported();
-    clients_of_a_killed_bench_end();
     nothing_is_left_of_an_interrupted_bench_and_of_a_killed_one();
     println!("sides of a device server: all as they should be");
 }
@@ -103,7 +96,7 @@ fn every_side_carries_out_as_many_requests_as_submitted() {
 }
 
 fn check(setup: &Setup, sides: &[Contender], workload: &Workload, clients: usize) {
-    let runs = setup.hold(sides, workload, clients, Rounds::new(1)).expect("no interruption");
+    let runs = setup.hold(sides, workload, clients, true).expect("no interruption");
     for (side, run) in sides.iter().zip(&runs) {
         let figures = match &run.samples {
             Ok(figures) => &figures[0],
@@ -131,7 +124,7 @@ fn a_failure_of_a_client_is_reported() {
     fs::write(&short, vec![0; 4096]).expect("a file");
     let run = |side: Contender, path: PathBuf| {
         let reads = Workload { direction: Direction::Read, ..workload(4096, 1, Duration::MAX) };
-        client::run(side, &[Target::from(path)], &reads, None, &[]).expect_err("a failure").to_string()
+        client::run(side, &[path], &reads, None, &[]).expect_err("a failure").to_string()
     };
     let error = run(Contender::Calls(Medium::Tmpfs), short);
     assert!(
@@ -140,30 +133,6 @@ fn a_failure_of_a_client_is_reported() {
     );
     let error = run(Contender::Uring(Medium::Tmpfs), folder.path().join("none"));
     assert!(error.contains("none"), "{error}");
-}
-
-/// Runs a client that becomes ready and then sees the end of its standard input.
-fn clients_of_a_killed_bench_end() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("whole");
-    fs::write(&path, vec![0; BYTES as usize]).expect("a file");
-    let job = Job::Client(Client {
-        side: Contender::Calls(Medium::Tmpfs),
-        target: Target::from(path),
-        workload: workload(4096, 1, Duration::from_secs(600)),
-        cores: Vec::new(),
-        clients: 1,
-    });
-    let job = serde_json::to_string(&job).expect("a job");
-    let (mut ours, theirs) = UnixStream::pair().expect("a socket");
-    ours.shutdown(Shutdown::Write).expect("a socket");
-    let mut client = Command::new(std::env::current_exe().expect("this program"));
-    client.args(["bench", "peer", "serve", &job]).stdin(OwnedFd::from(theirs));
-    assert!(client.status().expect("a client").success());
-    drop(client);
-    let mut text = String::new();
-    ours.read_to_string(&mut text).expect("UTF-8");
-    assert!(text.starts_with("\"Ready\"\n") && text.contains("interrupted"), "{text}");
 }
 
 /// Runs a bench until it is told to end.

@@ -22,7 +22,7 @@
 //! loaded after it. Requests are answered in the order of their submission, and at most as many as there are lines are in
 //! flight, so a line is free when its turn comes again.
 
-use super::contest::{CLIENT_CORE, SERVER_CORE, cores, run_on};
+use super::contest::{CLIENT_CORE, SERVER_CORE, cores, only, run_on};
 use super::file::{Buffers, Calls, PAGE};
 use super::workload::{Direction, Engine, Request, Tag, Workload};
 use crate::error::Error;
@@ -86,15 +86,13 @@ impl Bound {
 
     /// Cores of the clients; none: any. A hand-over is unavailable on a machine with one core.
     pub fn cores(self, clients: usize) -> Result<Vec<usize>, Error> {
-        let one = cores() == 1;
         match self {
-            Bound::HandOver | Bound::StagedHandOver if one => {
+            Bound::HandOver | Bound::StagedHandOver if cores() == 1 => {
                 Err(Error::Unavailable("a hand-over takes two cores, and there is one".into()))
             }
-            _ if one => Ok(Vec::new()),
-            Bound::HandOver | Bound::StagedHandOver => Ok(vec![CLIENT_CORE]),
-            Bound::CopyOnOneCore | Bound::CopyPastCachesOnOneCore => Ok(vec![SERVER_CORE]),
-            Bound::Copy | Bound::CopyPastCaches if clients == 1 => Ok(vec![CLIENT_CORE]),
+            Bound::HandOver | Bound::StagedHandOver => Ok(only(CLIENT_CORE)),
+            Bound::CopyOnOneCore | Bound::CopyPastCachesOnOneCore => Ok(only(SERVER_CORE)),
+            Bound::Copy | Bound::CopyPastCaches if clients == 1 => Ok(only(CLIENT_CORE)),
             Bound::Copy | Bound::CopyPastCaches => Ok(Vec::new()),
         }
     }

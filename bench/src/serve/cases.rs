@@ -6,8 +6,11 @@
 //! the same run, and the ratios stand beside them.
 
 use super::bound::Bound;
-use super::contest::{CLIENTS_MAX, Contender, Home, SLOW_NS, STREAMS, Setup, cores, medium_bytes};
-use super::figure::{Figure, Figures, cpu_of};
+use super::contest::{CLIENTS_MAX, Contender, Home, SLOW_NS, STREAMS, Setup, cores};
+use super::figure::{
+    ALL_CPU, BANDWIDTH, BOTH_CPU, CLIENT_CPU, EFFICIENCY, Figure, Figures, LATENCY, LATENCY_99, REQUESTS,
+    cpu_of,
+};
 use super::medium::Medium;
 use super::ours::Path;
 use super::server::{Device, Server};
@@ -19,7 +22,7 @@ use crate::number;
 use crate::row::{Point, Row, Unit};
 use Against::{BestBound, BestPeer, EachPeer, Peer};
 use Direction::{Read, Write};
-use Figure::{AllCpu, Bandwidth, BothCpu, ClientCpu, Efficiency, Latency, Latency99, Requests};
+use std::time::Duration;
 
 const EXT4: Contender = Contender::Calls(Medium::LoopExt4);
 const EXT4_URING: Contender = Contender::Uring(Medium::LoopExt4);
@@ -56,6 +59,8 @@ const NO_SLOWER: f64 = 1.0;
 /// Goal of the clients' CPU time at equal bandwidth: 98 % less.
 const CPU_OF_STREAMS: f64 = 50.0;
 
+/// Greatest duration of a point of a curve.
+const TIME_OF_POINT: Duration = Duration::from_millis(120);
 /// Queue depth of cases with many requests.
 const DEPTH: usize = 32;
 /// Bytes of a stream that are in flight; its client waits for half of them at a time, and the others keep the medium busy.
@@ -114,10 +119,10 @@ impl Contest {
             if is_stream {
                 workload = Workload { seed: None, batch: depth / 2, ..workload };
             }
-            let runs = setup.hold(&self.sides, &workload, self.clients, setup.rounds(has_goal))?;
+            let runs = setup.hold(&self.sides, &workload, self.clients, has_goal)?;
             let mut rows = self.rows(head, &runs);
             if is_stream {
-                rows.extend(at_equal_bandwidth(setup, &workload, head, self.best_peer(Bandwidth, &runs))?);
+                rows.extend(at_equal_bandwidth(setup, &workload, head, self.best_peer(BANDWIDTH, &runs))?);
             }
             Ok(rows)
         })
@@ -200,21 +205,20 @@ fn at_equal_bandwidth(
     head: &Row,
     (peer, measured): Measured,
 ) -> Result<Vec<Row>, Error> {
-    let Some(bandwidth) = Bandwidth.median(measured).map(|bandwidth| bandwidth as u64) else {
+    let Some(bandwidth) = BANDWIDTH.median(measured).map(|bandwidth| bandwidth as u64) else {
         return Ok(Vec::new());
     };
-    let bytes = medium_bytes(setup.quick);
-    let kind = format!("mem:{},bandwidth={bandwidth}/s", STREAMS as u64 * bytes);
-    let device = Device { name: "even", kind, volumes: STREAMS };
-    let server = Server::start(&setup.folder, device.name, &[device], bytes, cores() > 1)?;
+    let kind = format!("mem:{},bandwidth={bandwidth}/s", STREAMS as u64 * workload.medium_bytes);
+    let devices = [Device { home: Home::Fast, kind, volumes: STREAMS }];
+    let server = Server::start(&setup.folder, "even", &devices, workload.medium_bytes, cores() > 1)?;
     let sides = vec![
-        Side::new(CHANNEL.name(), || CHANNEL.run_at(&server, "even", workload, STREAMS)),
+        Side::new(CHANNEL.name(), || CHANNEL.run_at(&server, workload, STREAMS)),
         Side::new(peer.name(), || peer.run(setup, workload, STREAMS)),
     ];
     let runs = setup.rounds(true).run(sides)?;
     let case = format!("{}, at most {}/s", head.case, number::bytes(bandwidth as f64));
     let head = Row { case, ..head.clone() };
-    let goals = [(Bandwidth, None), (ClientCpu, Some(CPU_OF_STREAMS)), (BothCpu, None), (AllCpu, None)];
+    let goals = [(BANDWIDTH, None), (CLIENT_CPU, Some(CPU_OF_STREAMS)), (BOTH_CPU, None), (ALL_CPU, None)];
     Ok(goals.map(|(figure, goal)| row(&head, figure, (CHANNEL, &runs[0]), (peer, &runs[1]), goal)).into())
 }
 
@@ -231,9 +235,9 @@ fn contests_with_goals() -> Vec<Contest> {
             (Write, 4096, 1),
             &[MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, EXT4, EXT4_URING],
             &[
-                (None, Latency, Peer(EXT4), Some(10.0)),
-                (None, Latency, Peer(EXT4_URING), None),
-                (None, Latency99, Peer(EXT4), None),
+                (None, LATENCY, Peer(EXT4), Some(10.0)),
+                (None, LATENCY, Peer(EXT4_URING), None),
+                (None, LATENCY_99, Peer(EXT4), None),
             ],
         ),
         Contest::new(
@@ -242,8 +246,8 @@ fn contests_with_goals() -> Vec<Contest> {
             (Write, 4096, DEPTH),
             &[MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, EXT4, EXT4_URING],
             &[
-                (Some("4 KiB writes, sustained"), Bandwidth, Peer(EXT4), Some(7.2)),
-                (Some("4 KiB writes, asynchronous on one thread"), Requests, BestPeer, Some(5.5)),
+                (Some("4 KiB writes, sustained"), BANDWIDTH, Peer(EXT4), Some(7.2)),
+                (Some("4 KiB writes, asynchronous on one thread"), REQUESTS, BestPeer, Some(5.5)),
             ],
         ),
         Contest::new(
@@ -256,9 +260,9 @@ fn contests_with_goals() -> Vec<Contest> {
             ]
             .concat(),
             &[
-                (None, Latency, BestBound, None),
-                (None, Latency, Peer(TMPFS), None),
-                (None, Latency99, Peer(TMPFS), None),
+                (None, LATENCY, BestBound, None),
+                (None, LATENCY, Peer(TMPFS), None),
+                (None, LATENCY_99, Peer(TMPFS), None),
             ],
         ),
         Contest::new(
@@ -267,10 +271,10 @@ fn contests_with_goals() -> Vec<Contest> {
             (Write, 512, DEPTH),
             &[MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, TMPFS, TMPFS_URING, COPY, HAND_OVER, STAGED],
             &[
-                (None, Requests, BestBound, None),
-                (None, Requests, BestPeer, None),
-                (None, Efficiency, BestBound, None),
-                (None, Efficiency, BestPeer, None),
+                (None, REQUESTS, BestBound, None),
+                (None, REQUESTS, BestPeer, None),
+                (None, EFFICIENCY, BestBound, None),
+                (None, EFFICIENCY, BestPeer, None),
             ],
         ),
     ];
@@ -280,7 +284,7 @@ fn contests_with_goals() -> Vec<Contest> {
             format!("4 KiB {what}, 32 at a time, one core each"),
             (direction, 4096, DEPTH),
             &[EXPORT, CHANNEL, CHANNEL_COPIED, DAEMON, HAND_OVER, STAGED],
-            &[(None, Requests, BestBound, None), (None, Requests, Peer(DAEMON), Some(NO_SLOWER))],
+            &[(None, REQUESTS, BestBound, None), (None, REQUESTS, Peer(DAEMON), Some(NO_SLOWER))],
         ));
     }
     for (bytes, size) in [(64 << 10, "64 KiB"), (1 << 20, "1 MiB")] {
@@ -291,9 +295,9 @@ fn contests_with_goals() -> Vec<Contest> {
             (Write, bytes, depth),
             &[[MAPPED_QUEUE, CHANNEL, EXT4, EXT4_URING].as_slice(), &COPIES, &COPIES_ON_ONE_CORE].concat(),
             &[
-                (None, Bandwidth, BestBound, None),
-                (None, Bandwidth, Peer(EXT4), Some(2.0)),
-                (None, Bandwidth, Peer(EXT4_URING), None),
+                (None, BANDWIDTH, BestBound, None),
+                (None, BANDWIDTH, Peer(EXT4), Some(2.0)),
+                (None, BANDWIDTH, Peer(EXT4_URING), None),
             ],
         );
         contests.push(Contest { clients: STREAMS, ..streams });
@@ -311,7 +315,7 @@ pub(super) fn without_goals(quick: bool) -> Vec<Declared<Setup>> {
                 format!("{size} {what}, one at a time"),
                 (direction, block, 1),
                 &[MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, TMPFS],
-                &[(None, Latency, Peer(TMPFS), None)],
+                &[(None, LATENCY, Peer(TMPFS), None)],
             ));
             for depth in if quick { &[DEPTH][..] } else { &[4, DEPTH, 128] } {
                 add(Contest::new(
@@ -319,7 +323,7 @@ pub(super) fn without_goals(quick: bool) -> Vec<Declared<Setup>> {
                     format!("{size} {what}, {depth} at a time"),
                     (direction, block, *depth),
                     &[MAPPED_QUEUE, CHANNEL, CHANNEL_COPIED, TMPFS, TMPFS_URING],
-                    &[(None, Requests, BestPeer, None)],
+                    &[(None, REQUESTS, BestPeer, None)],
                 ));
             }
         }
@@ -327,7 +331,7 @@ pub(super) fn without_goals(quick: bool) -> Vec<Declared<Setup>> {
     for clients in [2, 4, CLIENTS_MAX] {
         let case = format!("{clients} clients, 4 KiB writes, 32 at a time");
         let sides = [MAPPED_QUEUE, CHANNEL, TMPFS, EXT4, DAEMON];
-        let rules = [(None, Requests, EachPeer, None)];
+        let rules = [(None, REQUESTS, EachPeer, None)];
         let contest = Contest::new("serve/clients", case, (Write, 4096, DEPTH), &sides, &rules);
         add(Contest { clients, ..contest });
     }
@@ -335,8 +339,8 @@ pub(super) fn without_goals(quick: bool) -> Vec<Declared<Setup>> {
         // Slow memory against its own latency, which shows what the path to it adds.
         let device_requests = DEPTH as f64 * 1e9 / SLOW_NS as f64;
         for (depth, other, figure, device) in [
-            (1, Path::ChannelCalls, Latency, SLOW_NS as f64),
-            (DEPTH, Path::ChannelCopied, Requests, device_requests),
+            (1, Path::ChannelCalls, LATENCY, SLOW_NS as f64),
+            (DEPTH, Path::ChannelCopied, REQUESTS, device_requests),
         ] {
             add(Contest::new(
                 "serve/slow",
@@ -362,8 +366,8 @@ enum Over {
     Depths(usize),
 }
 
-/// Figures of Caulfield et al.: time and bandwidth by the size of an access, asynchronous beside synchronous requests on one
-/// thread, and what a CPU second carries out of small requests.
+/// Figures of Caulfield et al., each line against pwrite(2) to a tmpfs: time and bandwidth by the size of an access,
+/// asynchronous beside synchronous requests on one thread, and what a CPU second carries out of small requests.
 fn curves() -> [Declared<Setup>; 4] {
     const CALLS: &[Contender] = &[MAPPED_CALLS, CHANNEL, CHANNEL_CALLS, TMPFS, EXT4, EXT4_URING];
     const QUEUES: &[Contender] = &[MAPPED_QUEUE, CHANNEL, TMPFS, TMPFS_URING, EXT4, EXT4_URING];
@@ -371,10 +375,10 @@ fn curves() -> [Declared<Setup>; 4] {
     let (whole, small) = ("4 KiB writes on one thread", "512 B writes on one thread");
     let many = "writes on one thread, 32 at a time";
     [
-        curve("write latency by size", "writes, one at a time", Over::Sizes(1), CALLS, &[Latency]),
-        curve("write bandwidth by size", many, Over::Sizes(DEPTH), QUEUES, &[Bandwidth]),
-        curve(&format!("{whole} by depth"), whole, Over::Depths(4096), BOTH, &[Requests]),
-        curve(&format!("{small} by depth"), small, Over::Depths(512), BOTH, &[Requests, Efficiency]),
+        curve("write latency by size", "writes, one at a time", Over::Sizes(1), CALLS, &[LATENCY]),
+        curve("write bandwidth by size", many, Over::Sizes(DEPTH), QUEUES, &[BANDWIDTH]),
+        curve(&format!("{whole} by depth"), whole, Over::Depths(4096), BOTH, &[REQUESTS]),
+        curve(&format!("{small} by depth"), small, Over::Depths(512), BOTH, &[REQUESTS, EFFICIENCY]),
     ]
 }
 
@@ -398,33 +402,22 @@ fn curve(
                 Over::Sizes(depth) => (x, depth, "bytes of a request", Unit::Bytes),
                 Over::Depths(block) => (block, x, "requests at a time", Unit::Count),
             };
-            let line = String::new();
-            let at = Point { figure: figure.into(), axis: axis.into(), unit, x: x as u64, line };
-            let runs = setup.hold(sides, &setup.point(block, depth), 1, setup.rounds(false))?;
-            metrics.iter().for_each(|metric| rows.extend(points(sides, &runs, *metric, &at)));
+            let mut workload = setup.workload(Write, block, depth);
+            workload.time = workload.time.min(TIME_OF_POINT);
+            let runs = setup.hold(sides, &workload, 1, false)?;
+            let base = sides.iter().position(|side| *side == TMPFS).expect("a side of each figure");
+            for metric in metrics {
+                for side in runs.iter().filter(|side| side.name != runs[base].name) {
+                    let (figure, axis, line, x) =
+                        (String::from(figure), axis.into(), side.name.clone(), x as u64);
+                    let head = Row::head("serve/paper", &format!("{figure}, {x}: {line}"), "");
+                    let row = metric.metric().row(&head, side, &runs[base], None);
+                    rows.push(Row { point: Some(Point { figure, axis, unit, x, line }), ..row });
+                }
+            }
         }
         Ok(rows)
     })
-}
-
-/// A point of each line, against pwrite(2) to a tmpfs; alone if there is no tmpfs.
-fn points(sides: &[Contender], runs: &[Runs<Figures>], figure: Figure, at: &Point) -> Vec<Row> {
-    let base = &runs[sides.iter().position(|side| *side == TMPFS).expect("a side of each figure")];
-    let point = |runs: &Runs<Figures>| {
-        let head = Row {
-            point: Some(Point { line: runs.name.clone(), ..at.clone() }),
-            ..Row::head("serve/paper", &format!("{}, {}: {}", at.figure, at.x, runs.name), "")
-        };
-        match (&base.samples, &runs.samples) {
-            (Ok(_), _) if runs.name == base.name => None,
-            (Err(_), Ok(samples)) => {
-                let (ours, runs) = (figure.median(runs), samples.len() as u32);
-                Some(Row { ours, runs, ..figure.metric().head(&head, "-", None) })
-            }
-            _ => Some(figure.metric().row(&head, runs, base, None)),
-        }
-    };
-    runs.iter().filter_map(point).collect()
 }
 
 #[cfg(test)]
@@ -440,7 +433,7 @@ mod tests {
             runs(&slow_bound.name(), Ok(slow)),
             runs(&fast_bound.name(), fast),
         ];
-        let (sides, rules) = ([CHANNEL, slow_bound, fast_bound], [(None, Bandwidth, BestBound, None)]);
+        let (sides, rules) = ([CHANNEL, slow_bound, fast_bound], [(None, BANDWIDTH, BestBound, None)]);
         let contest = Contest::new("serve/ext4", "streams", (Write, 512, 8), &sides, &rules);
         Contest { clients: STREAMS, ..contest }.rows(&Row::default(), &measured).remove(0)
     }

@@ -109,11 +109,9 @@ impl Requests {
 
     /// Runs all searches of the grant, which have to find the same.
     fn times(&self, rounds: Rounds, count: u64) -> Result<Vec<Runs<f64>>, Error> {
-        let ours = Ours::new(&self.spans);
+        let (check, sizes) = table(&self.spans);
         let (binary, eytzinger) = (binary(&self.spans), eytzinger(&self.spans));
-        let (entries, lines) = ours.table.find(ours.number).expect("the table has the grant").table_size();
-        let (index, lines, shift) = tables_of_bound(entries, lines, self.length);
-        let check = |offset| ours.device_offset(offset);
+        let (index, lines, shift) = tables_of_bound(sizes, self.length);
         let loads = |offset: u64| {
             let entry = (offset >> shift) as usize;
             lines[index[entry] as usize].0[entry % 8]
@@ -136,31 +134,23 @@ impl Requests {
     }
 }
 
-/// The product's table.
-struct Ours {
-    table: Table,
-    number: GrantNumber,
-}
-
-impl Ours {
-    /// The grant among other grants, as a client has them.
-    fn new(spans: &[ByteRange]) -> Ours {
-        let mut table = Table::new(64);
-        let mut add = |number: u32| {
-            let spans = if number == 40 { spans } else { &spans[..1] };
-            let grant = Grant::new(DeviceNumber(number), Access::ReadWrite, spans.iter().copied());
-            table.add(grant.expect("the extents are valid")).expect("the table holds 64")
-        };
-        let numbers: Vec<GrantNumber> = (0..64).map(&mut add).collect();
-        Ours { table, number: numbers[40] }
-    }
-
-    #[inline]
-    fn device_offset(&self, offset: u64) -> u64 {
-        let pieces = self.table.check(self.number, Bytes(offset), Bytes(BLOCK), Access::Read);
+/// The product's table: the grant among other grants, as a client has them. Returns its check, and the sizes of the grant's
+/// index and lines.
+fn table(spans: &[ByteRange]) -> (impl Fn(u64) -> u64 + use<>, (usize, usize)) {
+    let mut table = Table::new(64);
+    let add = |number: u32| {
+        let spans = if number == 40 { spans } else { &spans[..1] };
+        let grant = Grant::new(DeviceNumber(number), Access::ReadWrite, spans.iter().copied());
+        table.add(grant.expect("the extents are valid")).expect("the table holds 64")
+    };
+    let number = (0..64).map(add).collect::<Vec<GrantNumber>>()[40];
+    let sizes = table.find(number).expect("the table has the grant").table_size();
+    let check = move |offset| {
+        let pieces = table.check(number, Bytes(offset), Bytes(BLOCK), Access::Read);
         // A server looks at all pieces.
         pieces.expect("it is granted").fold(0, |last, piece| last ^ piece.start.0)
-    }
+    };
+    (check, sizes)
 }
 
 /// Beginnings of the extents in the volume and on the device.
@@ -216,7 +206,7 @@ struct Line([u64; 8]);
 
 /// Tables of the loads that a check cannot avoid, as large as those of a grant: the number of a line for each entry, every line
 /// equally often, in random order; the lines; and a shift, since an entry stands for 1 << shift bytes of `length`.
-fn tables_of_bound(entries: usize, lines: usize, length: u64) -> (Vec<u32>, Vec<Line>, u32) {
+fn tables_of_bound((entries, lines): (usize, usize), length: u64) -> (Vec<u32>, Vec<Line>, u32) {
     let mut random = Random(entries as u64);
     let fits = |shift: &u32| (length - 1) >> shift < entries as u64;
     let shift = (0..64).find(fits).expect("one entry holds everything");
@@ -300,7 +290,7 @@ mod tests {
     #[test]
     fn the_bound_loads_from_all_lines_of_tables_as_large_as_ours() {
         for (entries, lines) in [(1, 1), (64, 10), (5000, 700)] {
-            let (index, all, shift) = tables_of_bound(entries, lines, entries as u64 * BLOCK);
+            let (index, all, shift) = tables_of_bound((entries, lines), entries as u64 * BLOCK);
             let found: std::collections::HashSet<u32> = index.iter().copied().collect();
             assert_eq!((index.len(), all.len(), found.len(), shift), (entries, lines, lines, 12));
         }

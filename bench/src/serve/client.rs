@@ -3,11 +3,11 @@
 //! Start, opening and mapping are not timed, and all clients of a run begin together. What was moved is checked after the
 //! clock has stopped ([`super::moved`]).
 
-use super::contest::{CLIENTS_MAX, Contender, run_on};
+use super::contest::{CLIENTS_MAX, Contender, Home, run_on};
 use super::figure::Figures;
 use super::file::{Uring, calls, open};
 use super::moved;
-use super::process::{Bench, Job, Process, TIMEOUT};
+use super::process::{Crew, Job, TIMEOUT, ready};
 use super::processor::Snapshot;
 use super::vhost::VhostUser;
 use super::workload::{Engine, Workload, drive};
@@ -19,36 +19,22 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Number of clients that are started together: a server limits the connections that are being made by one user.
-const AT_A_TIME: usize = 8;
 /// Duration of the work before the clock starts, so that nothing is done for the first time afterwards.
 const WARM_UP: Duration = Duration::from_millis(50);
-
-/// Destination of a client's requests.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Target {
-    /// File, or socket of the server.
-    pub at: PathBuf,
-    /// Volume of our server.
-    pub volume: String,
-}
-
-impl From<PathBuf> for Target {
-    fn from(at: PathBuf) -> Target {
-        Target { at, volume: String::new() }
-    }
-}
 
 /// One of the clients of a run.
 #[derive(Serialize, Deserialize)]
 pub struct Client {
-    pub side: Contender,
-    pub target: Target,
-    pub workload: Workload,
+    side: Contender,
+    /// File, or socket of a server.
+    at: PathBuf,
+    workload: Workload,
     /// Cores that the client runs on; none: any.
-    pub cores: Vec<usize>,
+    cores: Vec<usize>,
+    /// Number of the client, and of its volume.
+    number: usize,
     /// Number of clients of the run.
-    pub clients: usize,
+    clients: usize,
 }
 
 /// Report of a client; times in seconds.
@@ -65,7 +51,7 @@ pub struct Report {
 
 impl Client {
     /// Does the work in this process.
-    pub fn work(&self, bench: &Bench) -> Result<Report, Error> {
+    pub fn work(&self) -> Result<Report, Error> {
         let workload = &self.workload;
         run_on(&self.cores)?;
         let mut engine = self.engine()?;
@@ -74,9 +60,7 @@ impl Client {
         moved::prepare(engine, workload)?;
         drive(engine, &Workload { time: WARM_UP, requests: u64::MAX, ..workload.clone() })?;
         moved::prepare(engine, workload)?;
-        if !bench.ready()? {
-            return Err(Error::Interrupted);
-        }
+        ready()?;
         let now = || clock::seconds(ClockId::Monotonic);
         let cpu = || clock::seconds(ClockId::ProcessCPUTime);
         let (begin, cpu_before) = (now(), cpu());
@@ -88,7 +72,7 @@ impl Client {
     }
 
     fn engine(&self) -> Result<Box<dyn Engine>, Error> {
-        let (Target { at, volume }, workload) = (&self.target, &self.workload);
+        let (at, workload) = (&self.at, &self.workload);
         let wait = match self.clients {
             1 if !self.cores.is_empty() => Wait::Spin,
             // A client that spins would only keep the others from the few cores.
@@ -99,8 +83,8 @@ impl Client {
             Contender::Calls(medium) => Box::new(calls(open(at, medium.is_direct())?, workload)),
             Contender::Uring(medium) => Box::new(Uring::open(at, medium.is_direct(), workload)?),
             Contender::Daemon(_) | Contender::Export => Box::new(VhostUser::connect(at, workload)?),
-            Contender::Ours(_, path) => path.open(at, volume, wait, workload)?,
-            Contender::Bound(bound) => bound.open(at, volume, workload)?,
+            Contender::Ours(home, path) => path.open(at, &home.volume(self.number), wait, workload)?,
+            Contender::Bound(bound) => bound.open(at, &Home::Fast.volume(self.number), workload)?,
         })
     }
 }
@@ -112,34 +96,28 @@ fn quantiles(times: &mut [u32]) -> Option<[u32; 2]> {
     Some([of(50), of(99)])
 }
 
-/// Carries `workload` out at all `targets` at once, by a client each; `server` is the process that serves them.
+/// Carries `workload` out at once by a client for each file or socket of `places`; `server` is the process that serves them.
 pub fn run(
     side: Contender,
-    targets: &[Target],
+    places: &[PathBuf],
     workload: &Workload,
     server: Option<u32>,
     cores: &[usize],
 ) -> Result<Figures, Error> {
-    let mut clients: Vec<Process> = Vec::with_capacity(targets.len());
-    let numbered: Vec<(u64, &Target)> = (0..).zip(targets).collect();
-    for some in numbered.chunks(AT_A_TIME) {
-        let begun = clients.len();
-        for (number, target) in some {
-            // The same work, with other random offsets.
-            let seed = workload.seed.map(|seed| seed.wrapping_add(*number));
-            let workload = Workload { seed, ..workload.clone() };
-            let (target, cores) = ((*target).clone(), cores.to_vec());
-            let client = Client { side, target, workload, cores, clients: targets.len() };
-            clients.push(Process::start("a client", &Job::Client(client))?);
-        }
-        clients[begun..].iter_mut().try_for_each(Process::ready)?;
-    }
-    let timeout = workload.time.saturating_add(TIMEOUT).min(child::LIMIT);
+    let job = |(number, at): (usize, &PathBuf)| {
+        // The same work, with other random offsets.
+        let seed = workload.seed.map(|seed| seed.wrapping_add(number as u64));
+        let workload = Workload { seed, ..workload.clone() };
+        let (at, cores) = (at.clone(), cores.to_vec());
+        Job::Client(Client { side, at, workload, cores, number, clients: places.len() })
+    };
+    let jobs: Vec<Job> = places.iter().enumerate().map(job).collect();
+    let mut clients = Crew::start("a client", &jobs)?;
     let before = Snapshot::take(server)?;
-    clients.iter_mut().try_for_each(Process::go)?;
-    let reports = clients.iter_mut().map(|client| client.report(timeout)).collect::<Result<Vec<_>, _>>()?;
+    clients.go()?;
+    let reports = clients.reports(workload.time.saturating_add(TIMEOUT).min(child::LIMIT))?;
     let used = Snapshot::take(server)?.since(&before);
-    clients.into_iter().try_for_each(Process::finish)?;
+    clients.finish()?;
     let requests = reports.iter().map(|report| report.requests).sum();
     let begin = reports.iter().map(|report| report.begin).fold(f64::INFINITY, f64::min);
     let end = reports.iter().map(|report| report.end).fold(0.0, f64::max);

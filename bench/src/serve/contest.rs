@@ -1,14 +1,14 @@
 //! Sides of the bench, and what they run with: file systems, servers, cores.
 
 use super::bound::Bound;
-use super::client::{self, Target};
+use super::client;
 use super::daemon::Daemon;
 use super::figure::Figures;
 use super::file::{PAGE, open};
 use super::medium::{Media, Medium};
 use super::ours::Path as OurPath;
-use super::process::{Job, Process};
-use super::server::{Device, Server, volume};
+use super::process::{Crew, Job};
+use super::server::{Device, Server};
 use super::workload::{Direction, Workload};
 use crate::engine::{Rounds, Runs, Side};
 use crate::error::Error;
@@ -28,9 +28,8 @@ pub const SLOW_NS: u64 = 4000;
 const SHARED_BANDWIDTH: u64 = 400 << 20;
 /// Rounds of a case without a goal.
 const ROUNDS_WITHOUT_GOAL: u32 = 3;
-/// Duration of a run, of a point of a curve, and of both in a quick run.
+/// Duration of a run, and of a quick one.
 const TIME: Duration = Duration::from_millis(250);
-const TIME_OF_POINT: Duration = Duration::from_millis(120);
 const TIME_QUICK: Duration = Duration::from_millis(20);
 /// Size of each client's file or volume, in bytes.
 const MEDIUM_BYTES: u64 = 32 << 20;
@@ -50,8 +49,9 @@ pub fn server_core() -> Option<usize> {
     (cores() > 1).then_some(SERVER_CORE)
 }
 
-fn client_core() -> Vec<usize> {
-    if cores() > 1 { vec![CLIENT_CORE] } else { Vec::new() }
+/// That core alone, if there are two.
+pub fn only(core: usize) -> Vec<usize> {
+    if cores() > 1 { vec![core] } else { Vec::new() }
 }
 
 /// Restricts this thread and those that it starts to `cores`, if there are some.
@@ -79,13 +79,19 @@ pub enum Home {
 }
 
 impl Home {
-    fn name(self) -> &'static str {
+    /// Name of the device.
+    pub fn name(self) -> &'static str {
         match self {
             Home::Fast => "fast",
             Home::Slow => "slow",
             Home::Shared => "shared",
             Home::Disk => "disk",
         }
+    }
+
+    /// Name of a client's volume.
+    pub fn volume(self, number: usize) -> String {
+        format!("{}-{number}", self.name())
     }
 }
 
@@ -135,12 +141,10 @@ impl Contender {
     /// Carries `workload` out by so many clients, each with a file or volume of its own.
     pub fn run(self, setup: &Setup, workload: &Workload, clients: usize) -> Result<Figures, Error> {
         // A client that is alone has a core of its own.
-        let alone = if clients == 1 { client_core() } else { Vec::new() };
+        let alone = if clients == 1 { only(CLIENT_CORE) } else { Vec::new() };
         let files = |medium| setup.media.files(medium, clients, workload.medium_bytes);
-        let run = |at: &[PathBuf], server, cores: &[usize]| {
-            let targets: Vec<Target> = at.iter().cloned().map(Target::from).collect();
-            client::run(self, &targets, workload, server, cores)
-        };
+        let run =
+            |places: &[PathBuf], server, cores: &[usize]| client::run(self, places, workload, server, cores);
         match self {
             Contender::Calls(medium) | Contender::Uring(medium) => run(&files(medium)?, None, &alone),
             Contender::Daemon(medium) => {
@@ -151,48 +155,32 @@ impl Contender {
                 run(&daemon.sockets, Some(daemon.id()), &alone)
             }
             Contender::Export => {
-                let socket = setup.folder.join("export.socket");
-                let job = Job::Export {
-                    server: setup.usual.socket.clone(),
-                    volume: volume(Home::Fast.name(), 0),
-                    socket: socket.clone(),
-                    cores: server_core().into_iter().collect(),
-                };
-                let mut export = Process::start("an export", &job)?;
-                export.ready()?;
-                run(&[socket], Some(export.id()), &client_core())
+                let (server, socket) = (setup.usual.socket.clone(), setup.folder.join("export.socket"));
+                let job = Job::Export { server, socket: socket.clone(), cores: only(SERVER_CORE) };
+                let export = Crew::start("an export", &[job])?;
+                run(&[socket], Some(export.id()), &alone)
             }
             Contender::Bound(bound) => {
                 // The server made the volumes, and has no further part in a bound.
-                let targets = setup.usual.targets(Home::Fast.name(), clients);
-                client::run(self, &targets, workload, None, &bound.cores(clients)?)
+                run(&vec![setup.usual.socket.clone(); clients], None, &bound.cores(clients)?)
             }
-            Contender::Ours(home, path) => {
+            Contender::Ours(home, path) => match &setup.no_disk {
+                Some(why) if home == Home::Disk => Err(Error::Unavailable(why.clone())),
                 // A core that spins gains nothing where no requests arrive.
-                let server = if path.is_mapped() { &setup.usual } else { &setup.spinning };
-                match (&setup.no_disk, home) {
-                    (Some(why), Home::Disk) => Err(Error::Unavailable(why.clone())),
-                    _ => self.run_at(server, home.name(), workload, clients),
-                }
-            }
+                _ if path.is_mapped() => self.run_at(&setup.usual, workload, clients),
+                _ => self.run_at(&setup.spinning, workload, clients),
+            },
         }
     }
 
-    /// Carries `workload` out at a device of our server, whose core no client of the channel shares.
-    pub fn run_at(
-        self,
-        server: &Server,
-        device: &str,
-        workload: &Workload,
-        clients: usize,
-    ) -> Result<Figures, Error> {
-        let on: Vec<usize> = match (clients, cores()) {
-            (1, _) => client_core(),
-            (_, 1) => Vec::new(),
+    /// Carries `workload` out at a server of ours, whose core no client of the channel shares.
+    pub fn run_at(self, server: &Server, workload: &Workload, clients: usize) -> Result<Figures, Error> {
+        let cores = match clients {
+            1 => only(CLIENT_CORE),
             _ if self.is_mapped() => Vec::new(),
-            (_, cores) => (0..cores).filter(|core| *core != SERVER_CORE).collect(),
+            _ => (0..cores()).filter(|core| *core != SERVER_CORE).collect(),
         };
-        client::run(self, &server.targets(device, clients), workload, Some(server.id()), &on)
+        client::run(self, &vec![server.socket.clone(); clients], workload, Some(server.id()), &cores)
     }
 }
 
@@ -226,7 +214,7 @@ impl Setup {
         let bytes = medium_bytes(quick);
         let media = Media::make(folder, STREAMS as u64 * bytes)?;
         let memory = |home: Home, volumes: usize, options: &str| Device {
-            name: home.name(),
+            home,
             kind: format!("mem:{}{options}", volumes as u64 * bytes),
             volumes,
         };
@@ -242,7 +230,7 @@ impl Setup {
                 let (file, size) = (disk.join("device"), bytes + bywash_volume::RESERVED_BYTES);
                 let _ = fs::remove_file(&file);
                 let kind = format!("file:{},size={size}", escaped(&file)?);
-                devices.push(Device { name: Home::Disk.name(), kind, volumes: 1 });
+                devices.push(Device { home: Home::Disk, kind, volumes: 1 });
                 None
             }
         };
@@ -265,12 +253,6 @@ impl Setup {
         }
     }
 
-    /// A shorter workload of writes, for a point of a curve.
-    pub fn point(&self, block: usize, depth: usize) -> Workload {
-        let time = if self.quick { TIME_QUICK } else { TIME_OF_POINT };
-        Workload { time, ..self.workload(Direction::Write, block, depth) }
-    }
-
     /// Rounds of a case.
     pub fn rounds(&self, has_goal: bool) -> Rounds {
         Rounds::new(if has_goal { self.count } else { self.count.min(ROUNDS_WITHOUT_GOAL) }).limited()
@@ -282,13 +264,13 @@ impl Setup {
         contenders: &[Contender],
         workload: &Workload,
         clients: usize,
-        rounds: Rounds,
+        has_goal: bool,
     ) -> Result<Vec<Runs<Figures>>, Error> {
         let side = |contender: &Contender| {
             let contender = *contender;
             Side::new(contender.name(), move || contender.run(self, workload, clients))
         };
-        rounds.run(contenders.iter().map(side).collect())
+        self.rounds(has_goal).run(contenders.iter().map(side).collect())
     }
 }
 

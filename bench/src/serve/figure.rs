@@ -35,69 +35,52 @@ impl Figures {
     }
 }
 
-/// Figure of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Figure {
-    /// Median latency at depth 1.
-    Latency,
-    /// Latency that 99 % of the requests do not exceed, at depth 1.
-    Latency99,
-    /// Requests a second.
-    Requests,
-    /// Bytes a second.
-    Bandwidth,
-    /// CPU time of the clients for a request; of the server, too; and of the kernel's threads.
-    ClientCpu,
-    BothCpu,
-    AllCpu,
-    /// Requests for a CPU second of the clients and the server.
-    Efficiency,
+/// Figure of a run: name and unit in rows, whether less of it is better, and the figure.
+#[derive(Clone, Copy)]
+pub struct Figure(&'static str, &'static str, Better, fn(&Figures) -> f64);
+
+#[derive(Clone, Copy)]
+enum Better {
+    Less,
+    More,
 }
+use Better::{Less, More};
+
+/// Latencies at depth 1.
+pub const LATENCY: Figure = Figure("latency", "ns", Less, |run| run.latency(0));
+pub const LATENCY_99: Figure = Figure("latency, 99 %", "ns", Less, |run| run.latency(1));
+pub const REQUESTS: Figure = Figure("requests", "op/s", More, |run| run.requests as f64 / run.seconds);
+pub const BANDWIDTH: Figure = Figure("throughput", "B/s", More, |run| run.bytes as f64 / run.seconds);
+pub const CLIENT_CPU: Figure =
+    Figure("cpu of clients", "ns/op", Less, |run| run.ns_of_request(run.client_seconds));
+pub const BOTH_CPU: Figure =
+    Figure("cpu of clients and server", "ns/op", Less, |run| run.ns_of_request(run.both_seconds()));
+pub const ALL_CPU: Figure = Figure("cpu of clients, server and kernel threads", "ns/op", Less, |run| {
+    run.ns_of_request(run.both_seconds() + run.used.kernel_seconds)
+});
+/// Requests for a CPU second of the clients and the server.
+pub const EFFICIENCY: Figure = Figure("requests per CPU second", "op/CPU s", More, |run| {
+    run.requests as f64 / run.both_seconds().max(1e-6)
+});
 
 impl Figure {
-    /// The figure as rows have it: name, unit, the figure of one run, and whether less of it is better.
-    fn parts(self) -> (&'static str, &'static str, fn(&Figures) -> f64, bool) {
-        match self {
-            Figure::Latency => ("latency", "ns", |run| run.latency(0), true),
-            Figure::Latency99 => ("latency, 99 %", "ns", |run| run.latency(1), true),
-            Figure::Requests => ("requests", "op/s", |run| run.requests as f64 / run.seconds, false),
-            Figure::Bandwidth => ("throughput", "B/s", |run| run.bytes as f64 / run.seconds, false),
-            Figure::ClientCpu => {
-                ("cpu of clients", "ns/op", |run| run.ns_of_request(run.client_seconds), true)
-            }
-            Figure::BothCpu => {
-                ("cpu of clients and server", "ns/op", |run| run.ns_of_request(run.both_seconds()), true)
-            }
-            Figure::AllCpu => {
-                let all = |run: &Figures| run.ns_of_request(run.both_seconds() + run.used.kernel_seconds);
-                ("cpu of clients, server and kernel threads", "ns/op", all, true)
-            }
-            Figure::Efficiency => {
-                let rate = |run: &Figures| run.requests as f64 / run.both_seconds().max(1e-6);
-                ("requests per CPU second", "op/CPU s", rate, false)
-            }
-        }
-    }
-
     pub fn metric(self) -> Metric<'static, Figures> {
-        match self.parts() {
-            (name, unit, value, false) => Metric::rate(name, unit, value),
+        let Figure(name, unit, better, value) = self;
+        match better {
+            More => Metric::rate(name, unit, value),
             // A cost below the resolution of the kernel's clock counts as that.
-            (name, unit, value, true) => {
-                Metric::cost(name, unit, value).ratio(|ours, peer| peer.max(1e-3) / ours.max(1e-3))
-            }
+            Less => Metric::cost(name, unit, value).ratio(|ours, peer| peer.max(1e-3) / ours.max(1e-3)),
         }
     }
 
     pub fn median(self, runs: &Runs<Figures>) -> Option<f64> {
-        runs.median(self.parts().2)
+        runs.median(self.3)
     }
 }
 
 /// CPU time of a request, of each process that has a part in it.
 pub fn cpu_of(runs: &Runs<Figures>) -> String {
-    let [client, both, all] =
-        [Figure::ClientCpu, Figure::BothCpu, Figure::AllCpu].map(|figure| figure.median(runs));
+    let [client, both, all] = [CLIENT_CPU, BOTH_CPU, ALL_CPU].map(|figure| figure.median(runs));
     let ns = |value: f64| number::quantity(value, "ns");
     let mut text = format!("client {}", client.map_or("-".into(), ns));
     for (name, more, less) in [("server", both, client), ("kernel threads", all, both)] {
@@ -134,11 +117,11 @@ pub(super) mod tests {
         let (ours, peer) = (runs("o", Ok(8_000_000)), runs("p", Ok(2_000_000)));
         assert_eq!(cpu_of(&peer), "client 250 ns, server 125 ns, kernel threads 125 ns");
         let row = |figure: Figure, goal| figure.metric().row(&Row::default(), &ours, &peer, Some(goal));
-        let requests = row(Figure::Requests, 3.0);
+        let requests = row(REQUESTS, 3.0);
         assert_eq!((requests.ratio, requests.met, requests.runs), (Some(4.0), Some(true), 3));
-        let latency = row(Figure::Latency, 5.0);
+        let latency = row(LATENCY, 5.0);
         assert_eq!((latency.ours, latency.peer_value, latency.met), (Some(125.0), Some(500.0), Some(false)));
-        assert_eq!(row(Figure::Bandwidth, 1.0).ours, Some(8e6 * 512.0));
+        assert_eq!(row(BANDWIDTH, 1.0).ours, Some(8e6 * 512.0));
         assert!(Figures::default().latency(0).is_nan());
     }
 }

@@ -3,8 +3,8 @@
 use super::contest::{CLIENTS_MAX, Contender, Home, Setup};
 use super::figure::Figures;
 use super::ours::Path;
-use super::process::{Job, Process};
 use super::processor::{Snapshot, own_bytes};
+use super::server::idle_clients;
 use super::workload::{Direction, Workload};
 use crate::campaign::Declared;
 use crate::engine::{Metric, Runs, Side};
@@ -46,7 +46,7 @@ fn fair(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
     let workload = Workload { time: if setup.quick { workload.time } else { FAIR_TIME }, ..workload };
     let row = |home: Home, what: &str| {
         let side = Contender::Ours(home, Path::Channel);
-        let runs = setup.hold(&[side], &workload, CLIENTS_MAX, setup.rounds(true))?;
+        let runs = setup.hold(&[side], &workload, CLIENTS_MAX, true)?;
         let case = format!("{CLIENTS_MAX} clients, 4 KiB writes, 32 at a time: {what}");
         Ok(share.row_of_limit(&Row { case, ..head.clone() }, &runs[0], "95 %", FAIR_PERCENT, 1.0))
     };
@@ -76,9 +76,7 @@ fn row_of_memory(head: &Row, runs: &Runs<u64>) -> Row {
 fn idle(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
     let (clients, time) = if setup.quick { IDLE_QUICK } else { IDLE };
     let server = setup.usual.id();
-    let job = Job::Idle { socket: setup.usual.socket.clone(), clients };
-    let mut idle = Process::start("idle clients", &job)?;
-    idle.ready()?;
+    let idle = idle_clients(&setup.usual.socket, clients)?;
     std::thread::sleep(SETTLING);
     let side = Side::new("bywash", || {
         let (before, begin) = (Snapshot::take(Some(server))?, Instant::now());
@@ -87,7 +85,7 @@ fn idle(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
         Ok((100.0 * used / begin.elapsed().as_secs_f64(), own_bytes(server)?))
     });
     let runs = setup.rounds(false).run(vec![side])?.remove(0);
-    idle.finish()?;
+    drop(idle);
     let head = Row { case: format!("{clients} clients that do nothing"), ..head.clone() };
     // The clock counts in ticks, and does not show less than one of them.
     let percent = |run: &(f64, u64)| run.0.max(NO_CORE_PERCENT / 10.0);

@@ -18,6 +18,7 @@ mod figure;
 mod file;
 mod limits;
 mod moved;
+mod process;
 mod processor;
 mod registered;
 mod server;
@@ -34,8 +35,6 @@ pub mod contest;
 pub mod medium;
 #[doc(hidden)]
 pub mod ours;
-#[doc(hidden)]
-pub mod process;
 #[doc(hidden)]
 pub mod workload;
 

@@ -1,16 +1,15 @@
-//! Processes of the bench: clients, servers, exports. Each gets a job on its command line, and its standard input is a
-//! socket on which it reports in lines of JSON.
+//! Processes of the bench: clients, servers, exports. Each gets a job on its command line, and reports in lines of JSON on a
+//! socket, which is its standard input and output, and which all processes of a crew share.
 //!
 //! ```text
-//!   bench                      process
-//!   starts it with a job  ───► prepares
-//!                         ◄─── "Ready"
-//!   a byte                ───► does its job (a client)
-//!                         ◄─── {"Done": what it did}
+//!   bench                      processes
+//!   starts them with jobs ───► prepare
+//!                         ◄─── "Ready", each
+//!   the end of its side   ───► do their jobs (clients), or end (all others)
+//!                         ◄─── {"Done": what it did}, each client
 //! ```
 //!
-//! The end of the socket lets a process end. It ends with the thread that has started it, however that ends
-//! (PR_SET_PDEATHSIG).
+//! A process ends with the thread that has started it, however that ends (PR_SET_PDEATHSIG).
 
 use super::client::{Client, Report};
 use super::server;
@@ -19,17 +18,19 @@ use crate::error::{Attempt, Error};
 use crate::interrupt;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Greatest time that a process may take for what should take none.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between two looks whether the user wants an end.
 const LOOK: Duration = Duration::from_millis(100);
+/// Number of processes that are started together: a server limits the connections that are being made by one user.
+const AT_A_TIME: usize = 8;
 
 /// Job of a process.
 #[derive(Serialize, Deserialize)]
@@ -46,14 +47,8 @@ pub enum Job {
     /// An export at `socket` of a volume of the server at `server`.
     Export {
         server: PathBuf,
-        volume: String,
         socket: PathBuf,
         cores: Vec<usize>,
-    },
-    /// Clients that do nothing.
-    Idle {
-        socket: PathBuf,
-        clients: usize,
     },
 }
 
@@ -70,59 +65,63 @@ enum Message {
     },
 }
 
-/// Process as the bench sees it; ended when dropped.
-pub struct Process {
+/// Processes as the bench sees them; ended when dropped.
+pub struct Crew {
     /// Name in errors.
     name: &'static str,
-    process: child::Process,
+    processes: Vec<child::Process>,
     line: BufReader<UnixStream>,
 }
 
-impl Process {
-    pub fn start(name: &'static str, job: &Job) -> Result<Process, Error> {
-        let job = serde_json::to_string(job).map_err(|error| Error::failed("a job", error.to_string()))?;
-        let make = || {
-            let (ours, theirs) = UnixStream::pair()?;
-            ours.set_read_timeout(Some(LOOK))?;
-            Ok::<_, io::Error>((BufReader::new(ours), OwnedFd::from(theirs)))
-        };
-        let (line, theirs) = make().doing("make a socket for", Path::new(name))?;
-        let mut command = child::peer("serve", [job])?;
-        let process = child::Process::start(command.stdin(theirs).stdout(Stdio::null()))?;
-        Ok(Process { name, process, line })
-    }
-
-    /// Number of the process.
-    pub fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Waits until the process is prepared.
-    pub fn ready(&mut self) -> Result<(), Error> {
-        match self.hear(TIMEOUT)? {
-            Message::Ready => Ok(()),
-            _ => Err(self.failed("was done before it had begun".into())),
+impl Crew {
+    /// Starts a process for each job, and waits until they are prepared.
+    pub fn start(name: &'static str, jobs: &[Job]) -> Result<Crew, Error> {
+        let socket = Path::new("a socket");
+        let (ours, theirs) = UnixStream::pair().doing("make", socket)?;
+        ours.set_read_timeout(Some(LOOK)).doing("limit", socket)?;
+        let mut crew = Crew { name, processes: Vec::new(), line: BufReader::new(ours) };
+        for some in jobs.chunks(AT_A_TIME) {
+            for job in some {
+                let job = serde_json::to_string(job).map_err(|error| crew.failed(error.to_string()))?;
+                let mut command = child::peer("serve", [job])?;
+                command.stdin(OwnedFd::from(theirs.try_clone().doing("share", socket)?));
+                command.stdout(OwnedFd::from(theirs.try_clone().doing("share", socket)?));
+                crew.processes.push(child::Process::start(&mut command)?);
+            }
+            for _ in some {
+                if !matches!(crew.hear(TIMEOUT)?, Message::Ready) {
+                    return Err(crew.failed("was done before it had begun".into()));
+                }
+            }
         }
+        Ok(crew)
     }
 
-    /// Lets a client begin.
-    pub fn go(&mut self) -> Result<(), Error> {
-        let sent = self.line.get_mut().write_all(b"g");
-        sent.map_err(|error| self.failed(format!("has ended: {error}")))
+    /// Number of the first process.
+    pub fn id(&self) -> u32 {
+        self.processes[0].id()
     }
 
-    /// Waits until a client has done its job.
-    pub fn report(&mut self, limit: Duration) -> Result<Report, Error> {
-        match self.hear(limit)? {
+    /// Lets all processes go on, at the same moment.
+    pub fn go(&self) -> Result<(), Error> {
+        let ended = self.line.get_ref().shutdown(Shutdown::Write);
+        ended.map_err(|error| self.failed(format!("cannot be told: {error}")))
+    }
+
+    /// Waits until each client has done its job.
+    pub fn reports(&mut self, limit: Duration) -> Result<Vec<Report>, Error> {
+        let clients = self.processes.len();
+        let report = |_| match self.hear(limit)? {
             Message::Done(report) => Ok(report),
             _ => Err(self.failed("has no report".into())),
-        }
+        };
+        (0..clients).map(report).collect()
     }
 
-    /// Lets the process end, and waits for that.
+    /// Lets the processes go on if they have not, and waits for their ends.
     pub fn finish(self) -> Result<(), Error> {
-        drop(self.line);
-        self.process.finish().map(drop)
+        self.go()?;
+        self.processes.into_iter().try_for_each(|process| process.finish().map(drop))
     }
 
     fn hear(&mut self, limit: Duration) -> Result<Message, Error> {
@@ -153,27 +152,6 @@ impl Process {
     }
 }
 
-/// The bench, as its processes see it.
-pub struct Bench(UnixStream);
-
-impl Bench {
-    /// Reports that this process is prepared, and waits; returns false when it is to end.
-    pub fn ready(&self) -> Result<bool, Error> {
-        self.tell(&Message::Ready)?;
-        io::copy(&mut (&self.0).take(1), &mut io::sink()).map(|bytes| bytes > 0).map_err(gone)
-    }
-
-    fn tell(&self, message: &Message) -> Result<(), Error> {
-        let text =
-            serde_json::to_string(message).map_err(|error| Error::failed("a message", error.to_string()))?;
-        writeln!(&self.0, "{text}").map_err(gone)
-    }
-}
-
-fn gone(error: io::Error) -> Error {
-    Error::failed("the bench", format!("has ended: {error}"))
-}
-
 /// Does a job in this process. A failure of the job is reported to the bench.
 ///
 /// # Errors
@@ -181,22 +159,34 @@ fn gone(error: io::Error) -> Error {
 pub fn peer(job: &str) -> Result<(), Error> {
     let job: Job =
         serde_json::from_str(job).map_err(|error| Error::Usage(format!("{job} is no job: {error}")))?;
-    // If the bench has ended before this, the byte that lets this process go on does not come.
     set_parent_process_death_signal(Some(Signal::KILL)).doing("watch", Path::new("the bench"))?;
-    let bench = Bench(UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(gone)?));
     let outcome = match job {
-        Job::Client(client) => client.work(&bench).map(Some),
+        Job::Client(client) => client.work().map(Some),
         Job::Server { socket, devices, is_spinning, core } => {
-            server::serve(&bench, &socket, &devices, is_spinning, core).map(|()| None)
+            server::serve(&socket, &devices, is_spinning, core).map(|()| None)
         }
-        Job::Export { server, volume, socket, cores } => {
-            server::export(&bench, &server, &volume, &socket, &cores).map(|()| None)
-        }
-        Job::Idle { socket, clients } => server::be_idle(&bench, &socket, clients).map(|()| None),
+        Job::Export { server, socket, cores } => server::export(&server, &socket, &cores).map(|()| None),
     };
     match outcome {
         Ok(None) => Ok(()),
-        Ok(Some(report)) => bench.tell(&Message::Done(report)),
-        Err(error) => bench.tell(&Message::Failed { why: error.to_string(), is_absence: error.is_absence() }),
+        Ok(Some(report)) => tell(&Message::Done(report)),
+        Err(error) => tell(&Message::Failed { why: error.to_string(), is_absence: error.is_absence() }),
     }
+}
+
+/// Reports that this process is prepared, and waits until the bench lets it go on.
+pub fn ready() -> Result<(), Error> {
+    tell(&Message::Ready)?;
+    io::copy(&mut io::stdin().lock(), &mut io::sink()).map(drop).map_err(gone)
+}
+
+fn tell(message: &Message) -> Result<(), Error> {
+    let text =
+        serde_json::to_string(message).map_err(|error| Error::failed("a message", error.to_string()))?;
+    // A single write, so that the lines of several processes do not mix.
+    io::stdout().lock().write_all(format!("{text}\n").as_bytes()).map_err(gone)
+}
+
+fn gone(error: io::Error) -> Error {
+    Error::failed("the bench", format!("has ended: {error}"))
 }
