@@ -6,9 +6,9 @@
 use bywash_bench::error::Error;
 use bywash_bench::interrupt;
 use bywash_bench::serve;
-use bywash_bench::serve::bound::Bound;
 use bywash_bench::serve::client;
-use bywash_bench::serve::contest::{Contender, Home, Setup};
+use bywash_bench::serve::contest::Contender::{self, Bound, Calls, Daemon, Export, Ours, Uring};
+use bywash_bench::serve::contest::{Home, Setup};
 use bywash_bench::serve::medium::Medium;
 use bywash_bench::serve::ours::Path as OurPath;
 use bywash_bench::serve::workload::{Direction, Workload};
@@ -25,31 +25,25 @@ const BYTES: u64 = 4 << 20;
 const LONG: Duration = Duration::from_secs(20);
 /// Peers; over the loop device, a server would only be slower than over the memory below it.
 const PEERS: [Contender; 8] = [
-    Contender::Calls(Medium::Tmpfs),
-    Contender::Uring(Medium::Tmpfs),
-    Contender::Daemon(Medium::Tmpfs),
-    Contender::Calls(Medium::LoopExt4),
-    Contender::Uring(Medium::LoopExt4),
-    Contender::Calls(Medium::Disk),
-    Contender::Uring(Medium::Disk),
-    Contender::Daemon(Medium::Disk),
+    Calls(Medium::Tmpfs),
+    Uring(Medium::Tmpfs),
+    Daemon(Medium::Tmpfs),
+    Calls(Medium::LoopExt4),
+    Uring(Medium::LoopExt4),
+    Calls(Medium::Disk),
+    Uring(Medium::Disk),
+    Daemon(Medium::Disk),
 ];
-const OURS: [Contender; 14] = [
-    Contender::Ours(Home::Fast, OurPath::MappedCalls),
-    Contender::Ours(Home::Fast, OurPath::MappedQueue),
-    Contender::Ours(Home::Fast, OurPath::ChannelCalls),
-    Contender::Ours(Home::Fast, OurPath::Channel),
-    Contender::Ours(Home::Fast, OurPath::ChannelCopied),
-    Contender::Ours(Home::Slow, OurPath::Channel),
-    Contender::Ours(Home::Disk, OurPath::Channel),
-    Contender::Export,
-    Contender::Bound(Bound::Copy),
-    Contender::Bound(Bound::CopyPastCaches),
-    Contender::Bound(Bound::CopyOnOneCore),
-    Contender::Bound(Bound::CopyPastCachesOnOneCore),
-    Contender::Bound(Bound::HandOver),
-    Contender::Bound(Bound::StagedHandOver),
-];
+
+/// Sides that have one client, but for the peers.
+fn ours() -> Vec<Contender> {
+    use OurPath::{Channel, ChannelCalls, ChannelCopied, MappedCalls, MappedQueue};
+    use serve::bound::Bound::*;
+    let paths = [MappedCalls, MappedQueue, ChannelCalls, Channel, ChannelCopied];
+    let bounds = [Copy, CopyPastCaches, CopyOnOneCore, CopyPastCachesOnOneCore, HandOver, StagedHandOver];
+    let others = [Ours(Home::Slow, Channel), Ours(Home::Disk, Channel), Export];
+    paths.map(|path| Ours(Home::Fast, path)).into_iter().chain(others).chain(bounds.map(Bound)).collect()
+}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -80,13 +74,13 @@ fn every_side_carries_out_as_many_requests_as_submitted() {
     let client = bywash_client::Client::connect(&setup.usual.socket, options).expect("a server");
     let volume = client.open("fast-0", Access::ReadWrite).expect("a volume");
     assert!(matches!(volume.path(), VolumePath::Mapped));
-    let alone = [&PEERS[..], &OURS].concat();
+    let alone = [&PEERS[..], &ours()].concat();
     for direction in [Direction::Write, Direction::Read] {
         for (block, depth) in [(512, 1), (4096, 8), (64 << 10, 3)] {
             check(&setup, &alone, &Workload { direction, ..workload(block, depth, Duration::MAX) }, 1);
         }
     }
-    let several = [&PEERS[..], &[Contender::Ours(Home::Shared, OurPath::Channel)]].concat();
+    let several = [&PEERS[..], &[Ours(Home::Shared, OurPath::Channel)]].concat();
     check(&setup, &several, &workload(4096, 4, Duration::MAX), 3);
     let (server, run) = (setup.usual.id(), workspace.run().to_path_buf());
     drop((volume, client, setup, workspace));
@@ -113,8 +107,8 @@ fn check(setup: &Setup, sides: &[Contender], workload: &Workload, clients: usize
         assert_eq!(figures.latency.is_some(), workload.depth == 1, "{}", run.name);
         assert_eq!(figures.rates.len(), clients, "{}", run.name);
         assert!(figures.seconds > 0.0 && figures.client_seconds > 0.0, "{}: {figures:?}", run.name);
-        let is_served = side.is_ours() || matches!(side, Contender::Daemon(_));
-        assert_eq!(figures.used.server_seconds.is_some(), is_served, "{}", run.name);
+        let is_served = side.is_ours() || matches!(side, Daemon(_));
+        assert_eq!(figures.server_seconds.is_some(), is_served, "{}", run.name);
     }
 }
 
@@ -126,12 +120,12 @@ fn a_failure_of_a_client_is_reported() {
         let reads = Workload { direction: Direction::Read, ..workload(4096, 1, Duration::MAX) };
         client::run(side, &[path], &reads, None, &[]).expect_err("a failure").to_string()
     };
-    let error = run(Contender::Calls(Medium::Tmpfs), short);
+    let error = run(Calls(Medium::Tmpfs), short);
     assert!(
         error.contains("is not what was") || error.contains("a request of 4096 bytes moved 0"),
         "{error}"
     );
-    let error = run(Contender::Uring(Medium::Tmpfs), folder.path().join("none"));
+    let error = run(Uring(Medium::Tmpfs), folder.path().join("none"));
     assert!(error.contains("none"), "{error}");
 }
 
@@ -140,7 +134,7 @@ fn run_for_long(folder: &Path) {
     interrupt::listen();
     let workspace = Workspace::create(Some(folder)).expect("a workspace");
     let error = Setup::open(workspace.run(), true, 1)
-        .and_then(|setup| Contender::Daemon(Medium::Disk).run(&setup, &workload(4096, 4, LONG), 2))
+        .and_then(|setup| Daemon(Medium::Disk).run(&setup, &workload(4096, 4, LONG), 2))
         .expect_err("an end");
     assert!(matches!(error, Error::Interrupted) || error.is_absence(), "{error}");
 }

@@ -58,29 +58,22 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Name in rows.
-    pub fn name(self) -> &'static str {
+    /// Name in rows, and note of a row against this bound: the work that binds.
+    pub fn texts(self) -> (&'static str, &'static str) {
+        let (client, core) = ("the client copies the bytes", "one core copies the bytes of all clients");
         match self {
-            Bound::Copy => "bound: a bare copy",
-            Bound::CopyPastCaches => "bound: a bare copy past the caches",
-            Bound::CopyOnOneCore => "bound: a bare copy on one core",
-            Bound::CopyPastCachesOnOneCore => "bound: a bare copy past the caches on one core",
-            Bound::HandOver => "bound: a bare hand-over and a copy",
-            Bound::StagedHandOver => "bound: a bare hand-over and two copies",
-        }
-    }
-
-    /// Note of a row against this bound: the work that binds.
-    pub fn note(self) -> &'static str {
-        match self {
-            Bound::Copy | Bound::CopyPastCaches => "the client copies the bytes",
-            Bound::CopyOnOneCore | Bound::CopyPastCachesOnOneCore => {
-                "one core copies the bytes of all clients"
-            }
-            Bound::HandOver => "a cache line to the server's core, which copies the bytes, and one back",
-            Bound::StagedHandOver => {
-                "the client copies the bytes, a cache line to the server's core, which copies them again, and one back"
-            }
+            Bound::Copy => ("bound: a bare copy", client),
+            Bound::CopyPastCaches => ("bound: a bare copy past the caches", client),
+            Bound::CopyOnOneCore => ("bound: a bare copy on one core", core),
+            Bound::CopyPastCachesOnOneCore => ("bound: a bare copy past the caches on one core", core),
+            Bound::HandOver => (
+                "bound: a bare hand-over and a copy",
+                "a cache line to the server's core, which copies the bytes, and one back",
+            ),
+            Bound::StagedHandOver => (
+                "bound: a bare hand-over and two copies",
+                "the client copies the bytes, a cache line to the server's core, which copies them again, and one back",
+            ),
         }
     }
 
@@ -90,33 +83,26 @@ impl Bound {
             Bound::HandOver | Bound::StagedHandOver if cores() == 1 => {
                 Err(Error::Unavailable("a hand-over takes two cores, and there is one".into()))
             }
-            Bound::HandOver | Bound::StagedHandOver => Ok(only(CLIENT_CORE)),
             Bound::CopyOnOneCore | Bound::CopyPastCachesOnOneCore => Ok(only(SERVER_CORE)),
-            Bound::Copy | Bound::CopyPastCaches if clients == 1 => Ok(only(CLIENT_CORE)),
-            Bound::Copy | Bound::CopyPastCaches => Ok(Vec::new()),
+            Bound::Copy | Bound::CopyPastCaches if clients > 1 => Ok(Vec::new()),
+            _ => Ok(only(CLIENT_CORE)),
         }
     }
 
     /// Opens a volume of the server at `socket` for requests of `workload`.
+    #[expect(unsafe_code, reason = "see `Bare::copy`")]
     pub fn open(self, socket: &Path, volume: &str, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
         let past_caches = matches!(self, Bound::CopyPastCaches | Bound::CopyPastCachesOnOneCore);
         let bare = Bare::open(socket, volume, workload, past_caches)?;
-        match self {
-            Bound::HandOver | Bound::StagedHandOver => {
-                Ok(Box::new(HandOver::start(bare, self == Bound::StagedHandOver, workload)?))
-            }
-            _ => Ok(Box::new(copies(bare, workload))),
+        if matches!(self, Bound::HandOver | Bound::StagedHandOver) {
+            return Ok(Box::new(HandOver::start(bare, self == Bound::StagedHandOver, workload)?));
         }
+        Ok(Box::new(Calls::new(workload, move |direction, bytes, offset| {
+            // SAFETY: a slice of the program's own memory, outside of the volume.
+            unsafe { bare.copy(direction, offset, bytes.as_mut_ptr(), bytes.len()) };
+            Ok(bytes.len())
+        })))
     }
-}
-
-#[expect(unsafe_code, reason = "see `Bare::copy`")]
-fn copies(bare: Bare, workload: &Workload) -> impl Engine + use<> {
-    Calls::new(workload, move |direction, bytes, offset| {
-        // SAFETY: a slice of the program's own memory, outside of the volume.
-        unsafe { bare.copy(direction, offset, bytes.as_mut_ptr(), bytes.len()) };
-        Ok(bytes.len())
-    })
 }
 
 /// Mapped memory of a volume, and nothing around it.
@@ -163,37 +149,32 @@ impl Bare {
     }
 }
 
-/// Copies with stores that bypass the caches, as far as the destination has whole lines.
+/// Copies with stores that bypass the caches where the processor has them, as far as the destination has whole lines.
 ///
 /// # Safety
 /// Both have `length` bytes and do not overlap.
-#[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code, reason = "such stores are instructions of their own")]
 unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    const WORD: usize = size_of::<__m128i>();
-    let whole = if to.addr().is_multiple_of(PAGE) { length / (4 * WORD) * 4 } else { 0 };
-    // SAFETY: `whole` words are within both ranges, and those of `to` are aligned since it begins at a page; the rest
-    // follows them.
-    unsafe {
-        let (source, destination) = (from.cast::<__m128i>(), to.cast::<__m128i>());
-        for first in (0..whole).step_by(4) {
-            let four = [0, 1, 2, 3].map(|word| _mm_loadu_si128(source.add(first + word)));
-            four.into_iter()
-                .enumerate()
-                .for_each(|(word, value)| _mm_stream_si128(destination.add(first + word), value));
+    let mut done = 0;
+    #[cfg(target_arch = "x86_64")]
+    if to.addr().is_multiple_of(PAGE) {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        const LINE: usize = 4 * size_of::<__m128i>();
+        while length - done >= LINE {
+            // SAFETY: a line from `done` on is within both ranges, and that of `to` is aligned since it begins at a page.
+            unsafe {
+                let (source, destination) =
+                    (from.add(done).cast::<__m128i>(), to.add(done).cast::<__m128i>());
+                let four = [0, 1, 2, 3].map(|word| _mm_loadu_si128(source.add(word)));
+                (0..4).for_each(|word| _mm_stream_si128(destination.add(word), four[word]));
+            }
+            done += LINE;
         }
-        let done = whole * WORD;
-        from.add(done).copy_to_nonoverlapping(to.add(done), length - done);
-        _mm_sfence();
+        // SAFETY: every x86-64 processor has it.
+        unsafe { _mm_sfence() };
     }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-#[expect(unsafe_code, reason = "the signature is that of the function for x86-64")]
-unsafe fn copy_past_caches(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: the caller promises both ranges.
-    unsafe { from.copy_to_nonoverlapping(to, length) };
+    // SAFETY: the rest of both ranges.
+    unsafe { from.add(done).copy_to_nonoverlapping(to.add(done), length - done) };
 }
 
 /// A request or an answer: one cache line, aligned to two, which some processors fetch together.

@@ -190,12 +190,13 @@ fn row(head: &Row, figure: Figure, ours: Measured, peer: Measured, goal: Option<
     if row.ratio.is_none() {
         return row;
     }
-    let bound = if let Contender::Bound(bound) = peer.0 { Some(bound.note().to_owned()) } else { None };
+    let mut note = String::new();
+    if let Contender::Bound(bound) = peer.0 {
+        note = format!("{}; ", bound.texts().1);
+    }
     // A test compares this with the library's choice.
-    let choice = ours.0.is_mapped().then(|| "the library's own choice".to_owned());
-    let cpu = format!("CPU a request: {}; it: {}", cpu_of(ours.1), cpu_of(peer.1));
-    let note = bound.into_iter().chain(choice).chain([cpu]).collect::<Vec<_>>().join("; ");
-    Row { note, ..row }
+    note.push_str(if ours.0.is_mapped() { "the library's own choice; " } else { "" });
+    Row { note: format!("{note}CPU a request: {}; it: {}", cpu_of(ours.1), cpu_of(peer.1)), ..row }
 }
 
 /// Our channel at no more than the best peer's bandwidth, so that the CPU time for the same bytes can be compared.

@@ -116,7 +116,7 @@ pub fn run(
     let before = Snapshot::take(server)?;
     clients.go()?;
     let reports = clients.reports(workload.time.saturating_add(TIMEOUT).min(child::LIMIT))?;
-    let used = Snapshot::take(server)?.since(&before);
+    let (server_seconds, kernel_seconds) = Snapshot::take(server)?.since(&before);
     clients.finish()?;
     let requests = reports.iter().map(|report| report.requests).sum();
     let begin = reports.iter().map(|report| report.begin).fold(f64::INFINITY, f64::min);
@@ -129,7 +129,8 @@ pub fn run(
         seconds: end - begin,
         latency: reports.iter().find_map(|report| report.latency),
         client_seconds: reports.iter().map(|report| report.cpu_seconds).sum(),
-        used,
+        server_seconds,
+        kernel_seconds,
     })
 }
 

@@ -39,7 +39,6 @@ pub const CLIENT_CORE: usize = 0;
 /// Core of a server that has one client, and of ours always.
 pub const SERVER_CORE: usize = 1;
 
-/// Number of cores of this machine.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
@@ -79,7 +78,6 @@ pub enum Home {
 }
 
 impl Home {
-    /// Name of the device.
     pub fn name(self) -> &'static str {
         match self {
             Home::Fast => "fast",
@@ -89,7 +87,6 @@ impl Home {
         }
     }
 
-    /// Name of a client's volume.
     pub fn volume(self, number: usize) -> String {
         format!("{}-{number}", self.name())
     }
@@ -111,7 +108,6 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Name in rows.
     pub fn name(self) -> String {
         let direct = |medium: Medium| if medium.is_direct() { ", O_DIRECT" } else { "" };
         match self {
@@ -120,7 +116,7 @@ impl Contender {
             Contender::Calls(medium) => format!("{}: pread and pwrite{}", medium.name(), direct(medium)),
             Contender::Uring(medium) => format!("{}: io_uring{}", medium.name(), direct(medium)),
             Contender::Daemon(medium) => format!("{}: qemu-storage-daemon", medium.name()),
-            Contender::Bound(bound) => bound.name().into(),
+            Contender::Bound(bound) => bound.texts().0.into(),
         }
     }
 
@@ -253,12 +249,10 @@ impl Setup {
         }
     }
 
-    /// Rounds of a case.
     pub fn rounds(&self, has_goal: bool) -> Rounds {
         Rounds::new(if has_goal { self.count } else { self.count.min(ROUNDS_WITHOUT_GOAL) }).limited()
     }
 
-    /// Runs the contenders in turns.
     pub fn hold(
         &self,
         contenders: &[Contender],

@@ -64,7 +64,6 @@ impl Daemon {
         Ok(Daemon { process, sockets })
     }
 
-    /// Number of the process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }

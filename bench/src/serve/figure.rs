@@ -1,6 +1,5 @@
 //! Figures of a run, and the rows that are made of them.
 
-use super::processor::Used;
 use crate::engine::{Metric, Runs};
 use crate::number;
 
@@ -17,13 +16,14 @@ pub struct Figures {
     pub latency: Option<[u32; 2]>,
     /// CPU time of the clients.
     pub client_seconds: f64,
-    /// CPU time of the server and the kernel's threads.
-    pub used: Used,
+    /// CPU time of the server, if there is one, and of the kernel's threads.
+    pub server_seconds: Option<f64>,
+    pub kernel_seconds: f64,
 }
 
 impl Figures {
     fn both_seconds(&self) -> f64 {
-        self.client_seconds + self.used.server_seconds.unwrap_or(0.0)
+        self.client_seconds + self.server_seconds.unwrap_or(0.0)
     }
 
     fn ns_of_request(&self, seconds: f64) -> f64 {
@@ -56,7 +56,7 @@ pub const CLIENT_CPU: Figure =
 pub const BOTH_CPU: Figure =
     Figure("cpu of clients and server", "ns/op", Less, |run| run.ns_of_request(run.both_seconds()));
 pub const ALL_CPU: Figure = Figure("cpu of clients, server and kernel threads", "ns/op", Less, |run| {
-    run.ns_of_request(run.both_seconds() + run.used.kernel_seconds)
+    run.ns_of_request(run.both_seconds() + run.kernel_seconds)
 });
 /// Requests for a CPU second of the clients and the server.
 pub const EFFICIENCY: Figure = Figure("requests per CPU second", "op/CPU s", More, |run| {
@@ -107,7 +107,8 @@ pub(super) mod tests {
             seconds: 1.0,
             latency: Some([(1_000_000_000 / requests) as u32; 2]),
             client_seconds: 0.5,
-            used: Used { server_seconds: Some(0.25), kernel_seconds: 0.25 },
+            server_seconds: Some(0.25),
+            kernel_seconds: 0.25,
         };
         Runs { name: name.into(), samples: requests.map(|requests| vec![figures(requests); 3]) }
     }

@@ -81,7 +81,7 @@ fn idle(setup: &Setup, head: &Row) -> Result<Vec<Row>, Error> {
     let side = Side::new("bywash", || {
         let (before, begin) = (Snapshot::take(Some(server))?, Instant::now());
         std::thread::sleep(time);
-        let used = Snapshot::take(Some(server))?.since(&before).server_seconds.unwrap_or(0.0);
+        let used = Snapshot::take(Some(server))?.since(&before).0.unwrap_or(0.0);
         Ok((100.0 * used / begin.elapsed().as_secs_f64(), own_bytes(server)?))
     });
     let runs = setup.rounds(false).run(vec![side])?.remove(0);

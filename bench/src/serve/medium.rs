@@ -29,7 +29,6 @@ pub enum Medium {
 }
 
 impl Medium {
-    /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Medium::Tmpfs => "tmpfs",

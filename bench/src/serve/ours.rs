@@ -22,7 +22,6 @@ pub enum Path {
 }
 
 impl Path {
-    /// Name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Path::MappedCalls => "mapped, calls",

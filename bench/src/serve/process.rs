@@ -97,7 +97,6 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Number of the first process.
     pub fn id(&self) -> u32 {
         self.processes[0].id()
     }

@@ -24,15 +24,6 @@ pub struct Snapshot {
     kernel: HashMap<u32, u64>,
 }
 
-/// CPU time between two snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Used {
-    /// Time of the server, if there is one.
-    pub server_seconds: Option<f64>,
-    /// Time of all kernel threads that existed at the end.
-    pub kernel_seconds: f64,
-}
-
 impl Snapshot {
     /// Takes a snapshot; `server` is a process, which has to exist.
     pub fn take(server: Option<u32>) -> Result<Snapshot, Error> {
@@ -48,16 +39,13 @@ impl Snapshot {
         Ok(Snapshot { server: server.map(|(_, ticks)| ticks), kernel })
     }
 
-    /// Returns the CPU time since `earlier`.
-    pub fn since(&self, earlier: &Snapshot) -> Used {
+    /// Returns the seconds since `earlier` of the server, if there is one, and of all kernel threads that exist now.
+    pub fn since(&self, earlier: &Snapshot) -> (Option<f64>, f64) {
         let seconds = |ticks: u64| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
         let of_thread =
             |(id, now): (&u32, &u64)| now.saturating_sub(earlier.kernel.get(id).copied().unwrap_or(0));
-        let server = self.server.zip(earlier.server);
-        Used {
-            server_seconds: server.map(|(now, then)| seconds(now.saturating_sub(then))),
-            kernel_seconds: seconds(self.kernel.iter().map(of_thread).sum()),
-        }
+        let server = self.server.zip(earlier.server).map(|(now, then)| seconds(now.saturating_sub(then)));
+        (server, seconds(self.kernel.iter().map(of_thread).sum()))
     }
 }
 
@@ -109,7 +97,7 @@ mod tests {
         let (before, begin) = (Snapshot::take(Some(here)).unwrap(), Instant::now());
         while begin.elapsed() < Duration::from_millis(200) {}
         let used = Snapshot::take(Some(here)).unwrap().since(&before);
-        assert!(used.server_seconds.unwrap() > 0.02 && used.kernel_seconds >= 0.0, "{used:?}");
+        assert!(used.0.unwrap() > 0.02 && used.1 >= 0.0, "{used:?}");
         assert!(Snapshot::take(Some(u32::MAX)).is_err());
         let smaps = "55d0-55d1 r-xp 00000000 08:01 1 /usr/bin/bywash\nSize: 8 kB\nRss:                  8 kB\n\
                      7f00-7f01 rw-s 00000000 00:01 2 /memfd:bywash-arena (deleted)\nRss:                 64 kB\n\

@@ -106,7 +106,6 @@ impl Server {
         Ok(Server { process, socket })
     }
 
-    /// Number of the process.
     pub fn id(&self) -> u32 {
         self.process.id()
     }

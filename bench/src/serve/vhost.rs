@@ -246,16 +246,19 @@ pub struct VhostUser {
 impl VhostUser {
     /// Connects to the server at `socket`, for requests of `workload`.
     pub fn connect(socket: &Path, workload: &Workload) -> Result<VhostUser, Error> {
-        let queue = Queue::new(workload)?;
-        let event = || EventFd::new(EFD_NONBLOCK).doing("make an eventfd for", socket);
-        let (kick, call) = (event()?, event()?);
-        let refused = |error: &dyn std::fmt::Display| {
-            Error::failed("the server", format!("at {}: {error}", socket.display()))
-        };
-        let mut frontend = Frontend::connect(socket, 1).map_err(|error| refused(&error))?;
-        let bytes = greet(&mut frontend).map_err(|error| refused(&error))?;
-        workload.check_size(bytes)?;
-        start(&mut frontend, &queue, &kick, &call).map_err(|error| refused(&error))?;
+        VhostUser::attach(socket, workload)
+            .map_err(|error| Error::failed("the server", format!("at {}: {error}", socket.display())))
+    }
+
+    fn attach(socket: &Path, workload: &Workload) -> Result<VhostUser, Box<dyn std::error::Error>> {
+        let (queue, kick) = (Queue::new(workload)?, EventFd::new(EFD_NONBLOCK)?);
+        let call = EventFd::new(EFD_NONBLOCK)?;
+        let mut frontend = Frontend::connect(socket, 1)?;
+        workload.check_size(greet(&mut frontend)?)?;
+        start(&mut frontend, &queue)?;
+        frontend.set_vring_call(QUEUE, &call)?;
+        frontend.set_vring_kick(QUEUE, &kick)?;
+        frontend.set_vring_enable(QUEUE, true)?;
         Ok(VhostUser { queue, kick, _call: call, _frontend: frontend, in_flight: 0 })
     }
 
@@ -283,10 +286,11 @@ fn greet(frontend: &mut Frontend) -> Result<u64, Box<dyn std::error::Error>> {
     Ok(config.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)) * SECTOR)
 }
 
-/// Passes the queue to the server.
-fn start(frontend: &mut Frontend, queue: &Queue, kick: &EventFd, call: &EventFd) -> vhost::Result<()> {
+/// Passes the memory of the queue to the server.
+fn start(frontend: &mut Frontend, queue: &Queue) -> vhost::Result<()> {
     let memory = &queue.buffers.memory;
     let file = memory.file_offset().expect("the memory is that of a file");
+    // The protocol names rings by addresses of this process, which the table of memory has too.
     let begin = memory.as_ptr() as u64;
     frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
         guest_phys_addr: 0,
@@ -297,7 +301,6 @@ fn start(frontend: &mut Frontend, queue: &Queue, kick: &EventFd, call: &EventFd)
     }])?;
     frontend.set_vring_num(QUEUE, SIZE as u16)?;
     frontend.set_vring_base(QUEUE, 0)?;
-    // The protocol names rings by addresses of this process, which the table of memory has too.
     let rings = VringConfigData {
         queue_max_size: SIZE as u16,
         queue_size: SIZE as u16,
@@ -307,10 +310,7 @@ fn start(frontend: &mut Frontend, queue: &Queue, kick: &EventFd, call: &EventFd)
         avail_ring_addr: begin + offset_of!(Ring, available) as u64,
         log_addr: None,
     };
-    frontend.set_vring_addr(QUEUE, &rings)?;
-    frontend.set_vring_call(QUEUE, call)?;
-    frontend.set_vring_kick(QUEUE, kick)?;
-    frontend.set_vring_enable(QUEUE, true)
+    frontend.set_vring_addr(QUEUE, &rings)
 }
 
 impl Engine for VhostUser {
