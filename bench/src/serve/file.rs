@@ -139,10 +139,6 @@ pub fn populated(bytes: usize) -> Result<MmapRegion, Error> {
     Ok(region)
 }
 
-const REGISTERED_FILE: types::Fixed = types::Fixed(0);
-/// Number of the registered memory, which holds all buffers.
-const REGISTERED_MEMORY: u16 = 0;
-
 /// Engine of io_uring.
 pub struct Uring {
     ring: IoUring,
@@ -181,7 +177,8 @@ impl Engine for Uring {
     #[expect(unsafe_code, reason = "the entry names registered memory")]
     fn submit(&mut self, Request { tag, direction, offset }: Request) -> Result<(), Error> {
         let (address, bytes) = (self.buffers.address(tag), self.buffers.block as u32);
-        let (file, memory) = (REGISTERED_FILE, REGISTERED_MEMORY);
+        // Numbers of what is registered.
+        let (file, memory) = (types::Fixed(0), 0);
         let entry = match direction {
             Direction::Read => opcode::ReadFixed::new(file, address, bytes, memory).offset(offset).build(),
             Direction::Write => opcode::WriteFixed::new(file, address, bytes, memory).offset(offset).build(),

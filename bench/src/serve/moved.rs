@@ -102,15 +102,24 @@ fn check_buffer(
 
 #[cfg(test)]
 mod tests {
-    use super::super::workload::{drive, tests::Fake, tests::workload};
+    use super::super::file::Calls;
+    use super::super::workload::{drive, tests::workload};
     use super::*;
 
-    /// Returns the error of a run of 500 requests, of which `place` carries out some at some offset.
-    fn outcome(direction: Direction, place: fn(u64, u64) -> Option<u64>) -> String {
+    /// Returns the error of a run of 500 requests to memory; `place` tells where each of them is carried out, if it is.
+    fn outcome(direction: Direction, place: fn(u64, usize) -> Option<usize>) -> String {
         let workload = Workload { direction, ..workload(8, 500) };
-        let mut engine = Fake::new(&workload, place);
-        let prepared = prepare(&mut engine, &workload);
-        let confirmed = prepared.and_then(|()| {
+        let (mut medium, mut number) = (vec![FILLING; workload.medium_bytes as usize], 0);
+        let mut engine = Calls::new(&workload, move |direction, bytes, offset| {
+            number += 1;
+            let Some(at) = place(number, offset as usize) else { return Ok(bytes.len()) };
+            match direction {
+                Direction::Read => bytes.copy_from_slice(&medium[at..][..bytes.len()]),
+                Direction::Write => medium[at..][..bytes.len()].copy_from_slice(bytes),
+            }
+            Ok(bytes.len())
+        });
+        let confirmed = prepare(&mut engine, &workload).and_then(|()| {
             let driven = drive(&mut engine, &workload)?;
             confirm(&mut engine, &workload, driven.requests)
         });
@@ -120,9 +129,7 @@ mod tests {
     #[test]
     fn an_engine_that_does_nothing_or_does_it_elsewhere_is_found_out() {
         const BEFORE: u64 = 2 * BLOCKS;
-        for (direction, lost) in
-            [(Direction::Read, "in buffer 3 is not"), (Direction::Write, "at 12288 is not")]
-        {
+        for (direction, lost) in [(Direction::Read, "in buffer 3 is"), (Direction::Write, "at 12288 is")] {
             assert_eq!(outcome(direction, |_, offset| Some(offset)), "");
             let lazy = outcome(direction, |number, offset| {
                 (number <= BEFORE + 3 || number > BEFORE + 500).then_some(offset)
