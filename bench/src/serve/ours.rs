@@ -52,7 +52,16 @@ impl Path {
             // Room for each request, and for the allocator.
             .arena_bytes((2 * stride(workload.block) * workload.depth).max(1 << 20));
         if matches!(self, Path::MappedCalls | Path::ChannelCalls) {
-            return calls(Client::connect(socket, options).map_err(failed)?, volume, workload);
+            let client = Client::connect(socket, options).map_err(failed)?;
+            let volume = client.open(volume, Access::ReadWrite).map_err(failed)?;
+            workload.check_size(volume.len())?;
+            return Ok(Box::new(Calls::new(workload, move |direction, bytes, offset| {
+                let moved = match direction {
+                    Direction::Read => volume.read_at(bytes, offset),
+                    Direction::Write => volume.write_at(bytes, offset),
+                };
+                moved.map(|()| bytes.len()).map_err(failed)
+            })));
         }
         let mut queue = Queue::connect(socket, options).map_err(failed)?;
         let volume = queue.open(volume, Access::ReadWrite).map_err(failed)?;
@@ -68,19 +77,6 @@ impl Path {
 
 fn failed(error: impl std::fmt::Display) -> Error {
     Error::failed("our server", format!("did not carry a request out: {error}"))
-}
-
-/// Engine of calls; the volume keeps its client's connection.
-fn calls(client: Client, volume: &str, workload: &Workload) -> Result<Box<dyn Engine>, Error> {
-    let volume = client.open(volume, Access::ReadWrite).map_err(failed)?;
-    workload.check_size(volume.len())?;
-    Ok(Box::new(Calls::new(workload, move |direction, bytes, offset| {
-        let moved = match direction {
-            Direction::Read => volume.read_at(bytes, offset),
-            Direction::Write => volume.write_at(bytes, offset),
-        };
-        moved.map(|()| bytes.len()).map_err(failed)
-    })))
 }
 
 /// Engine of a queue.

@@ -80,12 +80,16 @@ impl Crew {
         let (ours, theirs) = UnixStream::pair().doing("make", socket)?;
         ours.set_read_timeout(Some(LOOK)).doing("limit", socket)?;
         let mut crew = Crew { name, processes: Vec::new(), line: BufReader::new(ours) };
+        // Two for each process, and none is left: the line ends with the last process.
+        let ends: io::Result<Vec<_>> = (0..2 * jobs.len()).map(|_| theirs.try_clone()).collect();
+        let mut ends = ends.doing("share", socket)?.into_iter().map(OwnedFd::from);
+        let mut end = || ends.next().expect("two for each process");
+        drop(theirs);
         for some in jobs.chunks(AT_A_TIME) {
             for job in some {
                 let job = serde_json::to_string(job).map_err(|error| crew.failed(error.to_string()))?;
                 let mut command = child::peer("serve", [job])?;
-                command.stdin(OwnedFd::from(theirs.try_clone().doing("share", socket)?));
-                command.stdout(OwnedFd::from(theirs.try_clone().doing("share", socket)?));
+                command.stdin(end()).stdout(end());
                 crew.processes.push(child::Process::start(&mut command)?);
             }
             for _ in some {
