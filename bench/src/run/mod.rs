@@ -140,7 +140,7 @@ impl Data {
 /// Amount of work of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Amount {
-    /// So many operations, in a full run and in a quick one.
+    /// Number of operations of a full run and of a quick one.
     Of([u64; 2]),
     /// As many operations as the kernel alone does in so many seconds; so many are tried first to find out.
     For(u64, f64),

@@ -43,12 +43,12 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// Core of our server, which a single core cannot be alone.
+/// Returns the core of our server; `None` on a machine with one core, which clients need, too.
 pub fn server_core() -> Option<usize> {
     (cores() > 1).then_some(SERVER_CORE)
 }
 
-/// That core alone, if there are two.
+/// Returns the list of `core` alone; an empty list on a machine with one core.
 pub fn only(core: usize) -> Vec<usize> {
     if cores() > 1 { vec![core] } else { Vec::new() }
 }
