@@ -1,0 +1,270 @@
+//! Commits of several threads and processes to one log, some of which are killed: what a process was told to be durable is
+//! in the log, and the log can be read.
+
+#![allow(clippy::unwrap_used)]
+
+use bywash_log::commit::Log;
+use bywash_log::join::{CLAIM, Described, join};
+use bywash_log::layout::{BLOCK, Geometry, Superblock};
+use bywash_log::ranges::Range;
+use bywash_log::read::{self, Storage};
+use bywash_log::shared::{Counter, Entry, SHARED_BYTES, Shared, State};
+use bywash_log::sys;
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Size of the part of the file that each writer has, in bytes.
+const PART: u64 = 64 << 10;
+
+struct LogFile(File);
+
+impl Storage for LogFile {
+    type Error = io::Error;
+
+    fn read(&mut self, block: u64, to: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(to, block * BLOCK as u64)
+    }
+}
+
+/// A log, its memory, and a file that is logged.
+struct Place {
+    _folder: tempfile::TempDir,
+    log_file: PathBuf,
+    file: File,
+    log: Log,
+    entry: &'static Entry,
+}
+
+impl Place {
+    fn new(blocks: u64) -> Place {
+        // Not on a tmpfs, which has no O_DIRECT before Linux 6.6.
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let log_file = folder.path().join("log");
+        let geometry = Geometry::new(blocks, 4).unwrap();
+        let superblock = Superblock {
+            id: [1; 16],
+            geometry,
+            owner: 0,
+            writes: 1,
+            epoch: 9,
+            tail_block: 0,
+            tail_batch: 1,
+            recovery_boot: [0; 16],
+        };
+        let log = File::create(&log_file).unwrap();
+        log.write_all_at(&vec![0; geometry.blocks as usize * BLOCK], 0).unwrap();
+        log.write_all_at(&superblock.encode(), superblock.block() * BLOCK as u64).unwrap();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(folder.path().join("file"))
+            .unwrap();
+
+        let path = CString::new(log_file.to_str().unwrap()).unwrap();
+        // SAFETY: the name is a C string.
+        let memory = unsafe { libc::memfd_create(c"log".as_ptr(), libc::MFD_CLOEXEC) };
+        // SAFETY: the descriptor was just made.
+        assert_eq!(unsafe { libc::ftruncate(memory, SHARED_BYTES as i64) }, 0);
+        let identity = sys::status(log.as_raw_fd()).unwrap().identity();
+        let shared = Shared::prepare(memory, &superblock, identity, &path).unwrap();
+        shared.set_state(State::Running);
+        let log = Log::new(shared).unwrap();
+        let entry = shared.find_or_make(sys::identity(file.as_raw_fd()).unwrap()).unwrap();
+        let described = Described::of_descriptor(file.as_raw_fd()).unwrap();
+        join(&log, entry, file.as_raw_fd(), &described).unwrap();
+        assert!(log.kernel_sync(entry, || file.sync_all().is_ok()).unwrap());
+        Place { _folder: folder, log_file, file, log, entry }
+    }
+
+    /// Writes as the preloaded library does, and commits.
+    fn write_and_commit(&self, offset: u64, bytes: &[u8]) {
+        let range = Range::new(offset, bytes.len() as u64).unwrap();
+        assert!(self.entry.ranges.note(range));
+        self.file.write_all_at(bytes, offset).unwrap();
+        assert!(self.entry.ranges.note(range));
+        match self.log.commit(self.entry, self.file.as_raw_fd()) {
+            Ok(()) => {}
+            Err(Counter::KernelFull | Counter::KernelChanged) => {
+                assert!(self.log.kernel_sync(self.entry, || self.file.sync_data().is_ok()).unwrap());
+            }
+            Err(reason) => panic!("{reason:?}"),
+        }
+    }
+
+    /// Returns what recovery would make of an empty file: the live records, in order.
+    fn replayed(&self) -> Vec<u8> {
+        let mut log_file = LogFile(File::open(&self.log_file).unwrap());
+        let superblock = read::superblock(&mut log_file).unwrap();
+        let files = read::files(&mut log_file, &superblock).unwrap();
+        let mut contents = Vec::new();
+        read::batches(&mut log_file, &superblock, |record, bytes| {
+            if files[&record.file].is_live(record.sequence) {
+                let end = record.offset as usize + bytes.len();
+                contents.resize(contents.len().max(end), 0);
+                contents[record.offset as usize..end].copy_from_slice(bytes);
+            }
+        })
+        .unwrap();
+        contents
+    }
+}
+
+/// Writes blocks that tell their number, one commit each, and stores the number of each that is durable.
+fn work(place: &Place, part: u64, commits: u64, acknowledged: &AtomicU64) {
+    for number in 1..=commits {
+        let offset = part * PART + number * 97 % (PART - 4096) / 8 * 8;
+        let length = 8 + number * 31 % 4000 / 8 * 8;
+        let block: Vec<u8> = number.to_le_bytes().repeat(length as usize / 8);
+        place.write_and_commit(offset, &block);
+        // The part begins with its last number, so that it can be found again.
+        place.write_and_commit(part * PART, &number.to_le_bytes());
+        acknowledged.store(number, Ordering::SeqCst);
+    }
+}
+
+fn last_number(contents: &[u8], part: u64) -> u64 {
+    let at = (part * PART) as usize;
+    contents.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().unwrap()))
+}
+
+#[test]
+fn a_file_is_described_and_claimed() {
+    let place = Place::new(20_000);
+    let mut log_file = LogFile(File::open(&place.log_file).unwrap());
+    let superblock = read::superblock(&mut log_file).unwrap();
+    let files = read::files(&mut log_file, &superblock).unwrap();
+    let (number, file) = files.first_key_value().unwrap();
+    let identity = file.identity();
+    assert_eq!((number.slot, files.len(), identity.epoch), (0, 1, 9));
+    let path = place.log_file.with_file_name("file");
+    assert_eq!(identity.path, path.to_str().unwrap().as_bytes());
+    assert!(identity.boot != [0; 16] && identity.filesystem != [0; 16] && !identity.handle.is_empty());
+    let fd = place.file.as_raw_fd();
+    assert_eq!(sys::attribute(fd, CLAIM), Ok(Some(superblock.id)));
+    // Another log may not have records of the file at the same time.
+    let described = Described::of_descriptor(fd).unwrap();
+    sys::set_attribute(fd, CLAIM, &[2; 16]).unwrap();
+    assert_eq!(join(&place.log, place.entry, fd, &described), Err(libc::EBUSY));
+}
+
+#[test]
+fn threads_share_batches() {
+    let place = Place::new(20_000);
+    let acknowledged: [AtomicU64; 4] = Default::default();
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            let (place, acknowledged) = (&place, &acknowledged[part as usize]);
+            scope.spawn(move || work(place, part, 100, acknowledged));
+        }
+    });
+    let shared = place.log.shared();
+    let (commits, batches) = (shared.counted(Counter::Commits), shared.counted(Counter::Batches));
+    assert!(batches < commits, "{commits} commits in {batches} batches");
+    let mut expected = std::fs::read(place.log_file.with_file_name("file")).unwrap();
+    let mut replayed = place.replayed();
+    let length = expected.len().max(replayed.len());
+    expected.resize(length, 0);
+    replayed.resize(length, 0);
+    assert!(expected == replayed, "the log holds all that was written");
+}
+
+#[test]
+fn a_full_log_leaves_syncs_to_the_kernel_and_its_records_are_dead() {
+    let place = Place::new(2 + 3 * 4 + 4 * 256);
+    let block = vec![7; 300_000];
+    for number in 0..10 {
+        place.write_and_commit(number * 300_000, &block);
+    }
+    assert!(place.log.shared().counted(Counter::KernelFull) > 0);
+    assert!(place.log.shared().counted(Counter::Marks) > 0);
+    assert_eq!(place.replayed(), b"");
+}
+
+#[test]
+fn a_commit_without_writes_writes_nothing() {
+    let place = Place::new(20_000);
+    place.write_and_commit(0, b"once");
+    place.log.commit(place.entry, place.file.as_raw_fd()).unwrap();
+    let shared = place.log.shared();
+    assert_eq!(
+        [Counter::Commits, Counter::Clean, Counter::Batches].map(|counter| shared.counted(counter)),
+        [1, 1, 1]
+    );
+}
+
+#[test]
+fn ranges_behind_the_end_of_the_file_are_not_waited_for() {
+    let place = Place::new(20_000);
+    assert!(place.entry.ranges.note(Range::new(1 << 20, 4096).unwrap()));
+    place.log.commit(place.entry, place.file.as_raw_fd()).unwrap();
+    assert_eq!(place.log.shared().counted(Counter::Batches), 0);
+    assert!(place.entry.ranges.is_empty());
+}
+
+#[test]
+fn a_descriptor_that_became_another_file_is_not_written() {
+    let place = Place::new(20_000);
+    place.write_and_commit(0, b"first");
+    let victim = File::create(place.log_file.with_file_name("victim")).unwrap();
+    // Replaced without a word to the library.
+    // SAFETY: both descriptors are open.
+    unsafe { libc::dup2(victim.as_raw_fd(), place.log.log_file().descriptor()) };
+    place.write_and_commit(0, b"later");
+    assert_eq!(victim.metadata().unwrap().len(), 0);
+    assert_eq!(&place.replayed()[..5], b"later");
+}
+
+#[test]
+fn processes_are_killed_and_what_they_were_told_is_durable() {
+    let rounds = std::env::var("BYWASH_STRESS_ROUNDS").map_or(5, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let place = Place::new(60_000);
+        // SAFETY: new shared memory of a page.
+        let page = unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        // SAFETY: the page is mapped for good and consists of numbers.
+        let acknowledged: &[AtomicU64; 4] = unsafe { &*page.cast() };
+        let children: Vec<i32> = (0..4)
+            .map(|part| {
+                // SAFETY: the child calls nothing that another thread could have locked, and ends by _exit.
+                match unsafe { libc::fork() } {
+                    0 => {
+                        work(&place, part, 100_000, &acknowledged[part as usize]);
+                        // SAFETY: ends the child.
+                        unsafe { libc::_exit(0) }
+                    }
+                    child => child,
+                }
+            })
+            .collect();
+        for (number, child) in children.iter().enumerate() {
+            std::thread::sleep(Duration::from_micros(15_000 + (round * 7919 + number as u64 * 977) % 9000));
+            // SAFETY: kills and reaps a child of this process.
+            unsafe {
+                libc::kill(*child, libc::SIGKILL);
+                libc::waitpid(*child, std::ptr::null_mut(), 0);
+            }
+        }
+        let contents = place.replayed();
+        for part in 0..4 {
+            let told = acknowledged[part as usize].load(Ordering::SeqCst);
+            let found = last_number(&contents, part);
+            assert!(
+                told <= found && found <= told + 1,
+                "round {round}, part {part}: told {told}, found {found}"
+            );
+        }
+        // Whoever is left goes on.
+        place.write_and_commit(4 * PART, b"alive");
+        assert_eq!(&place.replayed()[4 * PART as usize..][..5], b"alive");
+    }
+}
