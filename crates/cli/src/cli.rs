@@ -1,6 +1,7 @@
 //! The command line: flags, help texts and exit codes. Help, man pages and completions all come from here.
 
 pub mod flow;
+pub mod log;
 pub mod serve;
 
 use bywash_bench::command::BenchArgs;
@@ -86,6 +87,12 @@ pub enum Command {
     /// Create, list, change and remove the volumes of a device server
     #[command(after_help = serve::VOLUME_NOTES)]
     Volume(serve::VolumeArgs),
+    /// Make, show, recover and remove a commit log, which makes fsync fast for `bywash run --log`
+    ///
+    /// A log holds what a program has committed until the file system has written it. After a crash of the machine
+    /// the data is written into the files again.
+    #[command(after_help = log::NOTES)]
+    Log(log::LogArgs),
     /// Check and measure the features of this machine that Bywash uses
     ///
     /// Prints what is available, what it costs, and for each missing feature the reason and the remedy. Takes
@@ -480,6 +487,14 @@ pub struct RunArgs {
     #[arg(long, help = settings::WRITES.sentence)]
     pub writes: bool,
 
+    /// Commit log.
+    #[arg(long, help = settings::LOG.sentence, value_name = settings::LOG.value, value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+
+    /// Accept a log in memory (tmpfs, RAM disk), where no commit survives a power failure: for benchmarks
+    #[arg(long, requires = "log")]
+    pub volatile: bool,
+
     /// True if the library leaves everything to the kernel.
     #[arg(long, help = settings::OFF.sentence)]
     pub off: bool,
@@ -598,6 +613,7 @@ mod tests {
             let others = (run.stats, run.report, run.only, run.except);
             assert_eq!(others, (false, None, Vec::new(), Vec::new()), "{words:?}");
             assert!(run.threshold.is_none() && run.resident.is_none() && run.positions.is_none());
+            assert!(run.log.is_none() && !run.volatile);
             read += 1;
         }
         assert!(read > 500, "{read}");

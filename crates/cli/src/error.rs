@@ -218,6 +218,14 @@ pub enum Failure {
     #[error("{0} changes the store, which no server may have open; stop the server, and give --policy FILE")]
     NeedsStore(&'static str),
 
+    /// A commit log refused or failed an operation.
+    #[error(transparent)]
+    Log(#[from] bywash_keeper::Error),
+
+    /// The keeper of a log did not start; the text is its own.
+    #[error("the keeper of the log did not start: {0}")]
+    Keeper(String),
+
     /// Standard output cannot be written.
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),

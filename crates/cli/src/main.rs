@@ -14,6 +14,7 @@
 //! - [`flow`]: a flow from the command line: its progress, its report, its signals
 //! - [`plan`]: the model of servers: its figures, its answers, its acceptance table
 //! - [`serve`]: a device server; [`volume`]: its volumes
+//! - [`log`]: a commit log and its keeper
 //! - [`http`]: a small HTTP server for the planner's page and the metrics
 //! - [`doctor`]: probes and costs
 //! - [`standard`]: standard error that may be closed or full; [`signals`]: orderly end at the first signal
@@ -36,6 +37,7 @@ mod http;
 #[cfg(test)]
 #[path = "launcher/options.rs"]
 mod launcher_options;
+mod log;
 mod manual;
 mod plan;
 mod report;
@@ -101,6 +103,10 @@ fn bywash() -> i32 {
         Command::Volume(arguments) => {
             run::survive_broken_pipes();
             volume::main(&arguments)
+        }
+        Command::Log(arguments) => {
+            run::survive_broken_pipes();
+            log::main(&arguments)
         }
         Command::Doctor(arguments) => doctor::main(&arguments),
         Command::Bench(arguments) => {

@@ -81,6 +81,17 @@ pub const WRITES: Setting = Setting {
     sentence: "also write files on tmpfs through their mappings; kill -9 during a write may leave it half done",
 };
 
+/// Commit log.
+pub const LOG: Setting = Setting {
+    variable: "BYWASH_LOG",
+    flag: "log",
+    value: "LOG",
+    variable_value: "the path of the memory that the log's keeper shares",
+    default: None,
+    sentence: "make commits (fsync and the like) durable in the commit log LOG; nobody else may write the program's files \
+               meanwhile",
+};
+
 /// A library that does nothing.
 pub const OFF: Setting = Setting {
     variable: "BYWASH_OFF",
@@ -112,5 +123,5 @@ pub const SESSION: Setting = Setting {
 };
 
 /// All settings, in the order in which help and guide list them.
-pub const SETTINGS: [&Setting; 9] =
-    [&ONLY, &EXCEPT, &THRESHOLD, &RESIDENT, &POSITIONS, &WRITES, &OFF, &ADVANCE, &SESSION];
+pub const SETTINGS: [&Setting; 10] =
+    [&ONLY, &EXCEPT, &THRESHOLD, &RESIDENT, &POSITIONS, &WRITES, &LOG, &OFF, &ADVANCE, &SESSION];

@@ -1,6 +1,8 @@
 //! Position, size and durability of a file, and transfers between files.
 
-use crate::real;
+use crate::durability::changes::{changing, changing_at, filling, want_kernel};
+use crate::durability::syncs;
+use crate::{data, real};
 use bywash_file::table;
 use bywash_session::Counter;
 use core::ffi::{c_char, c_int, c_uint};
@@ -55,7 +57,7 @@ fn resized(fd: c_int, result: c_int) -> c_int {
 pub unsafe extern "C" fn ftruncate(fd: c_int, length: off_t) -> c_int {
     let _alone = table::before_kernel_write(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    resized(fd, unsafe { real::ftruncate(fd, length) })
+    resized(fd, changing(fd, || unsafe { real::ftruncate(fd, length) }))
 }
 
 #[unsafe(no_mangle)]
@@ -68,7 +70,7 @@ pub unsafe extern "C" fn ftruncate64(fd: c_int, length: off_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn truncate(path: *const c_char, length: off_t) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    let result = unsafe { real::truncate(path, length) };
+    let result = unsafe { changing_at(libc::AT_FDCWD, path, 0, || real::truncate(path, length)) };
     if result == 0 && table::in_use() {
         table::sizes_changed();
     }
@@ -85,10 +87,19 @@ pub unsafe extern "C" fn truncate64(path: *const c_char, length: off_t) -> c_int
 pub unsafe extern "C" fn fallocate(fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int {
     let _alone = table::before_kernel_write(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    let result = unsafe { real::fallocate(fd, mode, offset, length) };
+    let kernel = || unsafe { real::fallocate(fd, mode, offset, length) };
+    let result =
+        if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 { filling_room(fd, kernel) } else { changing(fd, kernel) };
     if result == 0 {
         table::resized(fd, mode & !libc::FALLOC_FL_KEEP_SIZE != 0);
     }
+    result
+}
+
+/// Gives the file room by `kernel`, which leaves its contents.
+fn filling_room(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    let result = kernel();
+    want_kernel(fd);
     result
 }
 
@@ -101,7 +112,7 @@ pub unsafe extern "C" fn fallocate64(fd: c_int, mode: c_int, offset: off_t, leng
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: off_t, length: off_t) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    resized(fd, unsafe { real::posix_fallocate(fd, offset, length) })
+    resized(fd, filling_room(fd, || unsafe { real::posix_fallocate(fd, offset, length) }))
 }
 
 #[unsafe(no_mangle)]
@@ -128,15 +139,17 @@ pub unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: off_t, length: off_t
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     table::count_sync(fd);
+    data::cancellation_point();
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    unsafe { real::fsync(fd) }
+    syncs::sync(fd, || unsafe { real::fsync(fd) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     table::count_sync(fd);
+    data::cancellation_point();
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    unsafe { real::fdatasync(fd) }
+    syncs::sync(fd, || unsafe { real::fdatasync(fd) })
 }
 
 #[unsafe(no_mangle)]
@@ -150,18 +163,28 @@ pub unsafe extern "C" fn sync_file_range(fd: c_int, offset: off_t, length: off_t
 pub unsafe extern "C" fn syncfs(fd: c_int) -> c_int {
     table::count_sync(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    unsafe { real::syncfs(fd) }
+    syncs::sync_many(Some(fd), || unsafe { real::syncfs(fd) })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sync() {
+    // The call tells nobody of a failure.
+    let _ = syncs::sync_many(None, || {
+        // SAFETY: the program keeps the contract of the C library's function that it called.
+        unsafe { real::sync() };
+        0
+    });
 }
 
 /// Makes the kernel transfer bytes from one descriptor to another, each at its own position or at an offset.
 fn transfer(from: c_int, to: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     table::with_kernel_position(from, || {
         if from == to {
-            return kernel();
+            return filling(to, kernel);
         }
         table::with_kernel_position(to, || {
             let _alone = table::before_kernel_write(to);
-            kernel()
+            filling(to, kernel)
         })
     })
 }
@@ -210,6 +233,7 @@ pub unsafe extern "C" fn splice(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int {
+    syncs::locks();
     // SAFETY: the program keeps the contract of the C library's function that it called.
     table::with_kernel_position(fd, || unsafe { real::lockf(fd, command, length) })
 }

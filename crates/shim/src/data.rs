@@ -1,5 +1,6 @@
 //! `read`, `write` and similar calls.
 
+use crate::durability::{self, syncs, writes};
 use crate::{real, signals};
 use bywash_file::buffer::{Buffer, Segment};
 use bywash_file::copy::guarded_copy;
@@ -19,7 +20,7 @@ static CANCELS: AtomicBool = AtomicBool::new(false);
 /// Tests for cancellation: the calls of this module are cancellation points, also if the kernel is not
 /// called.
 #[inline(always)]
-fn cancellation_point() {
+pub fn cancellation_point() {
     unsafe extern "C" {
         fn pthread_testcancel();
     }
@@ -49,8 +50,13 @@ unsafe fn at_offset(
     wanted: size_t,
     offset: off_t,
     kernel: impl Fn() -> ssize_t,
+    list: Option<(*const iovec, c_int)>,
 ) -> ssize_t {
     cancellation_point();
+    let kernel = || match direction {
+        Direction::Read => kernel(),
+        Direction::Write => writes::at(fd, offset, || length_of(wanted, list), &kernel),
+    };
     // SAFETY: the caller passes the program's own buffer, as the contract of the call requires.
     match unsafe { table::serve_at(fd, direction, buffer, offset) } {
         At::Served(done) => done as ssize_t,
@@ -79,8 +85,17 @@ unsafe fn here(
     wanted: size_t,
     kernel_at: impl Fn(off_t) -> ssize_t,
     kernel: impl Fn() -> ssize_t,
+    list: Option<(*const iovec, c_int)>,
 ) -> ssize_t {
     cancellation_point();
+    let kernel_at = |offset| match direction {
+        Direction::Read => kernel_at(offset),
+        Direction::Write => writes::at(fd, offset, || length_of(wanted, list), || kernel_at(offset)),
+    };
+    let kernel = || match direction {
+        Direction::Read => kernel(),
+        Direction::Write => writes::here(fd, || length_of(wanted, list), &kernel),
+    };
     // SAFETY: the caller passes the program's own buffer, as the contract of the call requires.
     match unsafe { table::serve_here(fd, direction, buffer) } {
         PositionLookup::Served(done) => done as ssize_t,
@@ -95,6 +110,14 @@ unsafe fn here(
             position.finish(direction, wanted, result);
             result
         }
+    }
+}
+
+/// Returns the number of bytes that a call writes: those of its list, if it has one that can be read.
+fn length_of(wanted: size_t, list: Option<(*const iovec, c_int)>) -> Option<u64> {
+    match list {
+        None => Some(wanted as u64),
+        Some((list, count)) => writes::bytes(list, count),
     }
 }
 
@@ -204,6 +227,7 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssi
             length,
             |offset| kernel_pread(fd, to, length, offset),
             || kernel_read(fd, to, length),
+            None,
         )
     }
 }
@@ -220,6 +244,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
             length,
             |offset| kernel_pwrite(fd, from, length, offset),
             || kernel_write(fd, from, length),
+            None,
         )
     }
 }
@@ -228,7 +253,9 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
 pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
     let buffer = Buffer::Whole(Segment { at: to.cast(), length });
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    unsafe { at_offset(fd, Direction::Read, buffer, length, offset, || kernel_pread(fd, to, length, offset)) }
+    unsafe {
+        at_offset(fd, Direction::Read, buffer, length, offset, || kernel_pread(fd, to, length, offset), None)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -236,7 +263,15 @@ pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: size_t, 
     let buffer = Buffer::Whole(Segment { at: from.cast_mut().cast(), length });
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
-        at_offset(fd, Direction::Write, buffer, length, offset, || kernel_pwrite(fd, from, length, offset))
+        at_offset(
+            fd,
+            Direction::Write,
+            buffer,
+            length,
+            offset,
+            || kernel_pwrite(fd, from, length, offset),
+            None,
+        )
     }
 }
 
@@ -252,6 +287,7 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
             segments.bytes(),
             |offset| real::preadv(fd, to, count, offset),
             || real::readv(fd, to, count),
+            Some((to, count)),
         )
     }
 }
@@ -268,6 +304,7 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
             segments.bytes(),
             |offset| real::pwritev(fd, from, count, offset),
             || real::writev(fd, from, count),
+            Some((from, count)),
         )
     }
 }
@@ -277,9 +314,15 @@ pub unsafe extern "C" fn preadv(fd: c_int, to: *const iovec, count: c_int, offse
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         let segments = Segments::copy(fd, to, count);
-        at_offset(fd, Direction::Read, segments.buffer(), segments.bytes(), offset, || {
-            real::preadv(fd, to, count, offset)
-        })
+        at_offset(
+            fd,
+            Direction::Read,
+            segments.buffer(),
+            segments.bytes(),
+            offset,
+            || real::preadv(fd, to, count, offset),
+            Some((to, count)),
+        )
     }
 }
 
@@ -288,9 +331,15 @@ pub unsafe extern "C" fn pwritev(fd: c_int, from: *const iovec, count: c_int, of
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         let segments = Segments::copy(fd, from, count);
-        at_offset(fd, Direction::Write, segments.buffer(), segments.bytes(), offset, || {
-            real::pwritev(fd, from, count, offset)
-        })
+        at_offset(
+            fd,
+            Direction::Write,
+            segments.buffer(),
+            segments.bytes(),
+            offset,
+            || real::pwritev(fd, from, count, offset),
+            Some((from, count)),
+        )
     }
 }
 
@@ -330,10 +379,37 @@ pub unsafe extern "C" fn pwritev2(
             (0, _) => pwritev(fd, from, count, offset),
             _ => table::with_kernel_position(fd, || {
                 count_flags(fd);
-                by_kernel(fd, Direction::Write, &|| real::pwritev2(fd, from, count, offset, flags))
+                by_kernel(fd, Direction::Write, &|| with_flags(fd, from, count, offset, flags))
             }),
         }
     }
+}
+
+/// Writes with flags by the kernel: with those that make the write durable if the file has no entry in a log, otherwise
+/// without them and with a sync behind.
+///
+/// # Safety
+/// Same as pwritev2(2).
+unsafe fn with_flags(fd: c_int, from: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+    const DURABLE: c_int = libc::RWF_DSYNC | libc::RWF_SYNC;
+    let kernel = |flags| {
+        // SAFETY: the caller promises the arguments.
+        unsafe { real::pwritev2(fd, from, count, offset, flags) }
+    };
+    let Some(log) = durability::log() else { return kernel(flags) };
+    let has_entry = durability::descriptors::look(log, fd).entry.is_some();
+    let syncs = flags & DURABLE != 0 && has_entry;
+    let flags = if syncs { flags & !DURABLE } else { flags };
+    let place = (offset != -1).then_some(offset);
+    let length = writes::bytes(from, count);
+    let appends = flags & libc::RWF_APPEND != 0;
+    let result = writes::noted(log, fd, place, length, appends, || kernel(flags));
+    if syncs && result > 0 {
+        // SAFETY: the call has an integer argument only.
+        let synced = syncs::sync(fd, || unsafe { real::fdatasync(fd) });
+        return if synced == 0 { result } else { -1 };
+    }
+    result
 }
 
 /// Counts a call with flags, which the kernel serves.

@@ -1,10 +1,12 @@
 //! Calls that make, duplicate, pass on and close descriptors.
 
+use crate::durability::changes::changing_at;
+use crate::durability::{self, changes, failed, syncs, unseen};
 use crate::processes::notice_child;
 use crate::{real, signals};
 use bywash_file::copy::guarded_copy;
 use bywash_file::{process, state, table};
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::{mode_t, msghdr, ssize_t};
 
@@ -12,6 +14,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd >= 0 {
         notice_child();
         table::opened(fd);
+        unseen::made(fd);
         if flags & libc::O_TRUNC != 0 {
             table::resized(fd, false);
         }
@@ -19,11 +22,25 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     fd
 }
 
+/// Opens a file by `kernel`, which removes its contents if the flags say so.
+///
+/// # Safety
+/// If the path is readable, it is a C string.
+#[inline]
+unsafe fn opening(at: c_int, path: *const c_char, flags: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    if flags & libc::O_TRUNC == 0 {
+        return kernel();
+    }
+    let no_follow = if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+    // SAFETY: the caller promises the path.
+    unsafe { changing_at(at, path, no_follow, kernel) }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called. If the program
     // passed no `mode`, the register holds any value, which the C library does not use.
-    opened(unsafe { real::open(path, flags, mode) }, flags)
+    opened(unsafe { opening(libc::AT_FDCWD, path, flags, || real::open(path, flags, mode)) }, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -35,7 +52,7 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn openat(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    opened(unsafe { real::openat(at, path, flags, mode) }, flags)
+    opened(unsafe { opening(at, path, flags, || real::openat(at, path, flags, mode)) }, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -47,7 +64,8 @@ pub unsafe extern "C" fn openat64(at: c_int, path: *const c_char, flags: c_int, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    opened(unsafe { real::creat(path, mode) }, libc::O_TRUNC)
+    let created = unsafe { opening(libc::AT_FDCWD, path, libc::O_TRUNC, || real::creat(path, mode)) };
+    opened(created, libc::O_TRUNC)
 }
 
 #[unsafe(no_mangle)]
@@ -59,7 +77,7 @@ pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __open_2(path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    opened(unsafe { real::__open_2(path, flags) }, flags)
+    opened(unsafe { opening(libc::AT_FDCWD, path, flags, || real::__open_2(path, flags)) }, flags)
 }
 
 #[unsafe(no_mangle)]
@@ -71,13 +89,34 @@ pub unsafe extern "C" fn __open64_2(path: *const c_char, flags: c_int) -> c_int 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    opened(unsafe { real::__openat_2(at, path, flags) }, flags)
+    opened(unsafe { opening(at, path, flags, || real::__openat_2(at, path, flags)) }, flags)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the same function under another name, with the same contract.
     unsafe { __openat_2(at, path, flags) }
+}
+
+/// Makes the system call openat2, for which the C library has no function.
+///
+/// # Safety
+/// Same as openat2(2).
+pub unsafe fn openat2(at: c_int, path: *const c_char, how: *const u64, size: usize) -> c_long {
+    let kernel = || {
+        let arguments = [at as usize, path as usize, how as usize, size, 0, 0];
+        // SAFETY: the program keeps the contract of the system call.
+        unsafe { real::direct(libc::SYS_openat2, arguments) as c_int }
+    };
+    // SAFETY: the flags, the first member of the structure, were copied whole.
+    let flags = durability::log()
+        .and_then(|_| durability::copied::<u64, 1>(how, 1))
+        .map_or(0, |[flags]| unsafe { flags.assume_init() } as c_int);
+    // SAFETY: the program keeps the contract of the system call.
+    let fd = unsafe { opening(at, path, flags, kernel) };
+    table::made(fd);
+    unseen::made(fd);
+    fd.into()
 }
 
 #[unsafe(no_mangle)]
@@ -88,7 +127,11 @@ pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_i
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if durability::is_own_descriptor(fd) {
+        return failed(libc::EBADF);
+    }
     table::forget(fd);
+    durability::descriptors::forget(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::close(fd) }
 }
@@ -100,6 +143,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     }
     if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
         table::forget_range(first, last);
+        durability::forget_range(first, last);
     }
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::close_range(first, last, flags) }
@@ -120,6 +164,7 @@ pub fn leave_table() {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     table::forget_range(first.max(0) as c_uint, c_uint::MAX);
+    durability::forget_range(first.max(0) as c_uint, c_uint::MAX);
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::closefrom(first) }
 }
@@ -131,6 +176,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     let new = unsafe { real::dup(fd) };
     if new >= 0 {
         table::duplicated(fd, new);
+        unseen::duplicated(new);
     }
     new
 }
@@ -154,9 +200,13 @@ unsafe fn replace(from: c_int, to: c_int, kernel: impl FnOnce() -> c_int) -> c_i
     }
     table::share(from);
     table::forget(to);
+    if to >= 0 {
+        durability::forget_range(to as c_uint, to as c_uint);
+    }
     let new = kernel();
     if new >= 0 {
         table::duplicated(from, new);
+        unseen::duplicated(new);
     }
     new
 }
@@ -169,6 +219,9 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
     let kernel = || unsafe { real::fcntl(fd, command, argument) };
     match command {
         libc::F_GETLK..=libc::F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
+            if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
+                syncs::locks();
+            }
             // The range of a lock may be relative to the position.
             if table::position(fd).is_some() {
                 table::give(fd);
@@ -180,8 +233,18 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
             let new = kernel();
             if new >= 0 {
                 table::duplicated(fd, new);
+                unseen::duplicated(new);
             }
             new
+        }
+        libc::F_SETFL if durability::log().is_some() => {
+            if argument as c_int & (libc::O_APPEND | libc::O_DIRECT) != 0 {
+                table::disable(fd);
+            }
+            // The flags are looked at anew.
+            let result = kernel();
+            durability::descriptors::forget(fd);
+            result
         }
         libc::F_SETFL if argument as c_int & (libc::O_APPEND | libc::O_DIRECT) != 0 => {
             table::disable(fd);
@@ -206,6 +269,7 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> 
 pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: usize) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
     let kernel = || unsafe { real::ioctl(fd, request, argument) };
+    let kernel = || if keeps_contents(request) { kernel() } else { changes::changing(fd, kernel) };
     if !table::is_served(fd) {
         return kernel();
     }
@@ -217,10 +281,22 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: libc::c_ulong, argument: usiz
     result
 }
 
+/// Returns true if a request of ioctl(2) leaves the contents of a file as they are: those of terminals and descriptors, and
+/// those that only look at the file. FICLONE and its kin do not.
+fn keeps_contents(request: libc::c_ulong) -> bool {
+    const GETS: [libc::c_ulong; 3] = [libc::FS_IOC_GETFLAGS, libc::FS_IOC_GETVERSION, FS_IOC_FIEMAP];
+    const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+    const TERMINALS: libc::c_ulong = 0x54;
+    request >> 8 == TERMINALS || GETS.contains(&request)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     if state::is_ready() && table::knows_any() && may_carry_descriptors(message) {
         table::share_all();
+    }
+    if durability::log().is_some() && has_control_data(message) {
+        unseen::passes_descriptors();
     }
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::sendmsg(fd, message, flags) }
@@ -239,11 +315,18 @@ fn may_carry_descriptors(message: *const msghdr) -> bool {
     copied.is_ok() && header.msg_controllen != 0
 }
 
+/// Returns true if a message has control data, which may be descriptors, or cannot be read.
+fn has_control_data(message: *const msghdr) -> bool {
+    // SAFETY: the header was copied whole, and consists of numbers and pointers.
+    durability::copied::<msghdr, 1>(message, 1)
+        .is_none_or(|[header]| unsafe { header.assume_init() }.msg_controllen != 0)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program keeps the contract of the C library's function that it called.
     let result = unsafe { real::recvmsg(fd, message, flags) };
-    if result >= 0 && table::knows_any() {
+    if result >= 0 && (table::knows_any() || durability::log().is_some()) {
         // SAFETY: the kernel has just filled in the message, so the message and its control data are
         // readable.
         unsafe { note_received(&*message) };
@@ -261,7 +344,7 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
     let received = unsafe { real::recvmmsg(fd, messages, count, flags, limit) };
-    if received > 0 && table::knows_any() {
+    if received > 0 && (table::knows_any() || durability::log().is_some()) {
         for place in 0..received as usize {
             // SAFETY: the kernel has just filled in this number of messages, which are therefore readable.
             unsafe { note_received(&(*messages.add(place)).msg_hdr) };
@@ -284,7 +367,9 @@ unsafe fn note_received(message: &msghdr) {
                 let data = libc::CMSG_DATA(part).cast::<c_int>();
                 let bytes = (*part).cmsg_len - libc::CMSG_LEN(0) as usize;
                 for place in 0..bytes / size_of::<c_int>() {
-                    table::made(data.add(place).read_unaligned());
+                    let fd = data.add(place).read_unaligned();
+                    table::made(fd);
+                    unseen::made(fd);
                 }
             }
             part = libc::CMSG_NXTHDR(message, part);
@@ -302,6 +387,10 @@ pub unsafe extern "C" fn sendmmsg(
     if state::is_ready() {
         table::share_all();
     }
+    let headers = (0..count as usize).map(|place| messages.wrapping_add(place).cast::<msghdr>());
+    if durability::log().is_some() && headers.into_iter().any(|header| has_control_data(header)) {
+        unseen::passes_descriptors();
+    }
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::sendmmsg(fd, messages, count, flags) }
 }
@@ -313,6 +402,7 @@ pub unsafe extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -
     // SAFETY: the program keeps the contract of the C library's function that it called.
     let new = unsafe { real::pidfd_getfd(process, fd, flags) };
     table::made(new);
+    unseen::made(new);
     new
 }
 
@@ -325,6 +415,7 @@ macro_rules! makes {
                 // SAFETY: the program keeps the contract of the C library's function that it called.
                 let fd = unsafe { real::$name($($argument),*) };
                 table::made(fd);
+                unseen::made(fd);
                 fd
             }
         )*

@@ -8,6 +8,7 @@
 //! All this also runs in children of vfork, on the parent's memory. So the code allocates nothing, writes
 //! only to the stack, and leaves no descriptor or mapping behind.
 
+use crate::durability::unseen;
 use crate::{masks, real, signals, start};
 use bywash_executable::{Finding, Target, examine, preload};
 use bywash_file::table;
@@ -100,12 +101,20 @@ unsafe fn execute(
 ) -> pid_t {
     // SAFETY: the caller promises that the environment is null or a valid list.
     let Some((place, preloaded)) = (unsafe { find(environment, VARIABLE) }) else {
+        unseen::passes_descriptors();
         return execute(environment);
     };
+    // SAFETY: the caller promises that the environment is null or a valid list.
+    if !preload::has_library(preloaded) || unsafe { leaves_log(environment) } {
+        unseen::passes_descriptors();
+    }
     if !preload::has_library(preloaded) {
         return execute(environment);
     }
     let Some(finding) = examine(target, preloaded) else { return execute(environment) };
+    if finding.reason.forbids_preloading() {
+        unseen::passes_descriptors();
+    }
     // The note is made before the call, because an exec that succeeds does not return.
     // SAFETY: the call has no arguments and cannot fail.
     let noted = replaces.then(|| note(&finding, unsafe { libc::getpid() })).flatten();
@@ -121,6 +130,28 @@ unsafe fn execute(
         None => {}
     }
     result
+}
+
+/// Returns true if a program with this environment uses no log.
+///
+/// # Safety
+/// `environment` is null or a list of C strings that ends with a null.
+unsafe fn leaves_log(environment: List) -> bool {
+    // SAFETY: the caller promises the list.
+    unsafe { find(environment, b"BYWASH_LOG=").is_none_or(|(_, path)| path.is_empty()) }
+}
+
+/// Leaves the files of descriptors to the kernel that a shell with this process's environment writes without the library.
+pub fn before_shell() {
+    // SAFETY: the program keeps its environment valid.
+    let is_logged = unsafe {
+        let environment = own_environment();
+        find(environment, VARIABLE).is_some_and(|(_, value)| preload::has_library(value))
+            && !leaves_log(environment)
+    };
+    if !is_logged {
+        unseen::passes_descriptors();
+    }
 }
 
 /// Calls `then` with a copy of `environment` in which this library is removed from the value `preloaded` of

@@ -8,6 +8,11 @@
 //! - `data`: `read`, `write` and similar calls
 //! - `descriptors`: `open`, `close`, `dup`, `fcntl`, ...
 //! - `contents`: `lseek`, `ftruncate`, `fsync`, `sendfile`, ...
+//! - `names`: `rename`, `link`, `unlink`, ...
+//! - `attributes`: `chmod`, `chown`, `setxattr`, ...
+//! - `mappings`: `mmap`
+//! - `asynchronous`: `aio_write`, `io_setup`, ...
+//! - `durability`: commits to the log of `bywash run --log`
 //! - `processes`: `fork`, `vfork`, limits and filters
 //! - `exec`: `execve`, `posix_spawn` and similar calls; takes the library out for programs that it cannot
 //!   serve
@@ -34,16 +39,21 @@
 mod passing_on;
 
 mod aliases;
+mod asynchronous;
+mod attributes;
 mod contents;
 mod data;
 mod descriptors;
+mod durability;
 mod exec;
 #[cfg(panic = "abort")]
 mod freestanding;
 mod jumps;
 mod lookups;
+mod mappings;
 mod masks;
 mod memory;
+mod names;
 mod processes;
 mod real;
 mod signals;

@@ -4,9 +4,10 @@
 //! (`share_all`). A vfork child runs on its parent's memory: during that time the calling thread's word is
 //! [`threads::BYPASS`], and every function of this library only passes calls on.
 
-use crate::{descriptors, jumps, masks, real, start};
+use crate::{descriptors, durability, exec, jumps, masks, real, start};
 use bywash_file::{process, state, table, threads};
 use core::ffi::{c_char, c_int, c_uint, c_void};
+use durability::unseen;
 use libc::{pid_t, rlimit};
 
 /// Gives a forked child a data path of its own, if it does not have one yet.
@@ -42,6 +43,7 @@ fn forked(fork: impl FnOnce() -> pid_t) -> pid_t {
     jumps::look_up_for_children();
     let pid = fork();
     if pid == 0 && !threads::bypassed() {
+        durability::reset_child();
         // SAFETY: the child has just begun and has only this thread.
         unsafe { child() };
     }
@@ -76,6 +78,8 @@ pub unsafe extern "C" fn daemon(keep_folder: c_int, keep_streams: c_int) -> c_in
     table::share_all();
     // SAFETY: the program keeps the contract of the C library's function that it called.
     let result = unsafe { real::daemon(keep_folder, keep_streams) };
+    durability::reset_child();
+    durability::descriptors::forget_range(0, 2);
     notice_child();
     result
 }
@@ -162,6 +166,7 @@ pub unsafe extern "C" fn clone(
     table::share_all();
     if flags & libc::CLONE_FILES != 0 || flags & libc::CLONE_VM != 0 && flags & libc::CLONE_VFORK == 0 {
         // Another process shares the descriptors or the memory for an unlimited time.
+        unseen::begins_to_write_unseen();
         process::step_aside();
         return kernel();
     }
@@ -180,6 +185,7 @@ pub unsafe extern "C" fn clone(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
     table::share_all();
+    exec::before_shell();
     // SAFETY: the program keeps the contract of the C library's function that it called.
     masks::shown(|| unsafe { real::system(command) })
 }
@@ -187,6 +193,7 @@ pub unsafe extern "C" fn system(command: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, kind: *const c_char) -> *mut libc::FILE {
     table::share_all();
+    exec::before_shell();
     // SAFETY: the program keeps the contract of the C library's function that it called.
     masks::shown(|| unsafe { real::popen(command, kind) })
 }
@@ -220,6 +227,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
                 };
             }
         }
+        durability::unlock_memory();
     }
     result
 }
@@ -233,6 +241,7 @@ fn before_limit(resource: c_uint, limit: *const rlimit) {
 
 fn after_limit(resource: c_uint, result: c_int) -> c_int {
     if resource == libc::RLIMIT_FSIZE {
+        durability::limits_changed();
         start::note_file_size_limit();
     }
     result
@@ -295,6 +304,9 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
         // A filter is made for the program's calls and may forbid the library's; the library also reads the
         // time-stamp counter.
         process::step_aside();
+        if option == libc::PR_SET_SECCOMP {
+            durability::stop();
+        }
     }
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::prctl(option, a, b, c, d) }
@@ -304,6 +316,7 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
     process::step_aside();
+    unseen::begins_to_write_unseen();
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::io_uring_queue_init(entries, ring, flags) }
 }
@@ -315,6 +328,7 @@ pub unsafe extern "C" fn io_uring_queue_init_params(
     parameters: *mut c_void,
 ) -> c_int {
     process::step_aside();
+    unseen::begins_to_write_unseen();
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::io_uring_queue_init_params(entries, ring, parameters) }
 }
@@ -328,6 +342,7 @@ pub unsafe extern "C" fn io_uring_queue_init_mem(
     size: libc::size_t,
 ) -> c_int {
     process::step_aside();
+    unseen::begins_to_write_unseen();
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::io_uring_queue_init_mem(entries, ring, parameters, memory, size) }
 }

@@ -188,6 +188,36 @@ real! {
         length: size_t, flags: c_uint) -> ssize_t;
     fn splice(from: c_int, from_offset: *mut off_t, to: c_int, to_offset: *mut off_t,
         length: size_t, flags: c_uint) -> ssize_t;
+    fn sync();
+    fn rename(from: *const c_char, to: *const c_char) -> c_int;
+    fn renameat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) -> c_int;
+    fn renameat2(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags: c_uint) -> c_int;
+    fn link(from: *const c_char, to: *const c_char) -> c_int;
+    fn linkat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags: c_int) -> c_int;
+    fn unlink(path: *const c_char) -> c_int;
+    fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fn remove(path: *const c_char) -> c_int;
+    fn chmod(path: *const c_char, mode: mode_t) -> c_int;
+    fn lchmod(path: *const c_char, mode: mode_t) -> c_int;
+    fn fchmod(fd: c_int, mode: mode_t) -> c_int;
+    fn fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int;
+    fn chown(path: *const c_char, user: c_uint, group: c_uint) -> c_int;
+    fn lchown(path: *const c_char, user: c_uint, group: c_uint) -> c_int;
+    fn fchown(fd: c_int, user: c_uint, group: c_uint) -> c_int;
+    fn fchownat(at: c_int, path: *const c_char, user: c_uint, group: c_uint, flags: c_int) -> c_int;
+    fn setxattr(path: *const c_char, name: *const c_char, value: *const c_void, size: size_t, flags: c_int) -> c_int;
+    fn lsetxattr(path: *const c_char, name: *const c_char, value: *const c_void, size: size_t, flags: c_int) -> c_int;
+    fn fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, size: size_t, flags: c_int) -> c_int;
+    fn removexattr(path: *const c_char, name: *const c_char) -> c_int;
+    fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int;
+    fn fremovexattr(fd: c_int, name: *const c_char) -> c_int;
+    fn mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int,
+        offset: off_t) -> *mut c_void;
+    fn aio_write(request: *mut libc::aiocb) -> c_int;
+    fn lio_listio(mode: c_int, list: *const *mut libc::aiocb, count: c_int, event: *mut c_void) -> c_int;
+    fn aio_fsync(operation: c_int, request: *mut libc::aiocb) -> c_int;
+    fn io_setup(count: c_int, context: *mut c_void) -> c_int;
+    fn io_queue_init(count: c_int, context: *mut c_void) -> c_int;
     fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int;
 
     fn fork() -> pid_t;

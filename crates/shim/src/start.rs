@@ -2,7 +2,7 @@
 //!
 //! If a setting is missing or wrong here, the library serves nothing and the program runs as without it.
 
-use crate::{memory, signals};
+use crate::{durability, memory, signals};
 use bywash_file::state::{self, Hooks, Settings};
 use bywash_file::threads::{self, Thread};
 use bywash_file::{hazards, process};
@@ -103,6 +103,10 @@ unsafe extern "C" fn begin(
     let record = is_counted.then(claim_record).flatten();
     // SAFETY: the loader calls this function once, and nobody else calls `process::begin`.
     unsafe { process::begin(settings, record, hooks) };
+    if let Some(path) = environment.text(&settings::LOG).filter(|path| !path.is_empty()) {
+        // SAFETY: the loader calls this function once.
+        unsafe { durability::begin(path) };
+    }
     if is_counted {
         // The tables are set up now, so that calls are counted from the first one on.
         state::wake();
@@ -135,6 +139,10 @@ struct Environment(*const *const c_char);
 
 impl Environment {
     fn get(&self, setting: &Setting) -> Option<&'static [u8]> {
+        self.text(setting).map(CStr::to_bytes)
+    }
+
+    fn text(&self, setting: &Setting) -> Option<&'static CStr> {
         let mut at = self.0;
         // SAFETY: the loader passes a list of C strings that ends with a null; a constructor of a linked
         // library that has changed the environment has left such a list. The strings are used only during
@@ -143,7 +151,7 @@ impl Environment {
         unsafe {
             while !at.is_null() && !(*at).is_null() {
                 if let Some(value) = value_of(*at, setting.variable.as_bytes()) {
-                    return Some(CStr::from_ptr(value).to_bytes());
+                    return Some(CStr::from_ptr(value));
                 }
                 at = at.add(1);
             }

@@ -2,6 +2,8 @@
 //! this library. So the kernel's position must be right, and the descriptor must have no entry in the table
 //! when it is closed.
 
+use crate::durability::changes::changing_at;
+use crate::durability::{self, descriptors, unseen};
 use crate::real;
 use bywash_file::table;
 use core::ffi::{c_char, c_int, c_void};
@@ -9,6 +11,7 @@ use core::ffi::{c_char, c_int, c_void};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
     table::forget(fd);
+    has_stream(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::fdopen(fd, mode) }
 }
@@ -19,9 +22,11 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FI
 /// # Safety
 /// `stream` is null or an open stream.
 unsafe fn closing(stream: *mut libc::FILE) {
-    if !stream.is_null() && table::knows_any() {
+    if !stream.is_null() && (table::knows_any() || durability::log().is_some()) {
         // SAFETY: the caller promises that the stream is still open.
-        table::forget(unsafe { libc::fileno(stream) });
+        let fd = unsafe { libc::fileno(stream) };
+        table::forget(fd);
+        descriptors::forget(fd);
     }
 }
 
@@ -45,9 +50,11 @@ pub unsafe extern "C" fn pclose(stream: *mut libc::FILE) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closedir(folder: *mut libc::DIR) -> c_int {
-    if !folder.is_null() && table::knows_any() {
+    if !folder.is_null() && (table::knows_any() || durability::log().is_some()) {
         // SAFETY: the program passes a directory stream that is still open.
-        table::forget(unsafe { libc::dirfd(folder) });
+        let fd = unsafe { libc::dirfd(folder) };
+        table::forget(fd);
+        descriptors::forget(fd);
     }
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::closedir(folder) }
@@ -69,9 +76,11 @@ pub unsafe extern "C" fn tmpfile64() -> *mut libc::FILE {
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
     // SAFETY: the program keeps the contract of the C library's function that it called.
     let folder = unsafe { real::opendir(path) };
-    if !folder.is_null() && table::knows_any() {
+    if !folder.is_null() && (table::knows_any() || durability::log().is_some()) {
         // SAFETY: `opendir` has just opened this directory stream.
-        table::made(unsafe { libc::dirfd(folder) });
+        let fd = unsafe { libc::dirfd(folder) };
+        table::made(fd);
+        unseen::made(fd);
     }
     folder
 }
@@ -82,19 +91,52 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
 /// # Safety
 /// `stream` is null or an open stream.
 unsafe fn opened(stream: *mut libc::FILE) -> *mut libc::FILE {
-    if !stream.is_null() && table::knows_any() {
+    if !stream.is_null() && (table::knows_any() || durability::log().is_some()) {
         // SAFETY: the caller promises that the stream is open.
         let fd = unsafe { libc::fileno(stream) };
+        unseen::made(fd);
+        has_stream(fd);
         table::made(fd);
         table::resized(fd, false);
     }
     stream
 }
 
+/// Notes that a stream writes to a descriptor from now on.
+fn has_stream(fd: c_int) {
+    if let Some(log) = durability::log() {
+        unseen::stream(log, fd);
+    }
+}
+
+/// Opens a stream by `kernel`, which removes the contents of the file if the mode says so.
+///
+/// # Safety
+/// Path and mode are null or C strings.
+unsafe fn opening(
+    path: *const c_char,
+    mode: *const c_char,
+    kernel: impl FnOnce() -> *mut libc::FILE,
+) -> *mut libc::FILE {
+    let mut stream = core::ptr::null_mut();
+    // SAFETY: a mode is read if it is not null; the caller promises both strings.
+    let truncates = durability::log().is_some() && !mode.is_null() && unsafe { *mode } as u8 == b'w';
+    if !truncates || path.is_null() {
+        return kernel();
+    }
+    let call = || {
+        stream = kernel();
+        0
+    };
+    // SAFETY: the caller promises the path.
+    let _: c_int = unsafe { changing_at(libc::AT_FDCWD, path, 0, call) };
+    stream
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    unsafe { opened(real::fopen(path, mode)) }
+    unsafe { opened(opening(path, mode, || real::fopen(path, mode))) }
 }
 
 #[unsafe(no_mangle)]
@@ -112,7 +154,7 @@ pub unsafe extern "C" fn freopen(
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         closing(stream);
-        opened(real::freopen(path, mode, stream))
+        opened(opening(path, mode, || real::freopen(path, mode, stream)))
     }
 }
 
@@ -136,6 +178,7 @@ pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int {
     table::forget(fd);
+    has_stream(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::vdprintf(fd, format, arguments) }
 }
@@ -148,6 +191,7 @@ pub unsafe extern "C" fn __vdprintf_chk(
     arguments: *mut c_void,
 ) -> c_int {
     table::forget(fd);
+    has_stream(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::__vdprintf_chk(fd, flag, format, arguments) }
 }
@@ -162,4 +206,5 @@ crate::passing_on! {
 /// Clears the entry of the first argument, a descriptor that the C library is about to write to.
 extern "C" fn forget_first(fd: usize) {
     table::forget(fd as c_int);
+    has_stream(fd as c_int);
 }

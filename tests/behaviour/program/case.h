@@ -41,6 +41,7 @@ enum expectation {
     KERNEL_POSITIONS = 16,
     POSITION_READS = 32, /* reads were served at user level, if positions are kept there */
     KERNEL_WRITES = 64,  /* nothing: mapped writes are off, for the case is about what they do not keep */
+    KERNEL_SYNCS = 128,  /* nothing: there is no log, for the case is about what only the kernel's syncs do */
 };
 
 struct test_case {

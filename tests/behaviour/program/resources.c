@@ -159,7 +159,7 @@ const struct test_case resource_cases[] = {
     {"resources/locking_all_memory_maps_no_file", locking_all_memory_maps_no_file, READS},
     {"resources/memory_to_come_is_locked_without_files", memory_to_come_is_locked_without_files, READS},
     {"resources/locking_by_number_is_the_same", locking_by_number_is_the_same, READS},
-    {"resources/a_user_can_lock_within_the_limit", a_user_can_lock_within_the_limit, READS},
+    {"resources/a_user_can_lock_within_the_limit", a_user_can_lock_within_the_limit, READS | KERNEL_SYNCS},
     {"resources/a_limit_of_data_is_the_programs", a_limit_of_data_is_the_programs, READS},
     {"resources/without_data_left_files_are_read", without_data_left_files_are_read, ANY},
     {0},

@@ -183,7 +183,7 @@ const struct test_case time_cases[] = {
     {"times/time_is_exact_after_close", time_is_exact_after_close, READS},
     {"times/time_is_exact_after_fsync", time_is_exact_after_fsync, READS},
     {"times/time_is_exact_after_exit", time_is_exact_after_exit, READS},
-    {"times/time_is_that_of_the_last_write", time_is_that_of_the_last_write, READS},
+    {"times/time_is_that_of_the_last_write", time_is_that_of_the_last_write, READS | KERNEL_SYNCS},
     {"times/time_rests_when_nothing_is_written", time_rests_when_nothing_is_written, READS},
     {"times/times_that_were_set_stay", times_that_were_set_stay, READS},
     {"times/set_uid_bits_go_with_a_write", set_uid_bits_go_with_a_write, READS},

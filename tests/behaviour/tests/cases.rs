@@ -3,6 +3,7 @@
 
 use bywash_behaviour::compile::Names;
 use bywash_behaviour::{Counts, ProgramResult, Run, TestFolder, library, program};
+use bywash_support::log::{Counter, TestLog};
 use std::error::Error;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -19,6 +20,11 @@ const NO_WRITES: u32 = 8;
 const KERNEL_POSITIONS: u32 = 16;
 const POSITION_READS: u32 = 32;
 const KERNEL_WRITES: u32 = 64;
+const KERNEL_SYNCS: u32 = 128;
+
+/// Size of the log in blocks, and in files.
+const LOG_BLOCKS: u64 = 30_000;
+const LOG_FILES: u32 = 1024;
 
 /// No case takes a tenth of it.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -38,6 +44,8 @@ struct Variant<'a> {
     place: &'a TestFolder,
     /// True if the library may keep file positions.
     keeps_positions: bool,
+    /// Log that the case commits to, if any.
+    log: Option<&'a TestLog>,
     /// True if a session counts calls. Without a session a process sets nothing up before the first call that
     /// could be served.
     is_counted: bool,
@@ -83,6 +91,7 @@ fn run_all() -> Result<bool, Box<dyn Error>> {
                 writes,
                 place,
                 keeps_positions: false,
+                log: None,
                 is_counted,
             });
         };
@@ -91,7 +100,22 @@ fn run_all() -> Result<bool, Box<dyn Error>> {
         add("writes", Some(library.as_path()), true, true);
         add("uncounted", Some(library.as_path()), true, false);
     }
-    // The functions with 64 in their names, positions at user level and mapped writes, in one.
+    // With a log that all cases share, on both file systems, of which one cannot be logged.
+    let folder = tempfile::tempdir_in(build)?;
+    let log = TestLog::new(&folder.path().join("log"), LOG_BLOCKS, LOG_FILES);
+    for place in &places {
+        ways.push(Variant {
+            name: format!("logged {}", place.name()),
+            program: &plain,
+            library: Some(&library),
+            writes: false,
+            place,
+            keeps_positions: false,
+            log: Some(&log),
+            is_counted: true,
+        });
+    }
+    // The functions with 64 in their names, positions at user level, mapped writes and the log, in one.
     ways.push(Variant {
         name: "bywash large".into(),
         program: &large,
@@ -99,9 +123,14 @@ fn run_all() -> Result<bool, Box<dyn Error>> {
         writes: true,
         place: &places[0],
         keeps_positions: true,
+        log: Some(&log),
         is_counted: true,
     });
-    Ok(play(&cases, &ways))
+    let is_right = play(&cases, &ways);
+    let commits = log.shared().counted(Counter::Commits);
+    println!("{commits} syncs were absorbed by the log");
+    // Only all cases together are sure to sync a file more than once.
+    Ok(is_right && (commits > 0 || !wanted.is_empty()))
 }
 
 fn list(program: &Path) -> Result<Vec<Case>, Box<dyn Error>> {
@@ -177,6 +206,9 @@ fn play_one(case: &Case, way: &Variant) -> ProgramResult {
         ("BYWASH_POSITIONS", keeper.into()),
         ("BYWASH_WRITES", if maps_writes { "1" } else { "0" }.into()),
     ];
+    if let Some(log) = way.log.filter(|_| case.expects & KERNEL_SYNCS == 0) {
+        environment.push(("BYWASH_LOG", log.memory_path()));
+    }
     if !way.is_counted {
         environment.push(("BYWASH_SESSION", String::new()));
     }

@@ -6,6 +6,7 @@
 //! - `peers`: peers that die or break the protocol
 //! - `hosts`: several hosts on one machine, by network namespaces
 //! - `disks`: loop devices and mounted file systems that disappear with the test
+//! - `log`: a commit log and its memory, as a keeper makes them
 //! - `guest`: a virtual machine with a disk that is served by vhost-user (x86-64 alone)
 //!
 //! The test target `house` holds ARCHITECTURE.md, the lock files, the published tables and the doc comments
@@ -18,5 +19,7 @@ pub mod disks;
 pub mod guest;
 #[cfg(feature = "hosts")]
 pub mod hosts;
+#[cfg(feature = "log")]
+pub mod log;
 #[cfg(feature = "peers")]
 pub mod peers;

@@ -21,7 +21,7 @@ use crate::error::Failure;
 use crate::report::{self, ProgramEnd, Ran, Report};
 use crate::standard::say;
 use bywash_executable::{Finding, Target};
-use bywash_session::Session;
+use bywash_session::{Session, settings};
 use process::Image;
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -37,6 +37,11 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     let unserved = examine(&arguments.program[0]);
     let preloads = !unserved.as_ref().is_some_and(|finding| finding.reason.forbids_preloading());
     let mut variables = environment::variables(arguments, preloads.then_some(&library))?;
+    // Held until this process becomes the program or ends, so that the log's keeper stays.
+    let log = arguments.log.as_deref().map(|log| crate::log::attach(log, arguments.volatile)).transpose()?;
+    if let Some(log) = &log {
+        variables.push((settings::LOG.variable, Some(log.memory.clone().into())));
+    }
     let program = Path::new(&arguments.program[0]);
     if !arguments.stats && arguments.report.is_none() {
         let image = Image::new(&arguments.program, &variables);

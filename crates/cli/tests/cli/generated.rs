@@ -22,7 +22,7 @@ fn every_command_has_a_page_that_names_its_flags() {
     assert!(page("bywash.1").contains("bywash\\-doctor(1)"));
     assert!(page("bywash-doctor.1").contains("\\-\\-json"));
     let run = page("bywash-run.1");
-    for flag in ["stats", "report", "only", "except", "threshold", "positions", "off"] {
+    for flag in ["stats", "report", "only", "except", "threshold", "positions", "log", "volatile", "off"] {
         assert!(run.contains(&format!("\\-\\-{flag}")), "{flag}");
     }
 }

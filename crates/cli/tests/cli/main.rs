@@ -14,6 +14,7 @@
 //! - [`guide`]: the examples of the guides, as they are printed
 //! - [`generated`]: help, man pages, completions
 //! - [`serve`]: `bywash serve`, `bywash volume`
+//! - [`log`]: `bywash log`, `bywash run --log`
 //! - [`unserved`]: programs that the library cannot serve
 //! - [`doctor`]: `bywash doctor`
 
@@ -27,6 +28,7 @@ mod generated;
 mod guide;
 mod inherited;
 mod launcher;
+mod log;
 mod place;
 mod plan;
 mod plan_machine;

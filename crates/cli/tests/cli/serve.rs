@@ -520,19 +520,20 @@ fn a_virtual_machine_has_a_volume_as_its_disk() {
 
 #[test]
 fn the_unit_is_one() {
-    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bywash.service");
+    verify_unit("bywash.service", "bywash.service");
+}
+
+/// Has systemd verify a unit of the folder `dist`, installed under a name.
+pub fn verify_unit(unit: &str, name: &str) {
+    let unit = format!("{}/../../dist/{unit}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(unit).unwrap();
     let place = TestFolder::new();
     // With a program that is there, as it is when the unit is installed.
     let text = text.replace("@PREFIX@/bin/bywash", "/bin/true").replace("@SYSCONFDIR@", "/etc");
-    let installed = place.file("bywash.service", text);
+    let installed = place.file(name, text);
     match Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&installed).output() {
         Ok(output) => {
-            assert!(
-                output.status.success() && !stderr(&output).contains("bywash.service"),
-                "{}",
-                stderr(&output)
-            );
+            assert!(output.status.success() && !stderr(&output).contains(name), "{}", stderr(&output));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => eprintln!("left out: {error}"),
         Err(error) => panic!("{error}"),

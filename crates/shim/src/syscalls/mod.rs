@@ -4,11 +4,17 @@
 
 mod calls;
 
+use crate::durability::{self, changes, unseen};
 use crate::processes::{self, notice_child};
-use crate::{contents, data, descriptors, exec, masks, real, signals, start};
+use crate::{attributes, contents, data, descriptors, exec, mappings, masks, names, real, signals, start};
 use bywash_file::{process, table};
 use calls::Effect;
 use core::ffi::{c_int, c_long, c_uint, c_void};
+
+/// Numbers that the crate `libc` does not know yet.
+const SETXATTRAT: c_long = 463;
+const REMOVEXATTRAT: c_long = 466;
+const FILE_SETATTR: c_long = 469;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall(
@@ -29,6 +35,7 @@ pub unsafe extern "C" fn syscall(
         Effect::Descriptor => {
             let made = kernel();
             table::made(made as c_int);
+            unseen::made(made as c_int);
             made
         }
         Effect::Pair => {
@@ -43,18 +50,28 @@ pub unsafe extern "C" fn syscall(
             table::share_all();
             if number == libc::SYS_clone && a & SHARES_MORE != 0 {
                 process::step_aside();
+                unseen::begins_to_write_unseen();
             }
             let result = kernel();
             if result == 0 {
                 // A call that forks returns 0 in the child.
+                if matches!(number, libc::SYS_fork | libc::SYS_clone) && a & SHARES_MORE == 0 {
+                    durability::reset_child();
+                }
                 notice_child();
             } else if number == libc::SYS_pidfd_getfd {
                 table::made(result as c_int);
+                unseen::made(result as c_int);
             }
             result
         }
         Effect::StepsAside => {
             process::step_aside();
+            if number == libc::SYS_seccomp {
+                durability::stop();
+            } else {
+                unseen::begins_to_write_unseen();
+            }
             let result = kernel();
             if result == 0 {
                 notice_child();
@@ -65,6 +82,12 @@ pub unsafe extern "C" fn syscall(
         // SAFETY: the program keeps the contract of the system call of this number.
         Effect::Mask => unsafe { masks::by_number(number, [a, b, c, d, e, f]) }.unwrap_or_else(kernel),
     }
+}
+
+/// Runs a preparation for a call that the kernel serves by number.
+fn none_behind(prepare: impl FnOnce()) -> Option<c_long> {
+    prepare();
+    None
 }
 
 /// Makes a call by the library's function of its name; returns `None` if the kernel must serve the call by
@@ -124,6 +147,49 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_copy_file_range => {
                 contents::copy_file_range(fd, b as _, c as c_int, d as _, e, f as c_uint) as c_long
             }
+            libc::SYS_mmap => {
+                mappings::mmap(a as _, b, c as c_int, d as c_int, e as c_int, f as i64) as c_long
+            }
+            libc::SYS_rename => names::rename(a as _, b as _).into(),
+            libc::SYS_renameat => names::renameat(fd, b as _, c as c_int, d as _).into(),
+            libc::SYS_renameat2 => names::renameat2(fd, b as _, c as c_int, d as _, e as c_uint).into(),
+            libc::SYS_link => names::link(a as _, b as _).into(),
+            libc::SYS_linkat => names::linkat(fd, b as _, c as c_int, d as _, e as c_int).into(),
+            libc::SYS_unlink => names::unlink(a as _).into(),
+            libc::SYS_unlinkat => names::unlinkat(fd, b as _, c as c_int).into(),
+            libc::SYS_chmod => attributes::chmod(a as _, b as u32).into(),
+            libc::SYS_fchmod => attributes::fchmod(fd, b as u32).into(),
+            libc::SYS_fchmodat => attributes::fchmodat(fd, b as _, c as u32, 0).into(),
+            libc::SYS_fchmodat2 => attributes::fchmodat(fd, b as _, c as u32, d as c_int).into(),
+            libc::SYS_chown => attributes::chown(a as _, b as u32, c as u32).into(),
+            libc::SYS_lchown => attributes::lchown(a as _, b as u32, c as u32).into(),
+            libc::SYS_fchown => attributes::fchown(fd, b as u32, c as u32).into(),
+            libc::SYS_fchownat => attributes::fchownat(fd, b as _, c as u32, d as u32, e as c_int).into(),
+            libc::SYS_setxattr => attributes::setxattr(a as _, b as _, c as _, d, e as c_int).into(),
+            libc::SYS_lsetxattr => attributes::lsetxattr(a as _, b as _, c as _, d, e as c_int).into(),
+            libc::SYS_fsetxattr => attributes::fsetxattr(fd, b as _, c as _, d, e as c_int).into(),
+            libc::SYS_removexattr => attributes::removexattr(a as _, b as _).into(),
+            libc::SYS_lremovexattr => attributes::lremovexattr(a as _, b as _).into(),
+            libc::SYS_fremovexattr => attributes::fremovexattr(fd, b as _).into(),
+            SETXATTRAT | REMOVEXATTRAT | FILE_SETATTR => {
+                let result = real::syscall(number, a, b, c, d, e, f);
+                let flags = if number == FILE_SETATTR { e } else { c } as c_int;
+                changes::want_kernel_at(
+                    fd,
+                    b as _,
+                    flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW),
+                );
+                result
+            }
+            libc::SYS_openat2 => descriptors::openat2(fd, b as _, c as _, d),
+            libc::SYS_io_setup => return none_behind(unseen::begins_to_write_unseen),
+            libc::SYS_fsync => contents::fsync(fd).into(),
+            libc::SYS_fdatasync => contents::fdatasync(fd).into(),
+            libc::SYS_syncfs => contents::syncfs(fd).into(),
+            libc::SYS_sync => {
+                contents::sync();
+                0
+            }
             libc::SYS_unshare => processes::unshare(a as c_int).into(),
             libc::SYS_prctl => processes::prctl(a as c_int, b, c, d, e).into(),
             libc::SYS_mlockall => processes::mlockall(a as c_int).into(),
@@ -143,7 +209,7 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
                 }
                 return None;
             }
-            // The other calls only make a file durable, and the functions would add nothing to them.
+            // sync_file_range makes nothing durable, and its function would add nothing to it.
             _ => return None,
         }
     };

@@ -150,6 +150,11 @@ fn the_examples_of_run() {
 }
 
 #[test]
+fn the_examples_of_log() {
+    run_examples("docs/guide/log.md", 2);
+}
+
+#[test]
 fn the_examples_of_flow() {
     run_examples("docs/guide/flow.md", 14);
 }

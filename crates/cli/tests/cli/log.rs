@@ -1,0 +1,191 @@
+//! `bywash log` and `bywash run --log`: messages, and the life of a keeper.
+
+use crate::place::{TestFolder, stderr, stdout};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+/// A folder on a disk, where a log can be, and the command in another one.
+struct Logs {
+    place: TestFolder,
+    disk: tempfile::TempDir,
+}
+
+impl Logs {
+    fn new() -> Logs {
+        Logs { place: TestFolder::new(), disk: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.disk.path().join(name)
+    }
+
+    /// Runs `bywash log COMMAND PATH ...`.
+    fn log(&self, command: &str, path: &Path, flags: &[&str]) -> Output {
+        let mut bywash = self.place.bywash(&["log", command]);
+        // Sockets of these keepers are apart from all others.
+        bywash.env("XDG_RUNTIME_DIR", self.place.path());
+        bywash.arg(path).args(flags).output().unwrap()
+    }
+
+    fn made(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let output = self.log("create", &path, &["--size", "8M"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        path
+    }
+
+    /// Runs a shell script under `bywash run --log`.
+    fn run(&self, log: &Path, flags: &[&str], script: &str) -> Output {
+        let mut bywash = self.place.bywash(&["run", "--log"]);
+        bywash.env("XDG_RUNTIME_DIR", self.place.path());
+        bywash.arg(log).args(flags).args(["--", "sh", "-c", script]).output().unwrap()
+    }
+
+    fn status(&self, log: &Path) -> serde_json::Value {
+        let output = self.log("status", log, &["--json"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Returns the message of a failure.
+    fn refused(&self, output: &Output) -> String {
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        stderr(output)
+    }
+
+    /// Waits until the log has no keeper.
+    fn wait_for_end(&self, log: &Path) {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while self.log("status", log, &[]).status.code() != Some(0) || self.status(log)["state"] != "empty" {
+            assert!(Instant::now() < limit, "the keeper stays");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn a_log_is_made_shown_and_removed() {
+    let logs = Logs::new();
+    let path = logs.path("log");
+    let made = logs.log("create", &path, &["--size", "8M"]);
+    assert_eq!(stdout(&made), format!("made log {}: 8 MiB, for 16 files at a time\n", path.display()));
+    let text = stdout(&logs.log("status", &path, &[]));
+    for part in ["state      empty\n", "size       8 MiB, 7.8 MiB of it for records\n", "16 at most"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(logs.status(&path)["bytes"], 8 << 20);
+    let recovered = logs.log("recover", &path, &["--dry-run"]);
+    assert!(stdout(&recovered).ends_with("is empty: all files have what was committed\n"));
+    let recovered = logs.log("recover", &path, &["--json"]);
+    let recovered: serde_json::Value = serde_json::from_slice(&recovered.stdout).unwrap();
+    assert_eq!((&recovered["dry_run"], &recovered["files"]), (&false.into(), &serde_json::json!([])));
+    assert!(logs.log("checkpoint", &path, &[]).status.success());
+    assert!(logs.log("remove", &path, &[]).status.success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn refusals_name_the_log_the_reason_and_the_remedy() {
+    let logs = Logs::new();
+    let path = logs.path("log");
+    for command in ["status", "recover", "checkpoint", "remove"] {
+        let message = logs.refused(&logs.log(command, &path, &[]));
+        let text =
+            format!("bywash: there is no log '{0}'; make one with `bywash log create {0}`\n", path.display());
+        assert_eq!(message, text, "{command}");
+    }
+    fs::write(&path, "text").unwrap();
+    let message = logs.refused(&logs.log("create", &path, &[]));
+    assert!(message.contains("holds other data; name another place\n"), "{message}");
+    let message = logs.refused(&logs.log("create", &logs.path("small"), &["--size", "1M"]));
+    assert!(message.contains("1048576 bytes are too few for a log; give at least"), "{message}");
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = memory.path().join("log");
+    let message = logs.refused(&logs.log("create", &path, &["--size", "8M"]));
+    assert!(message.contains("lies in memory (a tmpfs)") && message.contains("--volatile"), "{message}");
+}
+
+#[test]
+fn a_run_refuses_what_is_no_log_before_the_program_starts() {
+    let logs = Logs::new();
+    let (missing, other) = (logs.path("missing"), logs.path("other"));
+    fs::write(&other, vec![0; 1 << 20]).unwrap();
+    for (path, part) in
+        [(&missing, "there is no log"), (&other, "is no log; make one with `bywash log create`")]
+    {
+        let message = logs.refused(&logs.run(path, &[], "touch started"));
+        assert!(message.contains(part), "{message}");
+    }
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = memory.path().join("log");
+    assert!(logs.log("create", &path, &["--size", "8M", "--volatile"]).status.success());
+    let message = logs.refused(&logs.run(&path, &[], "touch started"));
+    assert!(
+        message.contains("the keeper of the log did not start: ") && message.contains("a tmpfs"),
+        "{message}"
+    );
+    assert!(!logs.place.path().join("started").exists());
+    let output = logs.run(&path, &["--volatile"], "touch started");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = logs.place.bywash(&["run", "--volatile", "--", "true"]).output().unwrap();
+    assert!(logs.refused(&output).contains("--log"));
+}
+
+#[test]
+fn a_keeper_serves_several_runs_is_nobodys_child_and_ends_behind_them() {
+    let logs = Logs::new();
+    let log = logs.made("log");
+    let script = "test -r \"$BYWASH_LOG\" && echo \"$BYWASH_LOG\" && cat /proc/$$/task/$$/children";
+    let first = logs.run(&log, &[], script);
+    assert!(first.status.success(), "{}", stderr(&first));
+    let text = stdout(&first);
+    let (memory, children) = text.split_once('\n').unwrap();
+    let keeper = memory.strip_prefix("/proc/").unwrap().split('/').next().unwrap();
+    // The only child is the program that printed the list.
+    assert!(!children.split_whitespace().any(|child| child == keeper), "{text}");
+    let status = logs.status(&log);
+    assert_eq!(
+        (&status["state"], status["keeper"]["pid"].to_string()),
+        (&"in-use".into(), keeper.to_owned())
+    );
+    // Another one, whose parent counts what it does, finds the same keeper.
+    let second = logs.run(&log, &["--stats"], "echo \"$BYWASH_LOG\"");
+    assert_eq!(stdout(&second), format!("{memory}\n"));
+    let message = logs.refused(&logs.log("recover", &log, &[]));
+    assert!(message.contains("is in use by a keeper"), "{message}");
+    assert!(logs.log("checkpoint", &log, &[]).status.success());
+    logs.wait_for_end(&log);
+    assert!(!Path::new(memory).exists(), "the memory has gone with the keeper");
+    let sockets = fs::read_dir(logs.place.path().join("bywash")).unwrap().count();
+    assert_eq!(sockets, 0, "the keeper has removed its socket");
+}
+
+/// A program that takes no notice of the log keeps it in use as long as it runs.
+#[test]
+fn a_keeper_stays_as_long_as_the_program() {
+    let logs = Logs::new();
+    let log = logs.made("log");
+    let output = logs.run(&log, &[], "sleep 3.5; test -r \"$BYWASH_LOG\" && echo there");
+    assert_eq!(stdout(&output), "there\n");
+    logs.wait_for_end(&log);
+}
+
+#[test]
+fn many_runs_at_once_share_one_keeper() {
+    let logs = Logs::new();
+    let log = logs.made("log");
+    let memories: Vec<String> = std::thread::scope(|scope| {
+        let runs: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| logs.run(&log, &[], "echo \"$BYWASH_LOG\"; sleep 0.5"))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).map(|output| stdout(&output)).collect()
+    });
+    assert!(memories.iter().all(|memory| *memory == memories[0] && !memory.is_empty()), "{memories:?}");
+    logs.wait_for_end(&log);
+}
+
+#[test]
+fn the_unit_that_recovers_is_one() {
+    crate::serve::verify_unit("bywash-log-recover@.service", "bywash-log-recover@var-lib-x.service");
+}

@@ -1,0 +1,286 @@
+//! File of a log as the keeper and the commands use it: a file or a block device, written durably and directly, under a
+//! lock that one process at a time has.
+//!
+//! Invariant: a superblock is written to the copy that is not the valid one, so that a torn write leaves the one before.
+
+use crate::aligned::Aligned;
+use crate::error::Error;
+use bywash_log::layout::{BLOCK, Block, Damage, Superblock};
+use bywash_log::read::{self, ReadError, Storage};
+use bywash_log::{in_use, sys};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Size of the window in which [`Reader`] reads ahead, in bytes.
+const WINDOW: usize = 1 << 20;
+
+/// An open log file.
+#[derive(Debug)]
+pub struct LogFile {
+    file: File,
+    path: PathBuf,
+    is_device: bool,
+}
+
+/// Rights with which a log file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// To read.
+    Read,
+    /// To read and write.
+    Write,
+}
+
+impl LogFile {
+    /// Opens the log file of an existing log; its path becomes absolute, without symbolic links.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Kind`], [`Error::NotDirect`] or [`Error::Io`].
+    pub fn open(path: &Path, access: Access) -> Result<LogFile, Error> {
+        let real = path.canonicalize().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::Missing(path.to_owned()),
+            _ => Error::io("find", path)(error),
+        })?;
+        let flags = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR | OFlags::DSYNC,
+        };
+        LogFile::open_at(real, flags)
+    }
+
+    pub(crate) fn open_at(path: PathBuf, flags: OFlags) -> Result<LogFile, Error> {
+        let kind = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(Error::Kind(path));
+        }
+        let flags = flags | OFlags::DIRECT | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::INVAL) => return Err(Error::NotDirect { path, source: Errno::INVAL.into() }),
+            Err(Errno::BUSY) => return Err(Error::DeviceBusy(path)),
+            Err(error) => return Err(Error::io("open", &path)(error.into())),
+        };
+        let kind = file.metadata().map_err(Error::io("look at", &path))?.file_type();
+        let is_device = kind.is_block_device();
+        if is_device || kind.is_file() {
+            Ok(LogFile { file, path, is_device })
+        } else {
+            Err(Error::Kind(path))
+        }
+    }
+
+    /// Returns the path of the log file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Returns true if the log file is a block device.
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    /// Returns what users of the log compare (`bywash_log::log file::identity`).
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn identity(&self) -> Result<(u64, u64), Error> {
+        let status = sys::status(self.file.as_raw_fd()).map_err(Error::number("look at", &self.path))?;
+        Ok(status.identity())
+    }
+
+    /// Returns owner and mode of the file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn owner_and_mode(&self) -> Result<(u32, u32), Error> {
+        let status = self.file.metadata().map_err(Error::io("look at", &self.path))?;
+        Ok((status.uid(), status.mode()))
+    }
+
+    /// Takes the lock that keepers and commands have, for as long as the log file is open.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if somebody else has it; [`Error::Io`].
+    pub fn lock(&self) -> Result<(), Error> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => Err(Error::InUse(self.path.clone())),
+            Err(error) => Err(Error::io("lock", &self.path)(error.into())),
+        }
+    }
+
+    /// Checks that no program uses the log, whose keeper is not there.
+    ///
+    /// # Errors
+    /// [`Error::Orphaned`] or [`Error::Io`].
+    pub fn check_unused(&self, epoch: u64) -> Result<(), Error> {
+        let used = in_use::is_used(self.file.as_raw_fd(), epoch);
+        let used = used.map_err(Error::number("look for locks of", &self.path))?;
+        if used { Err(Error::Orphaned(self.path.clone())) } else { Ok(()) }
+    }
+
+    /// Reads the superblock that counts.
+    ///
+    /// # Errors
+    /// [`Error::NotALog`], [`Error::Version`], [`Error::Superblock`] or [`Error::Io`].
+    pub fn superblock(&self) -> Result<Superblock, Error> {
+        let path = || self.path.clone();
+        match read::superblock(&mut Reader::new(self)) {
+            Ok(superblock) => Ok(superblock),
+            Err(ReadError::Storage(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(Error::NotALog(path()))
+            }
+            Err(ReadError::Storage(error)) => Err(Error::io("read", &self.path)(error)),
+            Err(ReadError::Superblock(Damage::Absent)) => Err(Error::NotALog(path())),
+            Err(ReadError::Superblock(Damage::Version(version))) => {
+                Err(Error::Version { path: path(), version })
+            }
+            Err(ReadError::Superblock(damage)) => Err(Error::Superblock { path: path(), damage }),
+            Err(ReadError::Corruption(corruption)) => Err(Error::Corrupt { path: path(), corruption }),
+        }
+    }
+
+    /// Writes a superblock that follows `superblock`, durably: changed by `change`, to the other copy.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; `superblock` is as it was then.
+    pub fn update(
+        &self,
+        superblock: &mut Superblock,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<(), Error> {
+        let mut next = *superblock;
+        change(&mut next);
+        next.writes = superblock.writes + 1;
+        self.write_block(next.block(), &next.encode())?;
+        *superblock = next;
+        Ok(())
+    }
+
+    /// Empties the log: both superblocks say that the next batch is the oldest, in a new period.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn empty(&self, superblock: &mut Superblock, head: (u64, u64)) -> Result<(), Error> {
+        let epoch = random_number().map_err(Error::io("get random bytes for", &self.path))?;
+        let change = |superblock: &mut Superblock| {
+            superblock.epoch = epoch;
+            superblock.tail_block = head.0 % superblock.geometry.area_blocks();
+            superblock.tail_batch = head.1.max(1);
+            superblock.recovery_boot = [0; 16];
+        };
+        self.update(superblock, change)?;
+        // Nothing but the new period is left, so that damage of one copy cannot bring the old one back.
+        self.update(superblock, |_| {})
+    }
+
+    /// Reads one block.
+    ///
+    /// # Errors
+    /// The kernel's reason.
+    pub(crate) fn read_block(&self, block: u64) -> io::Result<Block> {
+        let mut aligned = Aligned::new(BLOCK);
+        self.file.read_exact_at(aligned.bytes(), block * BLOCK as u64)?;
+        let mut bytes = [0; BLOCK];
+        bytes.copy_from_slice(aligned.bytes());
+        Ok(bytes)
+    }
+
+    /// Writes one block durably.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write_block(&self, block: u64, bytes: &Block) -> Result<(), Error> {
+        let mut aligned = Aligned::new(BLOCK);
+        aligned.bytes().copy_from_slice(bytes);
+        self.file.write_all_at(aligned.bytes(), block * BLOCK as u64).map_err(Error::io("write", &self.path))
+    }
+}
+
+/// Reader of a log file that reads ahead. What it has read once it does not read again: whoever expects news makes a new one.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    log_file: &'a LogFile,
+    window: Aligned,
+    /// First block of the window, and the number of bytes in it.
+    start: u64,
+    length: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from a log file.
+    pub fn new(log_file: &'a LogFile) -> Reader<'a> {
+        Reader { log_file, window: Aligned::new(WINDOW), start: 0, length: 0 }
+    }
+
+    fn copy(&mut self, block: u64, to: &mut [u8]) -> bool {
+        let Some(blocks) = block.checked_sub(self.start) else { return false };
+        let at = blocks as usize * BLOCK;
+        match self.window.bytes()[..self.length].get(at..at.saturating_add(to.len())) {
+            Some(found) => to.copy_from_slice(found),
+            None => return false,
+        }
+        true
+    }
+
+    fn fill(&mut self, block: u64) -> io::Result<()> {
+        self.length = 0;
+        let mut length = 0;
+        while length < WINDOW {
+            let window = &mut self.window.bytes()[length..];
+            match self.log_file.file.read_at(window, block * BLOCK as u64 + length as u64) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A bad block further on fails the read that needs it.
+                Err(_) if length > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if !length.is_multiple_of(BLOCK) {
+                break;
+            }
+        }
+        (self.start, self.length) = (block, length);
+        Ok(())
+    }
+}
+
+impl Storage for Reader<'_> {
+    type Error = io::Error;
+
+    fn read(&mut self, block: u64, to: &mut [u8]) -> io::Result<()> {
+        if self.copy(block, to) {
+            return Ok(());
+        }
+        self.fill(block)?;
+        if self.copy(block, to) { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// Returns a random number that is not zero.
+pub(crate) fn random_number() -> io::Result<u64> {
+    let bytes: [u8; 16] = random_bytes()?;
+    let (first, second) = bytes.split_at(8);
+    let number = first.iter().zip(second).fold(0, |number, (a, b)| number << 8 | u64::from(a ^ b));
+    Ok(number.max(1))
+}
+
+/// Returns random bytes (getrandom(2)).
+pub(crate) fn random_bytes() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(bytes)
+}

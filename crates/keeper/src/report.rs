@@ -1,0 +1,135 @@
+//! What the commands for logs tell, as values that become JSON.
+
+use bywash_log::shared::{Counter, Shared};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What recovery does with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Its records were written into it, and it was made durable.
+    Written,
+    /// It was made durable, as the page cache holds what was committed.
+    Synced,
+    /// The log had no claim on it any more.
+    Released,
+    /// The user gave its records up.
+    GivenUp,
+}
+
+/// A file that was recovered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RecoveredFile {
+    /// Path of the file when it joined the log.
+    pub path: String,
+    /// Number of live records.
+    pub records: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// What was done with them.
+    pub action: Action,
+}
+
+/// Outcome of a recovery.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Recovered {
+    /// Path of the log.
+    pub log: PathBuf,
+    /// True if nothing was written.
+    pub dry_run: bool,
+    /// Files that had live records.
+    pub files: Vec<RecoveredFile>,
+}
+
+impl Recovered {
+    pub(crate) fn new(log: &Path, dry_run: bool) -> Recovered {
+        Recovered { log: log.to_owned(), dry_run, files: Vec::new() }
+    }
+}
+
+/// State of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogState {
+    /// No live records.
+    Empty,
+    /// Live records, and no keeper: recovery writes them into their files.
+    Records,
+    /// A keeper has the log.
+    InUse,
+}
+
+/// A file with live records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveFile {
+    /// Path of the file when it joined the log.
+    pub path: String,
+    /// Number of live records; unknown while a keeper has the log.
+    pub records: Option<u64>,
+    /// Bytes in them; unknown while a keeper has the log.
+    pub bytes: Option<u64>,
+}
+
+/// What `bywash log status` tells.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Path of the log.
+    pub log: PathBuf,
+    /// Identity of the log, in hexadecimal.
+    pub id: String,
+    /// State.
+    pub state: LogState,
+    /// User id of the owner.
+    pub owner: u32,
+    /// Size of the log, in bytes.
+    pub bytes: u64,
+    /// Size of the part that holds records, in bytes.
+    pub area_bytes: u64,
+    /// Number of files that can have records at a time.
+    pub files_max: u32,
+    /// Files with live records.
+    pub files: Vec<LiveFile>,
+    /// What the keeper tells, if there is one.
+    pub keeper: Option<KeeperStatus>,
+}
+
+/// What a keeper tells of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeeperStatus {
+    /// Process id.
+    pub pid: u32,
+    /// Bytes of the area between the oldest batch and the end of the log.
+    pub used_bytes: u64,
+    /// Files that could not be made durable at the last attempt.
+    pub files_failed: usize,
+    /// Error number for which the log file failed; 0: it has not.
+    pub failure: u32,
+    /// Files with live records.
+    pub files: Vec<LiveFile>,
+    /// Counters by their names.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// Counters and their names.
+const COUNTERS: [(Counter, &str); 13] = [
+    (Counter::Commits, "commits"),
+    (Counter::Clean, "clean"),
+    (Counter::Batches, "batches"),
+    (Counter::BatchBytes, "batch_bytes"),
+    (Counter::Bytes, "bytes"),
+    (Counter::KernelFirst, "kernel_first"),
+    (Counter::KernelChanged, "kernel_changed"),
+    (Counter::KernelLarge, "kernel_large"),
+    (Counter::KernelFull, "kernel_full"),
+    (Counter::KernelStopped, "kernel_stopped"),
+    (Counter::KernelUnsuited, "kernel_unsuited"),
+    (Counter::Marks, "marks"),
+    (Counter::Checkpoints, "checkpoints"),
+];
+
+/// Returns all counters by their names.
+pub(crate) fn counters(shared: &Shared) -> BTreeMap<String, u64> {
+    COUNTERS.iter().map(|(counter, name)| ((*name).to_owned(), shared.counted(*counter))).collect()
+}

@@ -1,0 +1,206 @@
+//! Syncs: a commit to the log where the log can make true what the call promises, else the kernel's sync, behind which the
+//! file's older records are dead.
+
+use super::changes::unclaim;
+use super::descriptors::{self, Target, flag};
+use super::{failed, kernel_fsync, may_write_log, unseen};
+use bywash_log::commit::Log;
+use bywash_log::join::{self, Described};
+use bywash_log::shared::{Counter, ENTRIES, Entry, entry_state};
+use bywash_log::sys::{self, Errno, Undisturbed};
+use core::ffi::{CStr, c_int};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// True if the process has locked a part of a file (fcntl(2), F_SETLK). Closing any descriptor of the file would unlock it,
+/// so no further one is opened.
+static LOCKS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the process locks a part of a file.
+pub fn locks() {
+    if super::log().is_some() {
+        LOCKS.store(true, Relaxed);
+    }
+}
+
+/// Makes the file of a descriptor durable, by the log or by the kernel; `kernel` is the C library's function that the
+/// program called.
+#[inline]
+pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    match super::log() {
+        None => kernel(),
+        Some(log) => logged(log, fd).unwrap_or_else(kernel),
+    }
+}
+
+/// Makes the file of a descriptor durable; `None` if that is the kernel's business alone.
+#[inline(never)]
+fn logged(log: &Log, fd: c_int) -> Option<c_int> {
+    let target = descriptors::look(log, fd);
+    if target.is(flag::NEVER) {
+        return None;
+    }
+    let Some(entry) = target.entry else {
+        if target.is(flag::PASSED) || !log.shared().is_running() || !may_write_log(log) {
+            return None;
+        }
+        log.shared().count(Counter::KernelFirst, 1);
+        if is_young(log, fd) && !descriptors::is_third_sync(fd) {
+            return None;
+        }
+        let entry = first(log, fd)?;
+        return Some(by_kernel(log, entry, fd));
+    };
+    if target.is(flag::STREAM) && target.is(flag::WRITABLE) {
+        unseen::for_good(log, entry, fd);
+    }
+    if entry.is_unloggable() && entry.oldest.load(Acquire) == 0 {
+        // There are no records, and there will be none.
+        log.shared().count(Counter::KernelChanged, 1);
+        return None;
+    }
+    if entry.slot.load(Acquire) == 0 && !entry.is_unloggable() && !target.is(flag::PASSED) {
+        log.shared().count(Counter::KernelFirst, 1);
+        join(log, entry, fd);
+    } else if commit(log, entry, fd, target) {
+        return Some(0);
+    }
+    Some(by_kernel(log, entry, fd))
+}
+
+/// Returns true if a file was made a moment ago ([`bywash_log::shared::Header::age_ns`]).
+fn is_young(log: &Log, fd: c_int) -> bool {
+    let (Ok((_, _, born)), Some(now)) = (sys::identity(fd), sys::now()) else { return false };
+    // A clock that was set back makes no file young.
+    now >= born && now - born < log.shared().header().age_ns.load(Relaxed)
+}
+
+/// Commits what was written to a file; false if the kernel must make it durable.
+fn commit(log: &Log, entry: &'static Entry, fd: c_int, target: Target) -> bool {
+    if target.is(flag::PASSED) || !may_write_log(log) {
+        log.shared().count(Counter::KernelUnsuited, 1);
+        return false;
+    }
+    if !target.is(flag::UNREADABLE) {
+        return log.commit(entry, fd).is_ok();
+    }
+    if LOCKS.load(Relaxed) {
+        log.shared().count(Counter::KernelUnsuited, 1);
+        return false;
+    }
+    let mut path = [0u8; 32];
+    let length = sys::descriptor_path(fd, &mut path);
+    let readable = CStr::from_bytes_with_nul(&path[..=length])
+        .map_err(|_| libc::EINVAL)
+        .and_then(|path| sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK));
+    let Ok(readable) = readable else {
+        log.shared().count(Counter::KernelUnsuited, 1);
+        return false;
+    };
+    let committed = log.commit(entry, readable).is_ok();
+    sys::close(readable);
+    committed
+}
+
+/// Makes an entry for a file that is synced for the first time, and lets the file join the log; `None` if it cannot be
+/// logged.
+fn first(log: &Log, fd: c_int) -> Option<&'static Entry> {
+    let described = Described::of_descriptor(fd).ok()?;
+    let key = sys::identity(fd).ok()?;
+    let entry = log.shared().find_or_make(key)?;
+    // Looked at behind the entry: whoever begins to write unseen from here on finds it.
+    if descriptors::has_stream(key) {
+        unseen::for_good(log, entry, fd);
+        return Some(entry);
+    }
+    let _undisturbed = Undisturbed::begin();
+    // Without a number, all syncs are the kernel's.
+    let _ = join::join(log, entry, fd, &described);
+    Some(entry)
+}
+
+/// Lets a file join the log that has an entry already.
+fn join(log: &Log, entry: &'static Entry, fd: c_int) {
+    if !log.shared().is_running() || !may_write_log(log) {
+        return;
+    }
+    if descriptors::has_stream(descriptors::key_of(entry)) {
+        return unseen::for_good(log, entry, fd);
+    }
+    if let Ok(described) = Described::of_descriptor(fd) {
+        let _undisturbed = Undisturbed::begin();
+        // Without a number, all syncs are the kernel's.
+        let _ = join::join(log, entry, fd, &described);
+    }
+}
+
+/// Makes the kernel sync a file that has an entry. It is fsync(2) also for fdatasync(2): the claim of the file, and what
+/// chmod(2) and its kin changed, must be durable, too, before later syncs are absorbed.
+fn by_kernel(log: &Log, entry: &'static Entry, fd: c_int) -> c_int {
+    finish(synced_by(log, entry, fd, || kernel_fsync(fd)))
+}
+
+/// Makes the kernel sync a file by `sync`, which returns zero or a negated error number, and the file's older records dead.
+///
+/// # Errors
+/// The error number of the sync; EIO if the records stay live.
+pub fn synced_by(log: &Log, entry: &'static Entry, fd: c_int, sync: impl Fn() -> isize) -> Result<(), Errno> {
+    let _undisturbed = Undisturbed::begin();
+    let (mut answer, mut is_foreign) = (0, false);
+    let marked = if may_write_log(log) || entry.oldest.load(Relaxed) == 0 {
+        log.kernel_sync(entry, || {
+            answer = sync();
+            // The entry may have been given up for another file while this thread waited for its lock.
+            is_foreign = !sys::identity(fd).is_ok_and(|key| entry.has_key(key));
+            answer == 0 && !is_foreign
+        })
+    } else {
+        Err(libc::EROFS)
+    };
+    match marked {
+        Ok(true) => Ok(()),
+        Ok(false) if answer == 0 && is_foreign => Ok(()),
+        Ok(false) => Err(-answer as Errno),
+        Err(_) => unclaim(log, entry, fd).map(drop),
+    }
+}
+
+fn finish(result: Result<(), Errno>) -> c_int {
+    result.map_or_else(failed, |()| 0)
+}
+
+/// Syncs many files by `kernel` (sync(2), syncfs(2)), which makes them durable if it returns zero: all, or those of the file
+/// system of `fd`.
+#[inline]
+pub fn sync_many(fd: Option<c_int>, kernel: impl FnOnce() -> c_int) -> c_int {
+    match super::log() {
+        None => kernel(),
+        Some(log) => mark_many(log, fd, kernel),
+    }
+}
+
+/// Makes the records dead that are older than the call. The sequence numbers are read before it: a record up to that number
+/// was read from the file before the sync began, so the file then holds what the record does, or newer.
+#[inline(never)]
+fn mark_many(log: &Log, fd: Option<c_int>, kernel: impl FnOnce() -> c_int) -> c_int {
+    let device = fd.and_then(|fd| Some(sys::status(fd).ok()?.device));
+    let entries = log.shared().entries();
+    let mut sequences = [0u64; ENTRIES];
+    for (sequence, entry) in sequences.iter_mut().zip(entries) {
+        let is_synced = device.is_none_or(|device| entry.key[0].load(Relaxed) == device);
+        if is_synced && entry.state.load(Acquire) == entry_state::USED && entry.oldest.load(Acquire) != 0 {
+            *sequence = entry.sequence.load(Acquire);
+        }
+    }
+    let result = kernel();
+    if result != 0 {
+        return result;
+    }
+    let mut failure = None;
+    for (sequence, entry) in sequences.iter().zip(entries).filter(|(sequence, _)| **sequence != 0) {
+        let _undisturbed = Undisturbed::begin();
+        let marked = if may_write_log(log) { log.synced_up_to(entry, *sequence) } else { Err(libc::EROFS) };
+        failure = marked.err().or(failure);
+    }
+    failure.map_or(0, |_| failed(libc::EIO))
+}
