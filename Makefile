@@ -211,10 +211,13 @@ test-quick: format
 	  $(CARGO) test --locked --lib --bins $(changed_flags); \
 	fi
 
-# What chance finds in minutes: call sequences against the kernel, kills, fuzzers' inputs, all rows of the bench of flows.
+# What chance finds in minutes: call sequences against the kernel, kills, power cuts, fuzzers' inputs, all rows of the bench
+# of flows.
 test-long: package package-test
 	BYWASH_MODEL_SECONDS=600 $(CARGO) test --locked --workspace $(features) -- model
 	BYWASH_STRESS_ROUNDS=2000 $(CARGO) test --locked --workspace $(features) -- kill
+	BYWASH_POWER_CUTS=4000 $(CARGO) test --locked -p bywash-power --test cuts -- model sqlite
+	BYWASH_POWER_CUTS=200 $(CARGO) test --locked -p bywash-power --test cuts -- berkeley_db mariadb postgresql rocksdb
 	FUZZ_SECONDS=60 $(MAKE) --no-print-directory fuzz
 	$(release)/bywash bench flow
 
