@@ -31,6 +31,7 @@ pub struct ScenarioRun {
     counted: Option<CountedSession>,
     seed: Seed,
     started: Cell<u32>,
+    writes: Cell<bool>,
     transcript: RefCell<Vec<String>>,
     loaded: RefCell<BTreeSet<PathBuf>>,
     served: RefCell<BTreeSet<PathBuf>>,
@@ -59,6 +60,7 @@ impl ScenarioRun {
             counted,
             seed,
             started: Cell::new(0),
+            writes: Cell::new(true),
             transcript: RefCell::default(),
             loaded: RefCell::default(),
             served: RefCell::default(),
@@ -150,6 +152,12 @@ impl ScenarioRun {
         self.loaded.borrow_mut().insert(fs::canonicalize(program).expect("the program's path"));
     }
 
+    /// Leaves all writes to the kernel, as without `--writes`. Mapped writes to tmpfs are not atomic against kill -9, so a
+    /// program that is killed and cannot repair a page that is half written needs this.
+    pub fn without_mapped_writes(&self) {
+        self.writes.set(false);
+    }
+
     /// Returns the environment variables that preload the library; `None` on the kernel's side.
     pub(crate) fn preload(&self) -> Option<[(&'static str, &Path); 4]> {
         let counted = self.counted.as_ref()?;
@@ -157,7 +165,7 @@ impl ScenarioRun {
             ("LD_PRELOAD", self.library.as_path()),
             ("BYWASH_SESSION", counted.path()),
             // Files on tmpfs are to be written through mappings too.
-            ("BYWASH_WRITES", Path::new("1")),
+            ("BYWASH_WRITES", Path::new(if self.writes.get() { "1" } else { "0" })),
             // Files are to be served after few reads, even where that gains no time.
             ("BYWASH_ADVANCE", Path::new("1000000")),
         ])
