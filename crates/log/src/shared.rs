@@ -52,7 +52,7 @@ pub enum State {
     Failed = 3,
 }
 
-/// What is counted, in the order of [`Header::counters`].
+/// Counters of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
