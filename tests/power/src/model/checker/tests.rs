@@ -89,3 +89,13 @@ fn sizes_follow_their_changes() {
     assert!(check(&checker, &[0; 201], 7).unwrap_err().contains("1608 bytes"));
     assert!(check(&checker, &[0], 5).is_err());
 }
+
+#[test]
+fn a_synced_write_makes_no_foreign_extension_durable() {
+    let extension = [(Kind::Truncate, 0, 800), (Kind::Sync, 0, 0), (Kind::Truncate, 0, 1600)];
+    let checker = history(&[&extension[..], &[(Kind::SyncedWrite, 1200, 8)]].concat());
+    assert_eq!(check(&checker, &[0; 100], 9), Ok(1));
+    // Within the durable size it is durable by itself.
+    let checker = history(&[&extension[..2], &[(Kind::SyncedWrite, 400, 8)]].concat());
+    assert!(check(&checker, &[0; 100], 7).unwrap_err().contains("older than"));
+}
