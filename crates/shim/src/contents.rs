@@ -1,7 +1,7 @@
 //! Position, size and durability of a file, and transfers between files.
 
 use crate::durability::changes::{changing, changing_at, filling, want_kernel};
-use crate::durability::syncs;
+use crate::durability::{locks, syncs};
 use crate::{data, real};
 use bywash_file::table;
 use bywash_session::Counter;
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn splice(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: off_t) -> c_int {
-    syncs::locks();
+    locks::note(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
     table::with_kernel_position(fd, || unsafe { real::lockf(fd, command, length) })
 }

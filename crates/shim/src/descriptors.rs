@@ -1,7 +1,7 @@
 //! Calls that make, duplicate, pass on and close descriptors.
 
 use crate::durability::changes::changing_at;
-use crate::durability::{self, changes, failed, syncs, unseen};
+use crate::durability::{self, changes, failed, locks, unseen};
 use crate::processes::notice_child;
 use crate::{real, signals};
 use bywash_file::copy::guarded_copy;
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
     match command {
         libc::F_GETLK..=libc::F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
             if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
-                syncs::locks();
+                locks::note(fd);
             }
             // The range of a lock may be relative to the position.
             if table::position(fd).is_some() {

@@ -3,25 +3,14 @@
 
 use super::changes::unclaim;
 use super::descriptors::{self, Target, flag};
+use super::locks::Further;
 use super::{failed, kernel_fsync, may_write_log, unseen};
 use bywash_log::commit::Log;
 use bywash_log::join::{self, Described};
 use bywash_log::shared::{Counter, ENTRIES, Entry, entry_state};
 use bywash_log::sys::{self, Errno, Undisturbed};
 use core::ffi::{CStr, c_int};
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
-
-/// True if the process has locked a part of a file (fcntl(2), F_SETLK). Closing any descriptor of the file would unlock it,
-/// so no further one is opened.
-static LOCKS: AtomicBool = AtomicBool::new(false);
-
-/// Notes that the process locks a part of a file.
-pub fn locks() {
-    if super::log().is_some() {
-        LOCKS.store(true, Relaxed);
-    }
-}
 
 /// Makes the file of a descriptor durable, by the log or by the kernel; `kernel` is the C library's function that the
 /// program called.
@@ -84,10 +73,10 @@ fn commit(log: &Log, entry: &'static Entry, fd: c_int, target: Target) -> bool {
     if !target.is(flag::UNREADABLE) {
         return log.commit(entry, fd).is_ok();
     }
-    if LOCKS.load(Relaxed) {
+    let Some(_further) = Further::begin(fd) else {
         log.shared().count(Counter::KernelUnsuited, 1);
         return false;
-    }
+    };
     let mut path = [0u8; 32];
     let length = sys::descriptor_path(fd, &mut path);
     let readable = CStr::from_bytes_with_nul(&path[..=length])

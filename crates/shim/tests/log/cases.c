@@ -156,6 +156,29 @@ static void write_only(void) {
     }
 }
 
+// A lock of another file leaves commits by a descriptor that cannot be read to the log; a lock of the file does not, since
+// closing the descriptor that the library would read by would unlock it.
+static void write_only_locked(void) {
+    begin();
+    int fd = open(path, O_WRONLY), lock = open(beside("lock"), O_RDWR | O_CREAT, 0600);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    DO(fcntl(lock, F_SETLK, &whole));
+    fill(fd, 'w', 0, 4096);
+    DO(fdatasync(fd));
+    DO(fcntl(fd, F_SETLK, &whole));
+    fill(fd, 'x', 4096, 4096);
+    DO(fdatasync(fd));
+    pid_t child = fork();
+    if (child == 0) {
+        struct flock found = whole;
+        _exit(fcntl(fd, F_GETLK, &found) == 0 && found.l_type == F_WRLCK ? 0 : 1);
+    }
+    int status;
+    DO(waitpid(child, &status, 0));
+    MUST(status == 0);
+    snapshot();
+}
+
 static void by_number(void) {
     int fd = begin();
     MUST(syscall(SYS_pwrite64, fd, "number", 6, 4000) == 6);
@@ -880,7 +903,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } CASES[] = {
-    CASE(overwrite), CASE(grow), CASE(position), CASE(append), CASE(vectors), CASE(write_only), CASE(by_number),
+    CASE(overwrite), CASE(grow), CASE(position), CASE(append), CASE(vectors), CASE(write_only), CASE(write_only_locked), CASE(by_number),
     CASE(forked), CASE(borrowed), CASE(duplicates), CASE(reopened), CASE(truncated), CASE(truncated_by_name),
     CASE(opened_anew), CASE(stream_anew), CASE(punched), CASE(renamed), CASE(folder_renamed), CASE(replaced), CASE(unlinked), CASE(linked),
     CASE(attributes), CASE(mapped), CASE(mapped_first), CASE(streams), CASE(streams_later), CASE(streams_beside), CASE(executed), CASE(all_by_sync), CASE(all_of_a_disk), CASE(raced), CASE(killed), CASE(synchronous),
