@@ -38,7 +38,7 @@ struct Stage {
 struct Turn {
     /// CPU time.
     seconds: f64,
-    /// What it has computed, as all sides have to.
+    /// Result of the computation, which must be the same on all sides.
     results: Vec<f64>,
     /// Requests of a server that were simulated.
     requests: f64,

@@ -75,7 +75,7 @@ pub fn find_library() -> Result<PathBuf, Error> {
 pub struct Run<'a> {
     pub mode: Mode,
     library: &'a Path,
-    /// What counts, with a descriptor that started programs inherit: one that has changed its user cannot open the session
+    /// Session that counts, with a descriptor that started programs inherit: one that has changed its user cannot open the session
     /// by this process's descriptor in /proc.
     counted: Option<(Session, OwnedFd)>,
 }
@@ -138,7 +138,7 @@ impl Run<'_> {
     }
 }
 
-/// What a program has told when it has ended.
+/// Output and figures of a program that has ended.
 pub struct Told {
     /// Its output; of output that went to a file, the length and a hash.
     pub output: String,

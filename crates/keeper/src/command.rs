@@ -1,4 +1,4 @@
-//! What the commands for logs do: each opens the log, locks it if no keeper has it, and takes no more rights than the owner's.
+//! Commands for logs: each opens the log, locks it if no keeper has it, and takes no more rights than the owner's.
 
 use crate::client::Client;
 use crate::contents::Contents;

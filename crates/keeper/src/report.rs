@@ -1,11 +1,11 @@
-//! What the commands for logs tell, as values that become JSON.
+//! Results of the commands for logs, as values that become JSON.
 
 use bywash_log::shared::{Counter, Shared};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What recovery does with a file.
+/// Action of recovery on a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
@@ -28,7 +28,7 @@ pub struct RecoveredFile {
     pub records: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// What was done with them.
+    /// Action that was taken on the file.
     pub action: Action,
 }
 
@@ -72,7 +72,7 @@ pub struct LiveFile {
     pub bytes: Option<u64>,
 }
 
-/// What `bywash log status` tells.
+/// Status of a log, as `bywash log status` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// Path of the log.
@@ -91,11 +91,11 @@ pub struct Status {
     pub files_max: u32,
     /// Files with live records.
     pub files: Vec<LiveFile>,
-    /// What the keeper tells, if there is one.
+    /// Status of the log's keeper, if there is one.
     pub keeper: Option<KeeperStatus>,
 }
 
-/// What a keeper tells of itself.
+/// Status of a keeper: its process and its counters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeeperStatus {
     /// Process id.

@@ -1,4 +1,4 @@
-//! What `bywash log` tells, as text for people.
+//! Results of `bywash log`, as text for people.
 
 use bywash_keeper::report::{Action, KeeperStatus, LogState, Recovered, Status};
 use bywash_log::layout::{BLOCK, Geometry};

@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a file must fulfil.
+/// Conditions that a file must fulfil to be recovered.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Id of the log, which must claim the file.

@@ -1,4 +1,4 @@
-//! What recovery refuses: it ends before anything is written.
+//! Logs and files that recovery refuses: it ends before anything is written.
 
 use crate::machine::{Logged, Machine, Program};
 use bywash_keeper::report::Action;

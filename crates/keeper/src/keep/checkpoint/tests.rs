@@ -1,4 +1,4 @@
-//! What happens between the moments of a checkpoint.
+//! Tests of events between the steps of a checkpoint.
 
 use super::*;
 use crate::{Access, NewLog, create};
