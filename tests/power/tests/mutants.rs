@@ -36,7 +36,14 @@ fn is_verdict(why: &str) -> bool {
     let of_checkers =
         ["made durable", "was durable", "acknowledged", "never written", "bytes, not one of", "is gone"];
     let of_databases = ["damaged", "malformed", "half there", " check /"];
-    of_checkers.iter().chain(&of_databases).chain(&["mount"]).any(|verdict| why.contains(verdict))
+    // Recovery of a commit log refuses a log that has lost a batch before the last one.
+    let of_logs = ["is corrupt: batch"];
+    of_checkers
+        .iter()
+        .chain(&of_databases)
+        .chain(&of_logs)
+        .chain(&["mount"])
+        .any(|verdict| why.contains(verdict))
 }
 
 #[test]
