@@ -257,7 +257,7 @@ pub struct Mark {
     pub writes: u64,
     /// Greatest sequence number that is dead.
     pub dead_up_to: u64,
-    /// Whether the file has lost its last name: its records need not be replayed, and it need not be found.
+    /// True if the file has lost its last name: its records need not be replayed, and it need not be found.
     pub unlinked: bool,
 }
 
