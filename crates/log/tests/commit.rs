@@ -5,14 +5,12 @@
 
 use bywash_log::commit::Log;
 use bywash_log::join::{CLAIM, Described, join};
-use bywash_log::layout::{BLOCK, Geometry, Superblock};
 use bywash_log::ranges::Range;
-use bywash_log::read::{self, Storage};
-use bywash_log::shared::{Counter, Entry, SHARED_BYTES, Shared, State};
+use bywash_log::read;
+use bywash_log::shared::{Counter, Entry};
 use bywash_log::sys;
-use std::ffi::CString;
+use bywash_support::log::{LogReader, TestLog};
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -21,16 +19,6 @@ use std::time::Duration;
 
 /// Size of the part of the file that each writer has, in bytes.
 const PART: u64 = 64 << 10;
-
-struct LogFile(File);
-
-impl Storage for LogFile {
-    type Error = io::Error;
-
-    fn read(&mut self, block: u64, to: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(to, block * BLOCK as u64)
-    }
-}
 
 /// A log, its memory, and a file that is logged.
 struct Place {
@@ -46,35 +34,13 @@ impl Place {
         // Not on a tmpfs, which has no O_DIRECT before Linux 6.6.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let log_file = folder.path().join("log");
-        let geometry = Geometry::new(blocks, 4).unwrap();
-        let superblock = Superblock {
-            id: [1; 16],
-            geometry,
-            owner: 0,
-            writes: 1,
-            epoch: 9,
-            tail_block: 0,
-            tail_batch: 1,
-            recovery_boot: [0; 16],
-        };
-        let log = File::create(&log_file).unwrap();
-        log.write_all_at(&vec![0; geometry.blocks as usize * BLOCK], 0).unwrap();
-        log.write_all_at(&superblock.encode(), superblock.block() * BLOCK as u64).unwrap();
+        let shared = *TestLog::new(&log_file, blocks, 4).shared();
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
             .open(folder.path().join("file"))
             .unwrap();
-
-        let path = CString::new(log_file.to_str().unwrap()).unwrap();
-        // SAFETY: the name is a C string.
-        let memory = unsafe { libc::memfd_create(c"log".as_ptr(), libc::MFD_CLOEXEC) };
-        // SAFETY: the descriptor was just made.
-        assert_eq!(unsafe { libc::ftruncate(memory, SHARED_BYTES as i64) }, 0);
-        let identity = sys::status(log.as_raw_fd()).unwrap().identity();
-        let shared = Shared::prepare(memory, &superblock, identity, &path).unwrap();
-        shared.set_state(State::Running);
         let log = Log::new(shared).unwrap();
         let entry = shared.find_or_make(sys::identity(file.as_raw_fd()).unwrap()).unwrap();
         let described = Described::of_descriptor(file.as_raw_fd()).unwrap();
@@ -100,7 +66,7 @@ impl Place {
 
     /// Returns what recovery would make of an empty file: the live records, in order.
     fn replayed(&self) -> Vec<u8> {
-        let mut log_file = LogFile(File::open(&self.log_file).unwrap());
+        let mut log_file = LogReader::open(&self.log_file);
         let superblock = read::superblock(&mut log_file).unwrap();
         let files = read::files(&mut log_file, &superblock).unwrap();
         let mut contents = Vec::new();
@@ -137,7 +103,7 @@ fn last_number(contents: &[u8], part: u64) -> u64 {
 #[test]
 fn a_file_is_described_and_claimed() {
     let place = Place::new(20_000);
-    let mut log_file = LogFile(File::open(&place.log_file).unwrap());
+    let mut log_file = LogReader::open(&place.log_file);
     let superblock = read::superblock(&mut log_file).unwrap();
     let files = read::files(&mut log_file, &superblock).unwrap();
     let (number, file) = files.first_key_value().unwrap();

@@ -10,27 +10,14 @@
 mod built;
 
 use built::{library, output};
-use bywash_log::layout::BLOCK;
-use bywash_log::read::{self, Storage};
+use bywash_log::read;
 use bywash_log::shared::{Counter, State};
-use bywash_support::log::TestLog;
+use bywash_support::log::{LogReader, TestLog};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-
-struct LogFile(File);
-
-impl Storage for LogFile {
-    type Error = io::Error;
-
-    fn read(&mut self, block: u64, to: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(to, block * BLOCK as u64)
-    }
-}
 
 /// A log, and a folder for files.
 struct Place {
@@ -106,7 +93,7 @@ fn succeeds(command: &mut Command, what: &str) -> String {
 
 /// Writes the live records of a log into copies of the files, as recovery does.
 fn replay(log: &Path, copies: &mut BTreeMap<PathBuf, Vec<u8>>) {
-    let mut log_file = LogFile(File::open(log).unwrap());
+    let mut log_file = LogReader::open(log);
     let superblock = read::superblock(&mut log_file).unwrap();
     let files = read::files(&mut log_file, &superblock).unwrap();
     read::batches(&mut log_file, &superblock, |record, bytes| {

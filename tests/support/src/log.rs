@@ -4,15 +4,39 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use bywash_log::layout::{BLOCK, Geometry, Superblock};
+use bywash_log::read::Storage;
 pub use bywash_log::shared::{Counter, SHARED_BYTES, Shared, State};
 use bywash_log::sys;
 use std::ffi::CString;
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Log file, to read from.
+#[derive(Debug)]
+pub struct LogReader(File);
+
+impl LogReader {
+    /// Opens a log file.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    pub fn open(log_file: &Path) -> LogReader {
+        LogReader(File::open(log_file).expect("a log"))
+    }
+}
+
+impl Storage for LogReader {
+    type Error = io::Error;
+
+    fn read(&mut self, block: u64, to: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(to, block * BLOCK as u64)
+    }
+}
 
 /// A log that is running.
 #[derive(Debug)]
