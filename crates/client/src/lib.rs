@@ -67,4 +67,4 @@ pub use client::Client;
 pub use error::Error;
 pub use options::{Options, PathChoice, Reconnect, VolumePath};
 pub use queue::{Buffer, Completion, Queue, QueueDispatcher, Range, RequestMemory, SubmitError, VolumeId};
-pub use volume::{MappedMemory, ReadPiece, Volume, WritePiece};
+pub use volume::{MappedMemory, ReadPiece, SharedMapping, Volume, WritePiece};

@@ -225,6 +225,7 @@ impl Drop for Mapped {
 /// The page in which the server tells which grants it has revoked, mapped for reading.
 #[derive(Debug)]
 pub(crate) struct RevocationPage {
+    file: MemoryFile,
     page: Mapping,
     count: usize,
     /// True if the server's fences reach the threads of this process.
@@ -244,10 +245,15 @@ impl RevocationPage {
         match MemoryFile::from_peer(page, revocations::page_bytes(grants_max), bywash_link::SEALS_FIXED) {
             Ok(file) => {
                 let (page, count) = (file.map(false)?, grants_max as usize);
-                Ok(Ok(RevocationPage { page, count, has_fences: prepare_shared_fences() }))
+                Ok(Ok(RevocationPage { file, page, count, has_fences: prepare_shared_fences() }))
             }
             Err(what) => Ok(Err(what)),
         }
+    }
+
+    /// Returns the page's file.
+    pub(crate) fn file(&self) -> &MemoryFile {
+        &self.file
     }
 
     /// Returns true if the page has a word for `grant`.

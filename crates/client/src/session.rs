@@ -12,7 +12,8 @@
 use crate::error::Error;
 use crate::mapped::{Mapped, RevocationPage, fence_behind_reads};
 use crate::options::{Options, PathChoice, VolumePath};
-use bywash_link::{Counter, Messages, PAGE, ProcessGeneration, connect_within};
+use crate::volume::SharedMapping;
+use bywash_link::{Counter, MemoryFile, Messages, PAGE, ProcessGeneration, connect_within};
 use bywash_protocol::{
     Access, ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, VERSION, revocations,
 };
@@ -298,6 +299,11 @@ impl Session {
         }
     }
 
+    /// Returns the time within which the server must answer.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
+    }
+
     /// Same as [`RevocationPage::fence_behind_writes`].
     #[inline(always)]
     pub(crate) fn fence_behind_writes(&self) {
@@ -380,7 +386,7 @@ impl Session {
             access: granted.access,
             device: granted.device.as_str().into(),
             memory: None,
-            is_volatile: granted.unmappable_reason.is_none(),
+            is_volatile: granted.is_volatile,
             why: String::new(),
             name,
         };
@@ -410,23 +416,13 @@ impl Session {
         };
         let mut from = 0;
         while (memory.filled() as u64) < bytes {
-            let ask = ControlRequest::Map { grant, from };
-            let (answer, files) = match self.ask(&ask, &[], end, || format!("cannot map {name}")) {
+            let (chunk_bytes, files) = match self.chunks(grant, bytes, from, name, end) {
                 Err(Error::Refused { refused, .. }) => return Ok(Err(refused.message)),
-                answer => answer?,
+                chunks => chunks?,
             };
-            let ControlReply::Chunks { chunk_bytes, count } = answer else {
-                return Err(unexpected(&ask, answer, || format!("cannot map {name}")));
-            };
-            let fits = chunk_bytes > 0
-                && chunk_bytes.is_multiple_of(PAGE as u64)
-                && bytes.div_ceil(chunk_bytes) == u64::from(count)
-                && chunk_bytes.checked_mul(u64::from(from)) == Some(memory.filled() as u64)
-                && (1..=(count - from) as usize).contains(&files.len());
-            if !fits {
-                let files = files.len();
+            if chunk_bytes.checked_mul(u64::from(from)) != Some(memory.filled() as u64) {
                 return Err(Error::broken(format!(
-                    "it gave {files} chunks of {chunk_bytes} bytes from {from} on, of {count} for {bytes} bytes"
+                    "its chunks have {chunk_bytes} bytes now, and had others"
                 )));
             }
             from += files.len() as u32;
@@ -439,6 +435,35 @@ impl Session {
             }
         }
         Ok(Ok(memory))
+    }
+
+    /// Asks for descriptors of the chunks of a grant from chunk `from` on. Returns the size of a chunk and at least one
+    /// descriptor.
+    fn chunks(
+        &self,
+        grant: u64,
+        bytes: u64,
+        from: u32,
+        name: &str,
+        end: Instant,
+    ) -> Result<(u64, Vec<OwnedFd>), Error> {
+        let ask = ControlRequest::Map { grant, from };
+        let (answer, files) = self.ask(&ask, &[], end, || format!("cannot map {name}"))?;
+        let ControlReply::Chunks { chunk_bytes, count } = answer else {
+            return Err(unexpected(&ask, answer, || format!("cannot map {name}")));
+        };
+        let fits = chunk_bytes > 0
+            && chunk_bytes.is_multiple_of(PAGE as u64)
+            && bytes.div_ceil(chunk_bytes) == u64::from(count)
+            && from < count
+            && (1..=(count - from) as usize).contains(&files.len());
+        if fits {
+            return Ok((chunk_bytes, files));
+        }
+        let files = files.len();
+        Err(Error::broken(format!(
+            "it gave {files} chunks of {chunk_bytes} bytes from {from} on, of {count} for {bytes} bytes"
+        )))
     }
 }
 
@@ -480,6 +505,15 @@ pub(crate) enum Right {
     Write,
 }
 
+/// Checks that a file is memory of at least `bytes` bytes that cannot shrink.
+fn check_chunk(file: OwnedFd, bytes: u64) -> Result<OwnedFd, String> {
+    let has = rustix::fs::fstat(&file).map_err(|error| error.to_string())?.st_size as u64;
+    if has < bytes {
+        return Err(format!("passed a chunk of {has} bytes, which should have {bytes}"));
+    }
+    MemoryFile::from_peer(file, has as usize, bywash_link::SEALS_FIXED).map(MemoryFile::into_descriptor)
+}
+
 /// A right to a volume, and the volume's memory if that is mapped. Dropping it gives the grant back to the
 /// server.
 #[derive(Debug)]
@@ -515,6 +549,34 @@ impl Grant {
             Some(_) => VolumePath::Mapped,
             None => VolumePath::Channel { why: self.why.clone() },
         }
+    }
+
+    /// Returns descriptors of the mapped memory and of the page that tells whether it is still the volume's.
+    ///
+    /// # Errors
+    /// [`Error::ProtocolViolation`] if the chunks violate the protocol; [`Error::Io`] if a descriptor cannot be copied; and
+    /// those of [`Session::ask`].
+    pub(crate) fn share(&self, end: Instant) -> Result<SharedMapping, Error> {
+        let (mut chunk_bytes, mut chunks) = (0, Vec::new());
+        while chunk_bytes * (chunks.len() as u64) < self.bytes {
+            let from = chunks.len() as u32;
+            let (bytes, files) = self.session.chunks(self.number, self.bytes, from, &self.name, end)?;
+            chunk_bytes = bytes;
+            for (file, index) in files.into_iter().zip(u64::from(from)..) {
+                let length = chunk_bytes.min(self.bytes.saturating_sub(index * chunk_bytes));
+                chunks.push(check_chunk(file, length).map_err(Error::broken)?);
+            }
+        }
+        let page = self.session.notices.file();
+        let copy = page.descriptor().try_clone_to_owned();
+        Ok(SharedMapping {
+            chunks,
+            chunk_bytes,
+            page: copy.map_err(|error| Error::io("copy a descriptor", error))?,
+            page_bytes: page.bytes() as u64,
+            index: revocations::index_of(self.number),
+            valid_up_to: revocations::tag_of(self.number) - 1,
+        })
     }
 
     /// Checks that a range may be read or written: the right to it, its alignment and its bounds.

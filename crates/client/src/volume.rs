@@ -10,6 +10,7 @@ use bywash_channel::{Buffer, Completion};
 use bywash_protocol::Access;
 use bywash_protocol::layout::{GRANT_RANGE_BYTES, GRANT_RANGES_MAX, GrantRange, Opcode};
 use std::cell::RefCell;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -80,6 +81,27 @@ pub struct WritePiece<'a> {
 #[derive(Clone, Debug)]
 pub struct MappedMemory(Arc<Grant>);
 
+/// Descriptors of a volume's mapped memory, for other processes of the same user that map it themselves.
+///
+/// Each maps the first [`SharedMapping::chunk_bytes`] of the chunks side by side, and the page for reading. An access counts
+/// only if the word is still at most [`SharedMapping::valid_up_to`] behind it, with a full fence between a write and the
+/// look ([`bywash_protocol::revocations`]).
+#[derive(Debug)]
+pub struct SharedMapping {
+    /// Files that the memory consists of, each of which cannot shrink.
+    pub chunks: Vec<OwnedFd>,
+    /// Size of a chunk, in bytes; the last one may be shorter.
+    pub chunk_bytes: u64,
+    /// Page of words that the server writes.
+    pub page: OwnedFd,
+    /// Size of the page, in bytes.
+    pub page_bytes: u64,
+    /// Index of the grant's word, of eight bytes.
+    pub index: usize,
+    /// Greatest value of the word with which the memory is the volume's.
+    pub valid_up_to: u64,
+}
+
 impl Volume {
     pub(crate) fn open(client: &Client, origin: VolumeSource) -> Result<Volume, Error> {
         let client = client.0.clone();
@@ -120,6 +142,23 @@ impl Volume {
     /// Returns the name of the device that the volume is on.
     pub fn device(&self) -> Arc<str> {
         self.0.last().device.clone()
+    }
+
+    /// Returns true if the volume is in the server's memory, mapped or not: its contents are lost when the server ends.
+    pub fn is_volatile(&self) -> bool {
+        self.0.last().is_volatile
+    }
+
+    /// Checks that the server that the volume was last used over has not closed the connection. Makes a system call.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if it has; [`Error::Revoked`] if the volume's mapped memory is not the volume's any more.
+    pub fn check_server(&self) -> Result<(), Error> {
+        let last = self.0.last();
+        if last.memory.is_some() {
+            last.check_revoked()?;
+        }
+        last.session.check_server_now()
     }
 
     /// Returns the path that the volume's bytes take, with the reason if the volume is not mapped.
@@ -319,6 +358,16 @@ impl MappedMemory {
     /// Returns true if the size is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns descriptors of the memory, for other processes. They are the volume's memory as long as this client has the
+    /// grant.
+    ///
+    /// # Errors
+    /// Same as [`Client::open`].
+    pub fn share(&self) -> Result<SharedMapping, Error> {
+        let limit = self.0.session.limit();
+        self.0.share(Instant::now() + limit)
     }
 
     /// Checks that all accesses that this thread made before this call count.

@@ -6,14 +6,14 @@
 use crate::aligned::Aligned;
 use crate::contents::Contents;
 use crate::error::Error;
-use crate::log_file::{Access, LogFile, random_bytes, random_number};
+use crate::log_file::{Access, LogFile, VolumeFile, VolumeName, random_bytes, random_number};
 use crate::{place, sys};
 use bywash_log::layout::{BATCH_MAX, BLOCK, FILES_MAX, Geometry, Superblock};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Blocks of a log for each entry of its table of files.
@@ -37,74 +37,86 @@ pub struct NewLog {
 /// Size of a log's file unless another is given, in bytes.
 pub const DEFAULT_BYTES: u64 = 256 << 20;
 
-/// Makes a log at a path where nothing is, at an empty file, at a log without live records, or on a block device. Returns
-/// its geometry.
+/// Makes a log at a path where nothing is, at an empty file, at a log without live records, on a block device, or on a volume
+/// of a device server. Returns its geometry.
 ///
 /// # Errors
 /// [`Error::Occupied`], [`Error::Live`], [`Error::InUse`], [`Error::TooSmall`], [`Error::Volatile`], [`Error::CopyOnWrite`],
-/// [`Error::NotDirect`], [`Error::DeviceBusy`] or [`Error::Io`]. A file that was not there before is not there then, either.
+/// [`Error::NotDirect`], [`Error::DeviceBusy`] or [`Error::Io`]; for a volume those of [`LogFile::open`]. A file that was not
+/// there before is not there then, either.
 pub fn create(path: &Path, new: &NewLog) -> Result<Geometry, Error> {
+    if let Some(name) = VolumeName::parse(path)? {
+        return fill(&LogFile::open_volume(name, Access::Write)?, new);
+    }
     let path = std::path::absolute(path).map_err(Error::io("find", path))?;
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     match made {
         Ok(file) => {
             drop(file);
-            fill(&path, new).inspect_err(|_| {
+            fill_existing(&path, new).inspect_err(|_| {
                 // The error that is reported says more than that of the removal.
                 let _ = std::fs::remove_file(&path);
             })
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fill(&path, new),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fill_existing(&path, new),
         Err(error) => Err(Error::io("make", &path)(error)),
     }
 }
 
 /// Makes the log in a file or device that exists.
-fn fill(path: &Path, new: &NewLog) -> Result<Geometry, Error> {
+fn fill_existing(path: &Path, new: &NewLog) -> Result<Geometry, Error> {
     let real = path.canonicalize().map_err(Error::io("find", path))?;
     // A device is opened exclusively: the kernel refuses one that is mounted.
-    let log_file = LogFile::open_at(real, OFlags::RDWR | OFlags::EXCL)?;
-    log_file.lock()?;
-    let there = log_file.file().metadata().map_err(Error::io("look at", path))?.len();
-    check_replaceable(&log_file, there, new)?;
-    place::check(&log_file, new.is_volatile_allowed)?;
-    let bytes = match (log_file.is_device(), new.bytes) {
-        (false, bytes) => bytes.unwrap_or(DEFAULT_BYTES),
-        (true, bytes) => {
-            let all = sys::device_bytes(log_file.file()).map_err(Error::io("get the size of", path))?;
-            bytes.unwrap_or(all).min(all)
-        }
-    };
-    let geometry = geometry(bytes)?;
-    write_full(&log_file, &geometry)?;
-    write_superblocks(&log_file, geometry)?;
-    if !log_file.is_device() {
-        log_file
-            .file()
-            .set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .map_err(Error::io("change the mode of", path))?;
-    }
-    log_file.file().sync_all().map_err(Error::io("sync", path))?;
+    let geometry = fill(&LogFile::open_at(real, OFlags::RDWR | OFlags::EXCL)?, new)?;
     sync_folder(path)?;
     Ok(geometry)
 }
 
+fn fill(log_file: &LogFile, new: &NewLog) -> Result<Geometry, Error> {
+    let path = log_file.path();
+    log_file.lock()?;
+    check_replaceable(log_file, new)?;
+    place::check(log_file, new.is_volatile_allowed)?;
+    let bytes = match (size_of(log_file)?, new.bytes) {
+        (None, bytes) => bytes.unwrap_or(DEFAULT_BYTES),
+        (Some(all), bytes) => bytes.unwrap_or(all).min(all),
+    };
+    let geometry = geometry(bytes)?;
+    write_full(log_file, &geometry)?;
+    write_superblocks(log_file, geometry)?;
+    if let Some(file) = log_file.file() {
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .map_err(Error::io("change the mode of", path))?;
+    }
+    log_file.sync().map_err(Error::io("sync", path))?;
+    Ok(geometry)
+}
+
+/// Returns the size of a device or volume, in bytes; `None` for a file, whose size is chosen.
+fn size_of(log_file: &LogFile) -> Result<Option<u64>, Error> {
+    let device = log_file.device().map(sys::device_bytes).transpose();
+    let device = device.map_err(Error::io("get the size of", log_file.path()))?;
+    Ok(device.or_else(|| log_file.volume().map(VolumeFile::bytes)))
+}
+
 /// Checks that nothing of value is lost.
-fn check_replaceable(log_file: &LogFile, bytes: u64, new: &NewLog) -> Result<(), Error> {
+fn check_replaceable(log_file: &LogFile, new: &NewLog) -> Result<(), Error> {
     let path = || log_file.path().to_owned();
+    let file_bytes = log_file.file().map(|file| file.metadata().map(|status| status.len())).transpose();
+    let file_bytes = file_bytes.map_err(Error::io("look at", log_file.path()))?;
     match log_file.superblock() {
         Ok(superblock) => {
             log_file.check_unused(superblock.epoch)?;
             let records = Contents::read(log_file, &superblock)?.live_records();
             if records > 0 { Err(Error::Live { path: path(), records }) } else { Ok(()) }
         }
-        Err(Error::NotALog(_)) if log_file.is_device() => {
+        Err(Error::NotALog(_)) if file_bytes.is_none() => {
             if new.overwrites_device || is_empty(log_file)? {
                 return Ok(());
             }
             Err(Error::Occupied { path: path(), is_device: true })
         }
-        Err(Error::NotALog(_)) if bytes == 0 => Ok(()),
+        Err(Error::NotALog(_)) if file_bytes == Some(0) => Ok(()),
         Err(Error::NotALog(_)) => Err(Error::Occupied { path: path(), is_device: false }),
         Err(error) => Err(error),
     }
@@ -113,7 +125,7 @@ fn check_replaceable(log_file: &LogFile, bytes: u64, new: &NewLog) -> Result<(),
 /// Returns true if the beginning of a device is all zero.
 fn is_empty(log_file: &LogFile) -> Result<bool, Error> {
     let mut bytes = Aligned::new(LOOKED_AT * BLOCK);
-    let read = log_file.file().read_at(bytes.bytes(), 0).map_err(Error::io("read", log_file.path()))?;
+    let read = log_file.read_at(bytes.bytes(), 0).map_err(Error::io("read", log_file.path()))?;
     Ok(bytes.bytes()[..read].iter().all(|byte| *byte == 0))
 }
 
@@ -127,14 +139,15 @@ fn geometry(bytes: u64) -> Result<Geometry, Error> {
     })
 }
 
-/// Writes zeros: all of a file, and the table of files of a device, whose blocks are there already.
+/// Writes zeros: all of a file, and the table of files of a device or volume, whose blocks are there already.
 fn write_full(log_file: &LogFile, geometry: &Geometry) -> Result<(), Error> {
     let path = log_file.path();
-    let end = BLOCK as u64 * if log_file.is_device() { geometry.area_start() } else { geometry.blocks };
-    if !log_file.is_device() {
-        log_file.file().set_len(end).map_err(Error::io("set the size of", path))?;
+    let file = log_file.file();
+    let end = BLOCK as u64 * if file.is_none() { geometry.area_start() } else { geometry.blocks };
+    if let Some(file) = file {
+        file.set_len(end).map_err(Error::io("set the size of", path))?;
         // Contiguous blocks, if the file system can.
-        match rustix::fs::fallocate(log_file.file(), rustix::fs::FallocateFlags::empty(), 0, end) {
+        match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, end) {
             Ok(()) | Err(Errno::OPNOTSUPP) => {}
             Err(error) => return Err(Error::io("allocate", path)(error.into())),
         }
@@ -144,13 +157,13 @@ fn write_full(log_file: &LogFile, geometry: &Geometry) -> Result<(), Error> {
     while at < end {
         let length = (end - at).min(BATCH_MAX as u64);
         let bytes = &zeros.bytes()[..length as usize];
-        log_file.file().write_all_at(bytes, at).map_err(|error| match error.raw_os_error() {
+        log_file.write_at(bytes, at).map_err(|error| match error.raw_os_error() {
             Some(libc::EINVAL) => Error::NotDirect { path: path.to_owned(), source: error },
             _ => Error::io("write", path)(error),
         })?;
         at += length;
     }
-    log_file.file().sync_all().map_err(Error::io("sync", path))
+    log_file.sync().map_err(Error::io("sync", path))
 }
 
 fn write_superblocks(log_file: &LogFile, geometry: Geometry) -> Result<(), Error> {
@@ -161,7 +174,7 @@ fn write_superblocks(log_file: &LogFile, geometry: Geometry) -> Result<(), Error
         id: random_bytes().map_err(failed())?,
         geometry,
         // The owner of the file, or of a device's node: whoever can write the log (`rights`).
-        owner: if log_file.is_device() && holder == 0 { user } else { holder },
+        owner: if log_file.device().is_some() && holder == 0 { user } else { holder },
         writes: 0,
         epoch: random_number().map_err(failed())?,
         tail_block: 0,
@@ -177,7 +190,7 @@ fn sync_folder(path: &Path) -> Result<(), Error> {
     File::open(&folder).and_then(|folder| folder.sync_all()).map_err(Error::io("sync", &folder))
 }
 
-/// Removes a log without live records: deletes its file, or zeroes the superblocks of a device.
+/// Removes a log without live records: deletes its file, or zeroes the beginning of a device or volume.
 ///
 /// # Errors
 /// [`Error::Live`], [`Error::InUse`], [`Error::Orphaned`], those of [`LogFile::open`] and [`LogFile::superblock`], or
@@ -191,9 +204,14 @@ pub fn remove(path: &Path) -> Result<(), Error> {
     if records > 0 {
         return Err(Error::Live { path: log_file.path().to_owned(), records });
     }
-    if log_file.is_device() {
+    if log_file.file().is_none() {
         log_file.write_block(0, &[0; BLOCK])?;
-        return log_file.write_block(1, &[0; BLOCK]);
+        log_file.write_block(1, &[0; BLOCK])?;
+        // So that another log can be made there.
+        let bytes = LOOKED_AT.min(superblock.geometry.blocks as usize) * BLOCK;
+        return log_file
+            .write_at(Aligned::new(bytes).bytes(), 0)
+            .map_err(Error::io("write", log_file.path()));
     }
     std::fs::remove_file(log_file.path()).map_err(Error::io("remove", log_file.path()))?;
     sync_folder(log_file.path())

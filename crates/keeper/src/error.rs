@@ -96,7 +96,10 @@ pub enum Error {
     },
 
     /// Others than the owner can write the log, so its records are nobody's.
-    #[error("log '{path}' can be written by others than its owner, who could forge records; `chmod go-w {path}`, and check it", path = .0.display())]
+    #[error(
+        "log '{path}' can be written by others than its owner, who could forge records; take that right from group and others \
+         (chmod(1), or `bywash volume permit`), and check the log", path = .0.display()
+    )]
     WritableByOthers(PathBuf),
 
     /// The owner in the superblock is not the owner of the file.
@@ -149,7 +152,7 @@ pub enum Error {
     Occupied {
         /// The file or device.
         path: PathBuf,
-        /// True for a block device.
+        /// True for a block device or a volume.
         is_device: bool,
     },
 
@@ -219,6 +222,33 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
         /// User id of the log's owner.
+        owner: u32,
+    },
+
+    /// The name of a log on a volume makes no sense.
+    #[error("'{}' names no log on a volume: {reason}; write volume:[SOCKET/]NAME[,path=channel|mapped]", .path.display())]
+    VolumeName {
+        /// The name.
+        path: PathBuf,
+        /// The reason.
+        reason: &'static str,
+    },
+
+    /// The volume cannot be used.
+    #[error("cannot use '{}' as a log: {source}", .path.display())]
+    Volume {
+        /// The log.
+        path: PathBuf,
+        /// The client's reason.
+        source: Box<bywash_client::Error>,
+    },
+
+    /// The file whose locks count for a log on a volume belongs to somebody else.
+    #[error("'{}' is not a file of user {owner}, who owns the log's volume; have its owner or root remove it", .path.display())]
+    Locks {
+        /// The file.
+        path: PathBuf,
+        /// User id of the volume's owner.
         owner: u32,
     },
 

@@ -50,7 +50,7 @@ pub use contents::{Contents, Live};
 pub use create::{DEFAULT_BYTES, NewLog, create, remove};
 pub use error::Error;
 pub use keep::{IDLE_LIMIT, keep};
-pub use log_file::{Access, LogFile};
+pub use log_file::{Access, LogFile, VolumeFile, VolumeName, absolute};
 pub use problem::Problem;
 pub use recover::{Recovery, Step, recover};
 pub use sys::{close_inherited, close_output, log as log_to_system};

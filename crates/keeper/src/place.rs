@@ -3,7 +3,9 @@
 use crate::error::Error;
 use crate::log_file::LogFile;
 use rustix::fs::FsWord;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// File systems in memory (statfs(2)).
 const MEMORY: [(FsWord, &str); 2] = [(0x0102_1994, "a tmpfs"), (0x8584_58f6, "a ramfs")];
@@ -22,11 +24,13 @@ const COPY_ON_WRITE: [(FsWord, &str); 5] = [
 /// [`Error::Volatile`] unless `is_volatile_allowed`; [`Error::CopyOnWrite`]; [`Error::Io`].
 pub fn check(log_file: &LogFile, is_volatile_allowed: bool) -> Result<(), Error> {
     let path = log_file.path();
-    let memory = if log_file.is_device() {
-        memory_device(log_file)?
+    let memory = if let Some(device) = log_file.device() {
+        memory_device(device, path)?
+    } else if let Some(volume) = log_file.volume() {
+        volume.is_volatile().then_some("a volume on a memory device")
     } else {
-        let kind =
-            rustix::fs::fstatfs(log_file.file()).map_err(|error| Error::io("look at", path)(error.into()))?;
+        let Some(file) = log_file.file() else { return Ok(()) };
+        let kind = rustix::fs::fstatfs(file).map_err(|error| Error::io("look at", path)(error.into()))?;
         let find = |kinds: &[(FsWord, &'static str)]| {
             kinds.iter().find(|(number, _)| *number == kind.f_type).map(|(_, name)| *name)
         };
@@ -42,8 +46,8 @@ pub fn check(log_file: &LogFile, is_volatile_allowed: bool) -> Result<(), Error>
 }
 
 /// Returns the kind of a block device that keeps its blocks in memory, by the name that sysfs(5) has for it.
-fn memory_device(log_file: &LogFile) -> Result<Option<&'static str>, Error> {
-    let number = log_file.file().metadata().map_err(Error::io("look at", log_file.path()))?.rdev();
+fn memory_device(device: &File, path: &Path) -> Result<Option<&'static str>, Error> {
+    let number = device.metadata().map_err(Error::io("look at", path))?.rdev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     let link = format!("/sys/dev/block/{major}:{minor}");
     let named = std::fs::canonicalize(&link).map_err(Error::io("look at", link.as_ref()))?;

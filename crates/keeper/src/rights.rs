@@ -1,7 +1,7 @@
 //! Rights with which a log is recovered: those of its owner and no more.
 //!
-//! Whoever can write a log can forge records for any path. So the owner of a file or of a device's node counts, whatever the
-//! superblock says, and nobody else may be able to write it. The superblock's owner counts only for a device that is root's,
+//! Whoever can write a log can forge records for any path. So the owner of a file, of a device's node or of a volume counts,
+//! whatever the superblock says, and nobody else may be able to write it. The superblock's owner counts only for a device that is root's,
 //! where nobody but root (and the group of disks, which can do the same in other ways) has written it.
 
 use crate::error::Error;
@@ -9,7 +9,7 @@ use crate::log_file::LogFile;
 use crate::sys;
 use bywash_log::layout::Superblock;
 
-/// Mode bits of writing by others than the owner, for files; for devices, whose group may be that of disks.
+/// Mode bits of writing by others than the owner, for files and volumes; for devices, whose group may be that of disks.
 const FILE_WRITERS: u32 = 0o022;
 const DEVICE_WRITERS: u32 = 0o002;
 
@@ -20,12 +20,13 @@ const DEVICE_WRITERS: u32 = 0o002;
 pub fn owner(log_file: &LogFile, superblock: &Superblock) -> Result<u32, Error> {
     let (owner, mode) = log_file.owner_and_mode()?;
     let path = || log_file.path().to_owned();
-    let writers = if log_file.is_device() { DEVICE_WRITERS } else { FILE_WRITERS };
+    let is_device = log_file.device().is_some();
+    let writers = if is_device { DEVICE_WRITERS } else { FILE_WRITERS };
     if mode & writers != 0 {
         return Err(Error::WritableByOthers(path()));
     }
     let stated = superblock.owner;
-    if stated == owner || (log_file.is_device() && owner == 0) {
+    if stated == owner || (is_device && owner == 0) {
         return Ok(stated);
     }
     Err(Error::OtherOwner { path: path(), stated, owner })

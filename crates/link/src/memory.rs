@@ -179,6 +179,11 @@ impl MemoryFile {
         self.descriptor.as_fd()
     }
 
+    /// Returns the descriptor itself, for another process.
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.descriptor
+    }
+
     /// Seals the file so that nobody can resize it or change its seals.
     pub fn seal_size(&self) -> Result<(), Error> {
         self.add_seals(FIXED, "fix the size of memory")

@@ -30,7 +30,7 @@
 //! - [`commit`]: commits, and marks for files that the kernel made durable
 //! - [`join`]: identity of a file, by which recovery finds it again
 //! - `leave`: files that are no longer where their identity says, and syncs of many files at once
-//! - [`log_file`]: writing of the log file by one process
+//! - [`log_file`]: writing of the log by one process: `descriptor`, [`window`] or [`relay`], as [`write_method`] says
 //! - [`in_use`]: locks by which a log counts as used
 //! - [`robust`]: a mutex that survives the death of its owner
 //! - [`sys`]: system calls
@@ -45,6 +45,7 @@ extern crate std;
 
 pub mod checksum;
 pub mod commit;
+mod descriptor;
 pub mod head;
 pub mod in_use;
 pub mod join;
@@ -53,6 +54,9 @@ mod leave;
 pub mod log_file;
 pub mod ranges;
 pub mod read;
+pub mod relay;
 pub mod robust;
 pub mod shared;
 pub mod sys;
+pub mod window;
+pub mod write_method;

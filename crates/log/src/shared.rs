@@ -4,6 +4,7 @@
 //!   Header             state, end of the log, two locks, counters
 //!   Entry x 4096       a file each: its lock, what was written since its last commit, its oldest record in the log
 //!   buffer 0, 1        a batch that collects records, and the one that is being written
+//!   Relay              a request to the keeper to write, for a log that programs have no descriptor of
 //! ```
 //!
 //! The keeper of the log makes the memory; every program that commits maps it. All users belong to one user, who could
@@ -19,8 +20,10 @@
 use crate::in_use;
 use crate::layout::{BATCH_MAX, FILES_MAX, Geometry, Superblock};
 use crate::ranges::RangeSet;
+use crate::relay::Relay;
 use crate::robust::RobustMutex;
 use crate::sys::{self, Errno};
+use crate::write_method::{SOCKET_MAX, Window, WriteMethod};
 use core::ffi::{CStr, c_int};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -28,7 +31,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// `BYWASHLS`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"BYWASHLS");
 /// Version of this layout.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Number of files that programs can have noted ranges of at a time.
 pub const ENTRIES: usize = 4096;
 /// Size of the longest path of a log, in bytes, with its zero byte.
@@ -37,6 +40,13 @@ pub const LOG_PATH_MAX: usize = 4096;
 /// Usual value of [`Header::age_ns`]. Many younger files are removed at once (SQLite makes one for each transaction), and
 /// joining the log would cost more than their few syncs.
 const AGE_NS: u64 = 1_000_000_000;
+
+/// Values of [`Header::method`].
+mod method {
+    pub const DESCRIPTOR: u32 = 0;
+    pub const RELAY: u32 = 1;
+    pub const WINDOW: u32 = 2;
+}
 
 /// States of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +114,15 @@ pub struct Header {
     id: [AtomicU64; 2],
     /// Epoch of the log.
     pub epoch: AtomicU64,
-    /// Device and inode number of the log, or device number and zero for a device.
+    /// Device and inode number of the file at the log's path, or device number and zero for a device. For a volume of a
+    /// device server that is the file whose locks count for the log.
     pub log_file: [AtomicU64; 2],
+    /// A [`WriteMethod`].
+    method: AtomicU32,
+    /// Path of the keeper's socket, for [`WriteMethod::Window`].
+    socket: [AtomicU8; SOCKET_MAX],
+    /// Fields of the [`Window`], in their order.
+    window: [AtomicU64; 5],
     /// Age from which a file joins the log at its first sync, in nanoseconds; a younger one joins at the third sync by a
     /// descriptor.
     pub age_ns: AtomicU64,
@@ -228,6 +245,7 @@ struct Memory {
     header: Header,
     entries: [Entry; ENTRIES],
     buffers: [[AtomicU8; BATCH_MAX]; 2],
+    relay: Relay,
 }
 
 /// Size of the memory, in bytes; nearly all of it is touched only when it is needed.
@@ -246,7 +264,8 @@ unsafe impl Sync for Shared {}
 
 impl Shared {
     /// Prepares memory that is all zero and has [`SHARED_BYTES`] bytes, under the descriptor `fd`, for the log at `path`,
-    /// which is empty and has that superblock. `log_file` is what [`sys::Status::identity`] tells of it.
+    /// which is empty and has that superblock. `log_file` is what [`sys::Status::identity`] tells of it. Programs write it by
+    /// descriptors of their own until [`Shared::set_write_method`].
     ///
     /// # Errors
     /// EPROTO if the superblock's next batch has the number 0; the error number of mmap(2); ENOTSUP if the C library has no robust mutexes; ENAMETOOLONG for a long path.
@@ -270,6 +289,7 @@ impl Shared {
         }
         let locks = [&header.append, &header.write]
             .into_iter()
+            .chain(shared.relay().locks())
             .chain(shared.entries().iter().map(|entry| &entry.lock));
         for lock in locks {
             // SAFETY: nobody else has the memory yet.
@@ -350,6 +370,70 @@ impl Shared {
         unsafe { (&raw mut (*self.memory.as_ptr()).buffers[(batch % 2) as usize]).cast() }
     }
 
+    /// Returns the request to the keeper.
+    pub fn relay(&self) -> &'static Relay {
+        // SAFETY: the memory stays mapped for good, and consists of atomics and mutexes.
+        unsafe { &(*self.memory.as_ptr()).relay }
+    }
+
+    /// Tells programs how they write the log; `socket` is the path of the keeper's. Called before the log runs.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG for a long path; EINVAL for a window without a word or with impossible sizes.
+    pub fn set_write_method(&self, how: &WriteMethod, socket: &CStr) -> Result<(), Errno> {
+        let header = self.header();
+        let path = socket.to_bytes_with_nul();
+        if path.len() > SOCKET_MAX {
+            return Err(libc::ENAMETOOLONG);
+        }
+        for (to, from) in header.socket.iter().zip(path) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        let number = match how {
+            WriteMethod::Descriptor => method::DESCRIPTOR,
+            WriteMethod::Relay => method::RELAY,
+            WriteMethod::Window(window) => {
+                window.chunks().ok_or(libc::EINVAL)?;
+                let Window { bytes, chunk_bytes, page_bytes, index, valid_up_to } = *window;
+                for (to, from) in
+                    header.window.iter().zip([bytes, chunk_bytes, page_bytes, index, valid_up_to])
+                {
+                    to.store(from, Ordering::Relaxed);
+                }
+                method::WINDOW
+            }
+        };
+        header.method.store(number, Ordering::Release);
+        Ok(())
+    }
+
+    /// Returns how programs write the log.
+    ///
+    /// # Errors
+    /// EPROTO for an unknown way, or a window with impossible sizes.
+    pub(crate) fn write_method(&self) -> Result<WriteMethod, Errno> {
+        let header = self.header();
+        match header.method.load(Ordering::Acquire) {
+            method::DESCRIPTOR => Ok(WriteMethod::Descriptor),
+            method::RELAY => Ok(WriteMethod::Relay),
+            method::WINDOW => {
+                let [bytes, chunk_bytes, page_bytes, index, valid_up_to] =
+                    header.window.each_ref().map(|word| word.load(Ordering::Relaxed));
+                let window = Window { bytes, chunk_bytes, page_bytes, index, valid_up_to };
+                window.chunks().map(|_| WriteMethod::Window(window)).ok_or(libc::EPROTO)
+            }
+            _ => Err(libc::EPROTO),
+        }
+    }
+
+    /// Copies the path of the keeper's socket, with its zero byte, into `to`; returns it if there is one.
+    pub(crate) fn socket<'a>(&self, to: &'a mut [u8; SOCKET_MAX]) -> Option<&'a CStr> {
+        for (to, from) in to.iter_mut().zip(&self.header().socket) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        CStr::from_bytes_until_nul(to).ok().filter(|path| !path.is_empty())
+    }
+
     /// Returns the sizes of the log.
     pub fn geometry(&self) -> Option<Geometry> {
         let header = self.header();
@@ -383,6 +467,11 @@ impl Shared {
     /// Returns true if commits are logged.
     pub fn is_running(&self) -> bool {
         self.header().state.load(Ordering::Acquire) == State::Running as u32
+    }
+
+    /// Returns true if the storage of the log has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.header().state.load(Ordering::Acquire) == State::Failed as u32
     }
 
     /// Changes the state, and wakes all that wait.

@@ -352,10 +352,145 @@ pub fn map_private(length: usize) -> Result<*mut u8, Errno> {
     map(length, flags, -1, libc::PROT_READ | libc::PROT_WRITE)
 }
 
+/// Maps a file shared, for reading.
+///
+/// # Errors
+/// The kernel's error number.
+pub(crate) fn map_readable(fd: c_int, length: usize) -> Result<*mut u8, Errno> {
+    map(length, libc::MAP_SHARED, fd, libc::PROT_READ)
+}
+
+/// Reserves addresses at which nothing can be read or written.
+///
+/// # Errors
+/// The kernel's error number.
+pub(crate) fn map_nothing(length: usize) -> Result<*mut u8, Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    map(length, flags, -1, libc::PROT_NONE)
+}
+
+/// Maps a file shared at an address, for reading and writing.
+///
+/// # Errors
+/// The kernel's error number.
+///
+/// # Safety
+/// The caller has reserved the addresses for it ([`map_nothing`]).
+pub(crate) unsafe fn map_shared_at(fd: c_int, at: *mut u8, length: usize) -> Result<(), Errno> {
+    let (flags, protection) = (libc::MAP_SHARED | libc::MAP_FIXED, libc::PROT_READ | libc::PROT_WRITE);
+    let arguments = [at as usize, length, protection as usize, flags as usize, fd as usize, 0];
+    // SAFETY: the caller owns the addresses.
+    answer(unsafe { call(libc::SYS_mmap as usize, arguments) }).map(|_| ())
+}
+
 fn map(length: usize, flags: c_int, fd: c_int, protection: c_int) -> Result<*mut u8, Errno> {
     let arguments = [0, length, protection as usize, flags as usize, fd as isize as usize, 0];
     // SAFETY: the kernel chooses the address, so no other mapping is replaced.
     answer(unsafe { call(libc::SYS_mmap as usize, arguments) }).map(|address| address as *mut u8)
+}
+
+/// Connects to the Unix socket at a path.
+///
+/// # Errors
+/// The kernel's error number; ENAMETOOLONG for a long path.
+pub(crate) fn connect(path: &CStr) -> Result<c_int, Errno> {
+    // SAFETY: all zeroes are a valid address.
+    let mut address: libc::sockaddr_un = unsafe { core::mem::zeroed() };
+    let path = path.to_bytes_with_nul();
+    if path.len() > address.sun_path.len() {
+        return Err(libc::ENAMETOOLONG);
+    }
+    address.sun_family = libc::AF_UNIX as u16;
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = *from as core::ffi::c_char;
+    }
+    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as usize;
+    // SAFETY: the call has integer arguments only.
+    let fd = answer(unsafe { call(libc::SYS_socket as usize, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0]) })?;
+    let length = size_of_val(&address.sun_family) + path.len();
+    // SAFETY: the address is a local variable, and has the length that is passed along.
+    let connected =
+        unsafe { call(libc::SYS_connect as usize, [fd, (&raw const address) as usize, length, 0, 0, 0]) };
+    match answer(connected) {
+        Ok(_) => Ok(fd as c_int),
+        Err(error) => {
+            close(fd as c_int);
+            Err(error)
+        }
+    }
+}
+
+/// Sends a short message over a socket.
+///
+/// # Errors
+/// The kernel's error number; EIO if not all of it was sent.
+pub(crate) fn send(socket: c_int, bytes: &[u8]) -> Result<(), Errno> {
+    let arguments =
+        [socket as usize, bytes.as_ptr() as usize, bytes.len(), libc::MSG_NOSIGNAL as usize, 0, 0];
+    // SAFETY: the kernel reads the bytes, whose length is passed along.
+    let sent = answer(unsafe { call(libc::SYS_sendto as usize, arguments) })?;
+    if sent == bytes.len() { Ok(()) } else { Err(libc::EIO) }
+}
+
+/// Receives bytes from a socket until `to` is full.
+///
+/// # Errors
+/// The kernel's error number; EPIPE if the other side closes the socket before.
+pub(crate) fn receive_exactly(socket: c_int, mut to: &mut [u8]) -> Result<(), Errno> {
+    while !to.is_empty() {
+        let arguments = [socket as usize, to.as_mut_ptr() as usize, to.len(), 0, 0, 0];
+        // SAFETY: the kernel writes at most as many bytes as `to` has.
+        match answer(unsafe { call(libc::SYS_recvfrom as usize, arguments) }) {
+            Ok(0) => return Err(libc::EPIPE),
+            Ok(count) => to = &mut to[count..],
+            Err(libc::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Receives one byte with the descriptors that are attached to it (SCM_RIGHTS); returns how many there are.
+///
+/// # Errors
+/// The kernel's error number; EPIPE if the other side closes the socket.
+pub(crate) fn receive_descriptors<const MAX: usize>(
+    socket: c_int,
+    descriptors: &mut [c_int; MAX],
+) -> Result<usize, Errno> {
+    /// Control data: a header, and room for descriptors behind it.
+    #[repr(C)]
+    struct Control<const MAX: usize> {
+        header: libc::cmsghdr,
+        descriptors: [c_int; MAX],
+    }
+    let mut byte = 0u8;
+    let mut part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: all zeroes are valid for both structures.
+    let (mut control, mut message): (Control<MAX>, libc::msghdr) = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control<MAX>>();
+    let received = loop {
+        let arguments =
+            [socket as usize, (&raw mut message) as usize, libc::MSG_CMSG_CLOEXEC as usize, 0, 0, 0];
+        // SAFETY: the message names local variables with their sizes.
+        match answer(unsafe { call(libc::SYS_recvmsg as usize, arguments) }) {
+            Err(libc::EINTR) => {}
+            received => break received?,
+        }
+    };
+    if received == 0 {
+        return Err(libc::EPIPE);
+    }
+    let has_rights = message.msg_controllen >= size_of::<libc::cmsghdr>()
+        && control.header.cmsg_level == libc::SOL_SOCKET
+        && control.header.cmsg_type == libc::SCM_RIGHTS;
+    let bytes = control.header.cmsg_len.saturating_sub(size_of::<libc::cmsghdr>());
+    let count = if has_rights { (bytes / size_of::<c_int>()).min(MAX) } else { 0 };
+    descriptors[..count].copy_from_slice(&control.descriptors[..count]);
+    Ok(count)
 }
 
 /// Waits until `word` is no longer `value`, somebody wakes, or `nanoseconds` (less than a second) have passed.

@@ -163,6 +163,9 @@ pub struct GrantInfo {
     pub device: String,
     /// Reason why the client cannot map the grant, or `None` if the client can.
     pub unmappable_reason: Option<String>,
+    /// True if the device is memory of the server, whose contents are lost when the server ends.
+    #[serde(default)]
+    pub is_volatile: bool,
 }
 
 /// Reason why the server refused a control message.
@@ -310,8 +313,9 @@ mod tests {
             access: Access::Read,
             device: "fast".into(),
             unmappable_reason: None,
+            is_volatile: true,
         };
-        let golden = r#"{"answer":"granted","grant":5,"bytes":4096,"block":512,"access":"read","device":"fast","unmappable_reason":null}"#;
+        let golden = r#"{"answer":"granted","grant":5,"bytes":4096,"block":512,"access":"read","device":"fast","unmappable_reason":null,"is_volatile":true}"#;
         assert_eq!(ControlReply::Granted(granted.clone()).to_bytes().unwrap(), golden.as_bytes());
         assert_eq!(ControlReply::from_bytes(golden.as_bytes()), Ok(ControlReply::Granted(granted)));
         let refused = ControlReply::Refused(Refusal::new(RefusalKind::Denied, "no"));

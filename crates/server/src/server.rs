@@ -88,6 +88,8 @@ pub struct OpenDevice {
     pub device: Box<dyn Device>,
     /// State of blocks that the store has not known before: cleared or unknown.
     pub contents: NewBlocks,
+    /// True if the contents are lost when the server ends.
+    pub is_volatile: bool,
 }
 
 /// A running server. It stops when it is stopped or dropped.
@@ -251,7 +253,7 @@ pub(crate) fn shared_state(
     helpers: Helpers,
 ) -> Result<Arc<SharedState>, Error> {
     let mut facts = HashMap::new();
-    for OpenDevice { name, device, .. } in devices {
+    for OpenDevice { name, device, is_volatile, .. } in devices {
         let geometry = device.geometry();
         let chunk_bytes = device.chunks().map(bywash_device::Chunks::chunk_bytes);
         let added = orders.ask(|reply| {
@@ -261,7 +263,7 @@ pub(crate) fn shared_state(
         let number = added
             .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
         let (block, read_only) = (geometry.block, geometry.access == Access::Read);
-        let device = DeviceFacts { number, block, read_only, chunk_bytes };
+        let device = DeviceFacts { number, block, read_only, chunk_bytes, is_volatile };
         facts.insert(name, device);
     }
     Ok(Arc::new(SharedState {
@@ -286,7 +288,8 @@ fn open_all(options: &Options, store: &Store) -> Result<Vec<OpenDevice>, Error> 
         check_before_made(store, spec)?;
         let mut device = spec.open()?;
         identities.identify(spec, &mut *device)?;
-        Ok(OpenDevice { name: spec.name.clone(), device, contents: NewBlocks::Uncleared })
+        let is_volatile = spec.is_volatile();
+        Ok(OpenDevice { name: spec.name.clone(), device, contents: NewBlocks::Uncleared, is_volatile })
     };
     options.devices.iter().map(open).collect()
 }

@@ -15,20 +15,21 @@ pub struct LogArgs {
 /// Subcommands of `bywash log`.
 #[derive(Subcommand)]
 pub enum LogCommand {
-    /// Make a log: a file that is written full once, or an existing block device
+    /// Make a log: a file that is written full once, an existing block device, or a volume of a device server
     Create {
         #[command(flatten)]
         log: LogArg,
 
-        /// Size of the log: 256M for a file, that of the device
+        /// Size of the log: 256M for a file, that of the device or volume
         #[arg(long, value_name = "SIZE", value_parser = size)]
         size: Option<u64>,
 
-        /// Accept a place in memory (tmpfs, RAM disk), where no commit survives a power failure: for benchmarks
+        /// Accept memory (tmpfs, RAM disk, volume on a memory device), where no commit survives a power failure: for
+        /// benchmarks
         #[arg(long)]
         volatile: bool,
 
-        /// Overwrite a block device that holds other data
+        /// Overwrite a block device or volume that holds other data
         #[arg(long)]
         force: bool,
     },
@@ -95,7 +96,7 @@ pub enum LogCommand {
 /// A log.
 #[derive(Args)]
 pub struct LogArg {
-    /// File or block device of the log
+    /// File or block device of the log, or volume:[SOCKET/]NAME[,path=channel|mapped]
     #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
 }

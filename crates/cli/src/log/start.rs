@@ -46,7 +46,7 @@ pub fn attach(log: &Path, is_volatile_allowed: bool) -> Result<Attached, Failure
 /// not ready yet.
 fn start(log: &Path, is_volatile_allowed: bool) -> Result<(), Failure> {
     let failed = |source| Failure::Supervise { what: "start the keeper of the log", source };
-    let mut starter = keeper(log, is_volatile_allowed).map_err(failed)?;
+    let mut starter = keeper(&bywash_keeper::absolute(log)?, is_volatile_allowed).map_err(failed)?;
     let mut child = starter.arg("--detach").stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut outcome = String::new();
     if let Some(mut pipe) = child.stdout.take() {
@@ -63,7 +63,7 @@ fn start(log: &Path, is_volatile_allowed: bool) -> Result<(), Failure> {
 /// Returns the command that is a keeper, without the variables of a run: the library has no business in it.
 fn keeper(log: &Path, is_volatile_allowed: bool) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["log", "keep"]).arg(std::path::absolute(log)?);
+    command.args(["log", "keep"]).arg(log);
     if is_volatile_allowed {
         command.arg("--volatile");
     }

@@ -1,6 +1,7 @@
 //! `bywash log` and `bywash run --log`: messages, and the life of a keeper.
 
 use crate::place::{TestFolder, stderr, stdout};
+use crate::serve::{Serving, volume};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -183,6 +184,35 @@ fn many_runs_at_once_share_one_keeper() {
     });
     assert!(memories.iter().all(|memory| *memory == memories[0] && !memory.is_empty()), "{memories:?}");
     logs.wait_for_end(&log);
+}
+
+#[test]
+fn a_volume_of_a_device_server_is_a_log() {
+    let logs = Logs::new();
+    let _serving = Serving::start(&logs.place, &["--device", "fast=mem:32M"]);
+    let created = volume(&logs.place, &["create", "log", "8M", "--device", "fast"]);
+    assert!(created.status.success(), "{}", stderr(&created));
+    for path in ["path=mapped", "path=channel"] {
+        let log = PathBuf::from(format!("volume:./socket/log,{path}"));
+        let message = logs.refused(&logs.log("create", &log, &[]));
+        assert!(message.contains("a volume on a memory device"), "{message}");
+        let made = logs.log("create", &log, &["--volatile"]);
+        assert!(stdout(&made).contains("8 MiB, for 16 files"), "{}", stderr(&made));
+        let file = logs.path("orders.db");
+        let update = "UPDATE t SET n = n + 1;".repeat(20);
+        let script = format!(
+            "sqlite3 {} 'PRAGMA journal_mode = wal; PRAGMA synchronous = full; CREATE TABLE t (n); INSERT INTO t VALUES (0); \
+             {update} SELECT n FROM t'",
+            file.display()
+        );
+        let output = logs.run(&log, &["--volatile"], &script);
+        assert_eq!(stdout(&output), "wal\n20\n", "{}", stderr(&output));
+        let counters = &logs.status(&log)["keeper"]["counters"];
+        assert!(counters["commits"].as_u64().unwrap() >= 18, "{path}: {counters}");
+        logs.wait_for_end(&log);
+        assert!(logs.log("remove", &log, &[]).status.success());
+        fs::remove_file(&file).unwrap();
+    }
 }
 
 #[test]

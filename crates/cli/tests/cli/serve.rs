@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server; it is killed with the test.
-struct Serving {
+pub struct Serving {
     child: Child,
     /// Lines that the server printed before it served.
     said: String,
 }
 
 impl Serving {
-    fn start(place: &TestFolder, arguments: &[&str]) -> Serving {
+    pub fn start(place: &TestFolder, arguments: &[&str]) -> Serving {
         Serving::started(place.bywash(&["serve", "--socket", "socket"]).args(arguments))
     }
 
@@ -56,7 +56,7 @@ impl Drop for Serving {
     }
 }
 
-fn volume(place: &TestFolder, arguments: &[&str]) -> Output {
+pub fn volume(place: &TestFolder, arguments: &[&str]) -> Output {
     place.bywash(&["volume", "--socket", "socket"]).args(arguments).output().unwrap()
 }
 

@@ -81,6 +81,7 @@ fn granted() -> GrantInfo {
         access: Access::ReadWrite,
         device: "liar".into(),
         unmappable_reason: None,
+        is_volatile: true,
     }
 }
 

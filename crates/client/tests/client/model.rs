@@ -296,6 +296,7 @@ impl World {
             access,
             device,
             unmappable_reason: not_mapped,
+            is_volatile: there.not_mapped.is_none(),
         })
     }
 

@@ -56,6 +56,14 @@ impl Checkpointer {
         Checkpointer { log, log_file, superblock, files, failed: HashSet::new(), unused: HashMap::new() }
     }
 
+    /// Opens the log for marks, so that they can be written at the end in any case.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn prepare(&self) -> Result<(), Error> {
+        self.log.log_file().prepare().map_err(Error::number("open", self.log_file.path()))
+    }
+
     /// Returns the number of files that could not be made durable.
     pub fn failed(&self) -> usize {
         self.failed.len()

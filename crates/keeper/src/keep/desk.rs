@@ -4,9 +4,10 @@
 //! the memory, until its process ends. That process becomes the program, which may open the memory much later.
 
 use crate::error::Error;
-use crate::keep::files;
+use crate::keep::{files, volume};
 use crate::log_file::LogFile;
 use crate::report::{KeeperStatus, counters};
+use bywash_client::SharedMapping;
 use bywash_link::{SocketFile, listen_at};
 use bywash_log::layout::BLOCK;
 use bywash_log::shared::{Shared, entry_state};
@@ -20,7 +21,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ pub struct Desk {
     log_file: Arc<LogFile>,
     /// Path of the log's memory.
     memory: String,
+    /// Memory of the volume that the log is on, for programs that write it.
+    window: OnceLock<SharedMapping>,
     clients: AtomicUsize,
     is_ending: AtomicBool,
     /// Files that the last checkpoint could not make durable.
@@ -63,6 +66,7 @@ impl Desk {
             shared,
             log_file,
             memory,
+            window: OnceLock::new(),
             clients: AtomicUsize::new(0),
             is_ending: AtomicBool::new(false),
             failed: AtomicUsize::new(0),
@@ -83,6 +87,12 @@ impl Desk {
         let (desk, listener) = (Arc::clone(self), UnixListener::from(socket));
         thread::Builder::new().name("desk".into()).spawn(move || desk.accept(&listener)).map_err(failed())?;
         Ok(name)
+    }
+
+    /// Passes the memory of a volume to programs that ask for it, from here on.
+    pub fn pass(&self, window: SharedMapping) {
+        // It is passed once.
+        let _ = self.window.set(window);
     }
 
     /// Returns true if a client is connected.
@@ -144,6 +154,12 @@ impl Desk {
             _ if self.is_ending.load(SeqCst) => "ending".to_owned(),
             "open" if peer.uid != rustix::process::geteuid() => "error the log is another user's".to_owned(),
             "open" => format!("ok {}", self.memory),
+            "window" if peer.uid == rustix::process::geteuid() => {
+                return match self.window.get() {
+                    Some(window) => volume::pass(&mut stream, window),
+                    None => Ok(()),
+                };
+            }
             "checkpoint" => match self.checkpoint() {
                 0 => "ok done".to_owned(),
                 files => format!("error {files} files could not be made durable; their records are kept"),

@@ -14,9 +14,10 @@ mod checkpoint;
 mod desk;
 mod files;
 mod rewrite;
+mod volume;
 
 use crate::error::Error;
-use crate::log_file::{Access, LogFile};
+use crate::log_file::{Access, LogFile, VolumeFile};
 use crate::recover::{Recovery, recover};
 use crate::{place, rights, runtime, sys};
 use bywash_log::commit::Log;
@@ -79,11 +80,14 @@ pub fn keep(path: &Path, is_volatile_allowed: bool, ready: impl FnOnce()) -> Res
     recover(&log_file, &mut superblock, &mut recovery)?;
     let log_file = Arc::new(log_file);
     let mut keeper = Keeper::new(&log_file, superblock)?;
-    let socket = keeper.desk.open(&runtime::socket_to_listen(&log_file, superblock.owner)?)?;
+    let path = runtime::socket_to_listen(&log_file, superblock.owner)?;
+    let socket = keeper.desk.open(&path)?;
+    let relay = volume::serve(&log_file, keeper.shared, &path, |memory| keeper.desk.pass(memory))?;
+    keeper.checkpointer.prepare()?;
     keeper.shared.set_state(State::Running);
     ready();
     let ended = keeper.run();
-    drop(socket);
+    drop((socket, relay));
     ended
 }
 
@@ -95,7 +99,7 @@ impl Keeper {
         let memory = rustix::fs::memfd_create(c"bywash-log", MemfdFlags::CLOEXEC)
             .map_err(|error| failed()(error.into()))?;
         rustix::fs::ftruncate(&memory, SHARED_BYTES as u64).map_err(|error| failed()(error.into()))?;
-        let name = sys::c_path(path).map_err(failed())?;
+        let name = sys::c_path(log_file.locks().1).map_err(failed())?;
         let shared =
             Shared::prepare(memory.as_raw_fd(), &superblock, log_file.identity()?, &name).map_err(number)?;
         shared.header().keeper.store(std::process::id(), Relaxed);
@@ -130,13 +134,19 @@ impl Keeper {
             if self.is_told_to_end.load(SeqCst) || self.is_idle()? {
                 return self.end();
             }
-            if let Err(error) = self.look(seen) {
+            if let Err(error) = self.check_volume().and_then(|()| self.look(seen)) {
                 sys::log(&error.to_string());
                 self.checkpointer.fail(&error);
                 continue;
             }
             log_sys::wait(word, seen, LOOK_NS);
         }
+    }
+
+    /// Checks that the server of a log on a volume lives.
+    fn check_volume(&self) -> Result<(), Error> {
+        let checked = self.log_file.volume().map_or(Ok(()), VolumeFile::check);
+        checked.map_err(Error::io("reach the server of", self.log_file.path()))
     }
 
     /// Makes a checkpoint if there is a reason.
@@ -162,7 +172,7 @@ impl Keeper {
 
     /// Returns true if the keeper may end: then no program can open the memory any more.
     fn is_idle(&mut self) -> Result<bool, Error> {
-        let fd = self.log_file.file().as_raw_fd();
+        let fd = self.log_file.locks().0.as_raw_fd();
         let failed = || Error::number("lock", self.log_file.path());
         if self.desk.has_clients() || in_use::is_used(fd, self.epoch).map_err(failed())? {
             self.idle_since = None;

@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 /// A keeper, killed when dropped.
-struct Keeper {
-    process: Child,
+pub struct Keeper {
+    pub process: Child,
     /// Kept open, since the process writes to it until it ends.
     _output: BufReader<ChildStdout>,
     /// Name of the socket, which a killed keeper leaves behind.
@@ -29,7 +29,7 @@ struct Keeper {
 
 impl Keeper {
     /// Starts a keeper and waits until it is ready, or for its failure.
-    fn start(log: &Path) -> Result<Keeper, String> {
+    pub fn start(log: &Path) -> Result<Keeper, String> {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "keep::is_the_keeper", "--nocapture", "--ignored"])
             .env("LOG", log)
@@ -52,13 +52,13 @@ impl Keeper {
     }
 
     /// Tells the keeper to end, and waits for that.
-    fn end(mut self) {
+    pub fn end(mut self) {
         // SAFETY: the child was not reaped yet.
         unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
         assert!(self.process.wait().unwrap().success());
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
@@ -81,12 +81,14 @@ impl Drop for Keeper {
 #[ignore = "the process of Keeper"]
 fn is_the_keeper() {
     let Some(log) = std::env::var_os("LOG") else { return };
-    if let Err(error) = keep(Path::new(&log), false, || println!("outcome: ready")) {
+    // A volume of a test may be in memory.
+    let is_volatile = log.to_string_lossy().starts_with("volume:");
+    if let Err(error) = keep(Path::new(&log), is_volatile, || println!("outcome: ready")) {
         println!("outcome: {error}");
     }
 }
 
-fn attach(machine: &Machine) -> (Attached, Program) {
+pub fn attach(machine: &Machine) -> (Attached, Program) {
     let attached = Client::connect(&machine.log()).unwrap().unwrap().attach().unwrap().unwrap();
     let program = Program::attached(&attached.memory);
     (attached, program)

@@ -22,8 +22,9 @@ use tempfile::TempDir;
 pub struct Machine {
     pub disk: FileSystem,
     kind: &'static str,
-    folder: TempDir,
-    /// Device of the log; without one it is a file in the folder.
+    _folder: TempDir,
+    log: PathBuf,
+    /// Device of the log, if it is on one.
     device: Option<LoopDevice>,
 }
 
@@ -48,9 +49,16 @@ impl Machine {
             }
         };
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let machine = Machine { disk, kind, folder, device: None };
-        create(&machine.log(), &NewLog { bytes: Some(8 << 20), ..NewLog::default() }).unwrap();
-        Some(machine)
+        let log = folder.path().join("log");
+        create(&log, &NewLog { bytes: Some(8 << 20), ..NewLog::default() }).unwrap();
+        Some(Machine { disk, kind, _folder: folder, log, device: None })
+    }
+
+    /// Makes both, with the log on a volume of a device server.
+    pub fn with_volume(log: PathBuf) -> Option<Machine> {
+        let machine = Machine::new()?;
+        create(&log, &NewLog { is_volatile_allowed: true, ..NewLog::default() }).unwrap();
+        Some(Machine { log, ..machine })
     }
 
     /// Makes both, with the log on a block device.
@@ -58,7 +66,7 @@ impl Machine {
         let machine = Machine::new()?;
         let device = LoopDevice::new(8 << 20).unwrap();
         create(device.path(), &NewLog::default()).unwrap();
-        Some(Machine { device: Some(device), ..machine })
+        Some(Machine { log: device.path().to_owned(), device: Some(device), ..machine })
     }
 
     /// Lets the log's device fail all writes, or no more.
@@ -79,10 +87,7 @@ impl Machine {
     }
 
     pub fn log(&self) -> PathBuf {
-        if let Some(device) = &self.device {
-            return device.path().to_owned();
-        }
-        self.folder.path().join("log")
+        self.log.clone()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

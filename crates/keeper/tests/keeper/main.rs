@@ -4,6 +4,7 @@
 //! - [`create`]: making and removing
 //! - [`recover`]: after a crash, and without one; [`refuse`]: what recovery must not do
 //! - [`keep`]: the keeper, as a process of its own
+//! - [`volume`]: logs on volumes of a device server
 //!
 //! Tests that need a mounted file system are left out unless root runs them.
 
@@ -15,3 +16,4 @@ mod keep;
 mod machine;
 mod recover;
 mod refuse;
+mod volume;

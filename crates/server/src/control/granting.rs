@@ -80,6 +80,7 @@ pub(crate) fn open(
         access,
         device,
         unmappable_reason: not_mapped,
+        is_volatile: facts.is_volatile,
     }))
 }
 
@@ -165,6 +166,7 @@ pub(crate) fn open_passed(
         unmappable_reason: Some(
             "the server reads and writes the file; it can be mapped by its descriptor".into(),
         ),
+        is_volatile: false,
     }))
 }
 

@@ -91,4 +91,6 @@ pub(crate) struct DeviceFacts {
     pub(crate) read_only: bool,
     /// Size of a chunk in bytes, if the device is memory that clients can map.
     pub(crate) chunk_bytes: Option<u64>,
+    /// True if the contents are lost when the server ends.
+    pub(crate) is_volatile: bool,
 }

@@ -101,6 +101,7 @@ pub fn over_all(devices: &[(&str, &SharedDevice)], request: Duration) -> Served 
         name: (*name).into(),
         device: Box::new((*device).clone()),
         contents: NewBlocks::Cleared,
+        is_volatile: false,
     };
     let opened = devices.iter().map(opened).collect();
     let server = Some(Server::with_devices(options, opened).unwrap());

@@ -158,6 +158,7 @@ fn what_was_flushed_is_there_after_a_crash() {
             name: "disk".into(),
             device: Box::new(SharedDevice::over(after, 0)),
             contents: NewBlocks::Uncleared,
+            is_volatile: false,
         };
         let again = Server::with_devices(options, vec![opened]).unwrap();
         let mut peer = Peer::connect(&socket).with_channel();

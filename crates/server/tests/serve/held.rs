@@ -183,8 +183,12 @@ fn who_has_left_and_is_not_gone_counts() {
     let socket = folder.path().join("socket");
     let options = bywash_server::Options::new(&socket).limits(LimitsFile::read(&limits).unwrap());
     let contents = bywash_server::NewBlocks::Cleared;
-    let opened =
-        bywash_server::OpenDevice { name: "disk".into(), device: Box::new(device.clone()), contents };
+    let opened = bywash_server::OpenDevice {
+        name: "disk".into(),
+        device: Box::new(device.clone()),
+        contents,
+        is_volatile: false,
+    };
     let server = bywash_server::Server::with_devices(options, vec![opened]).unwrap();
     let served = Served { server: Some(server), socket, folder };
     let admin = served.peer();

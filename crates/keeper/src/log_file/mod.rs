@@ -1,7 +1,11 @@
-//! File of a log as the keeper and the commands use it: a file or a block device, written durably and directly, under a
-//! lock that one process at a time has.
+//! Storage of a log as the keeper and the commands use it: a file or a block device, written durably and directly, or a
+//! volume of a device server ([`volume`]), under a lock that one process at a time has.
 //!
 //! Invariant: a superblock is written to the copy that is not the valid one, so that a torn write leaves the one before.
+
+mod volume;
+
+pub use volume::{VolumeFile, VolumeName};
 
 use crate::aligned::Aligned;
 use crate::error::Error;
@@ -22,9 +26,27 @@ const WINDOW: usize = 1 << 20;
 /// An open log file.
 #[derive(Debug)]
 pub struct LogFile {
-    file: File,
+    backing: Backing,
     path: PathBuf,
-    is_device: bool,
+}
+
+/// File, device or volume that a log lies in.
+#[derive(Debug)]
+enum Backing {
+    File(File),
+    Device(File),
+    Volume(VolumeFile),
+}
+
+/// Returns the name of a log that means the same in every folder.
+///
+/// # Errors
+/// [`Error::VolumeName`] or [`Error::Io`].
+pub fn absolute(log: &Path) -> Result<PathBuf, Error> {
+    match VolumeName::parse(log)? {
+        Some(name) => Ok(name.absolute()?.path()),
+        None => std::path::absolute(log).map_err(Error::io("find", log)),
+    }
 }
 
 /// Rights with which a log file is opened.
@@ -40,8 +62,12 @@ impl LogFile {
     /// Opens the log file of an existing log; its path becomes absolute, without symbolic links.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Kind`], [`Error::NotDirect`] or [`Error::Io`].
+    /// [`Error::Missing`], [`Error::Kind`], [`Error::NotDirect`] or [`Error::Io`]; for a volume [`Error::VolumeName`],
+    /// [`Error::Volume`] or [`Error::Locks`].
     pub fn open(path: &Path, access: Access) -> Result<LogFile, Error> {
+        if let Some(name) = VolumeName::parse(path)? {
+            return LogFile::open_volume(name, access);
+        }
         let real = path.canonicalize().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Missing(path.to_owned()),
             _ => Error::io("find", path)(error),
@@ -51,6 +77,12 @@ impl LogFile {
             Access::Write => OFlags::RDWR | OFlags::DSYNC,
         };
         LogFile::open_at(real, flags)
+    }
+
+    pub(crate) fn open_volume(name: VolumeName, access: Access) -> Result<LogFile, Error> {
+        let name = name.absolute()?;
+        let volume = VolumeFile::open(&name, access)?;
+        Ok(LogFile { backing: Backing::Volume(volume), path: name.path() })
     }
 
     pub(crate) fn open_at(path: PathBuf, flags: OFlags) -> Result<LogFile, Error> {
@@ -66,45 +98,65 @@ impl LogFile {
             Err(error) => return Err(Error::io("open", &path)(error.into())),
         };
         let kind = file.metadata().map_err(Error::io("look at", &path))?.file_type();
-        let is_device = kind.is_block_device();
-        if is_device || kind.is_file() {
-            Ok(LogFile { file, path, is_device })
+        if kind.is_block_device() {
+            Ok(LogFile { backing: Backing::Device(file), path })
+        } else if kind.is_file() {
+            Ok(LogFile { backing: Backing::File(file), path })
         } else {
             Err(Error::Kind(path))
         }
     }
 
-    /// Returns the path of the log file.
+    /// Returns the path of the log file, or the name of the volume.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the open file.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// Returns the file, if the log is one.
+    pub fn file(&self) -> Option<&File> {
+        if let Backing::File(file) = &self.backing { Some(file) } else { None }
     }
 
-    /// Returns true if the log file is a block device.
-    pub fn is_device(&self) -> bool {
-        self.is_device
+    /// Returns the block device, if the log is on one.
+    pub fn device(&self) -> Option<&File> {
+        if let Backing::Device(device) = &self.backing { Some(device) } else { None }
     }
 
-    /// Returns what users of the log compare (`bywash_log::log file::identity`).
+    /// Returns the volume, if the log is on one.
+    pub fn volume(&self) -> Option<&VolumeFile> {
+        if let Backing::Volume(volume) = &self.backing { Some(volume) } else { None }
+    }
+
+    /// Returns the file or device whose locks count for the log, and its path.
+    pub fn locks(&self) -> (&File, &Path) {
+        match &self.backing {
+            Backing::File(file) | Backing::Device(file) => (file, &self.path),
+            Backing::Volume(volume) => volume.locks(),
+        }
+    }
+
+    /// Returns what users of the log compare ([`sys::Status::identity`]).
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn identity(&self) -> Result<(u64, u64), Error> {
-        let status = sys::status(self.file.as_raw_fd()).map_err(Error::number("look at", &self.path))?;
+        let (file, path) = self.locks();
+        let status = sys::status(file.as_raw_fd()).map_err(Error::number("look at", path))?;
         Ok(status.identity())
     }
 
-    /// Returns owner and mode of the file.
+    /// Returns owner and mode of the file, device or volume.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn owner_and_mode(&self) -> Result<(u32, u32), Error> {
-        let status = self.file.metadata().map_err(Error::io("look at", &self.path))?;
-        Ok((status.uid(), status.mode()))
+        match &self.backing {
+            Backing::Volume(volume) => Ok(volume.owner_and_mode()),
+            Backing::File(file) | Backing::Device(file) => {
+                let status = file.metadata().map_err(Error::io("look at", &self.path))?;
+                Ok((status.uid(), status.mode()))
+            }
+        }
     }
 
     /// Takes the lock that keepers and commands have, for as long as the log file is open.
@@ -112,7 +164,7 @@ impl LogFile {
     /// # Errors
     /// [`Error::InUse`] if somebody else has it; [`Error::Io`].
     pub fn lock(&self) -> Result<(), Error> {
-        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(self.locks().0, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(()),
             Err(Errno::WOULDBLOCK) => Err(Error::InUse(self.path.clone())),
             Err(error) => Err(Error::io("lock", &self.path)(error.into())),
@@ -124,7 +176,7 @@ impl LogFile {
     /// # Errors
     /// [`Error::Orphaned`] or [`Error::Io`].
     pub fn check_unused(&self, epoch: u64) -> Result<(), Error> {
-        let used = in_use::is_used(self.file.as_raw_fd(), epoch);
+        let used = in_use::is_used(self.locks().0.as_raw_fd(), epoch);
         let used = used.map_err(Error::number("look for locks of", &self.path))?;
         if used { Err(Error::Orphaned(self.path.clone())) } else { Ok(()) }
     }
@@ -190,7 +242,9 @@ impl LogFile {
     /// The kernel's reason.
     pub(crate) fn read_block(&self, block: u64) -> io::Result<Block> {
         let mut aligned = Aligned::new(BLOCK);
-        self.file.read_exact_at(aligned.bytes(), block * BLOCK as u64)?;
+        if self.read_at(aligned.bytes(), block * BLOCK as u64)? < BLOCK {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         let mut bytes = [0; BLOCK];
         bytes.copy_from_slice(aligned.bytes());
         Ok(bytes)
@@ -203,7 +257,36 @@ impl LogFile {
     pub fn write_block(&self, block: u64, bytes: &Block) -> Result<(), Error> {
         let mut aligned = Aligned::new(BLOCK);
         aligned.bytes().copy_from_slice(bytes);
-        self.file.write_all_at(aligned.bytes(), block * BLOCK as u64).map_err(Error::io("write", &self.path))
+        self.write_at(aligned.bytes(), block * BLOCK as u64).map_err(Error::io("write", &self.path))
+    }
+
+    /// Reads aligned bytes at an offset; fewer than `to` has at the end of the log.
+    pub(crate) fn read_at(&self, to: &mut [u8], at: u64) -> io::Result<usize> {
+        match &self.backing {
+            Backing::Volume(volume) => volume.read_at(to, at),
+            Backing::File(file) | Backing::Device(file) => loop {
+                match file.read_at(to, at) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    read => return read,
+                }
+            },
+        }
+    }
+
+    /// Writes aligned bytes at an offset, durably if the log was opened to be written.
+    pub(crate) fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        match &self.backing {
+            Backing::Volume(volume) => volume.write_all_at(bytes, at),
+            Backing::File(file) | Backing::Device(file) => file.write_all_at(bytes, at),
+        }
+    }
+
+    /// Makes all that was written to a log durable that was not opened for durable writes.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        match &self.backing {
+            Backing::Volume(_) => Ok(()),
+            Backing::File(file) | Backing::Device(file) => file.sync_all(),
+        }
     }
 }
 
@@ -238,10 +321,9 @@ impl<'a> Reader<'a> {
         let mut length = 0;
         while length < WINDOW {
             let window = &mut self.window.bytes()[length..];
-            match self.log_file.file.read_at(window, block * BLOCK as u64 + length as u64) {
+            match self.log_file.read_at(window, block * BLOCK as u64 + length as u64) {
                 Ok(0) => break,
                 Ok(count) => length += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A bad block further on fails the read that needs it.
                 Err(_) if length > 0 => break,
                 Err(error) => return Err(error),
