@@ -72,8 +72,9 @@ impl Log {
     /// # Errors
     /// The reason why the kernel must make the file durable: call [`Log::kernel_sync`] then.
     pub fn commit(&self, entry: &'static Entry, fd: c_int) -> Result<(), Refusal> {
+        let undisturbed = Undisturbed::begin();
         let committed = match self.append(entry, fd) {
-            Ok(Some(batch)) => self.wait_durable(batch).map(|()| Counter::Commits),
+            Ok(Some(batch)) => self.wait_durable(batch, undisturbed).map(|()| Counter::Commits),
             Ok(None) => Ok(Counter::Clean),
             Err(reason) => Err(reason),
         };
@@ -82,10 +83,9 @@ impl Log {
     }
 
     /// Appends the noted ranges of a file. Returns the number of the batch that makes all of them durable; `None` if that
-    /// batch is durable already.
+    /// batch is durable already. Signals are blocked.
     fn append(&self, entry: &'static Entry, fd: c_int) -> Result<Option<u64>, Refusal> {
         let header = self.shared.header();
-        let _undisturbed = Undisturbed::begin();
         let _file = self.lock_entry(entry).ok_or(Counter::KernelUnsuited)?;
         loop {
             if !self.shared.is_running() {
@@ -100,64 +100,57 @@ impl Log {
             }
             let number = self.number_of(entry).ok_or(Counter::KernelUnsuited)?;
             let append = self.lock_append().ok_or(Counter::KernelUnsuited)?;
-            let (key, size) = sys::identity_and_size(fd).map_err(|_| Counter::KernelUnsuited)?;
-            if !entry.has_key(key) {
-                // The descriptor was closed meanwhile, or the entry given up.
-                return Err(Counter::KernelUnsuited);
-            }
-            let needed: u64 =
-                entry.ranges.iter().filter_map(|range| range.bytes(size)).map(record_bytes).sum();
-            if needed > (BATCH_MAX - BATCH_HEADER) as u64 {
-                return Err(Counter::KernelLarge);
-            }
-            let batch = header.collecting.load(Relaxed);
-            let filled = header.filled[(batch % 2) as usize].load(Relaxed);
-            if filled + needed > (BATCH_MAX - BATCH_HEADER) as u64 {
-                // This batch is full: it is written before the next one collects.
-                drop(append);
-                self.wait_durable(batch)?;
-                continue;
-            }
             if !self.has_room() {
                 self.want_room();
                 return Err(Counter::KernelFull);
             }
+            let batch = header.collecting.load(Relaxed);
             // Of ranges behind the end of the file, which their writers have not written yet, there are no records.
-            let newest = self.collect(entry, number, fd, batch, filled)?;
-            return Ok((newest > header.durable.load(Acquire)).then_some(newest));
+            if let Some(newest) = self.collect(entry, number, fd, batch)? {
+                return Ok((newest > header.durable.load(Acquire)).then_some(newest));
+            }
+            // This batch is full: it is written before the next one collects.
+            drop(append);
+            self.wait_durable(batch, Undisturbed::begin())?;
         }
     }
 
-    /// Writes the records of a commit into the collecting buffer, and returns the batch with the file's last record. The
-    /// caller holds the entry's lock and `append`.
+    /// Writes the records of a commit into the collecting buffer, and returns the batch with the file's last record; `None`
+    /// if they do not fit into the rest of the batch. The caller holds the entry's lock and `append`.
     fn collect(
         &self,
         entry: &'static Entry,
         file: FileNumber,
         fd: c_int,
         batch: u64,
-        filled: u64,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<Option<u64>, Refusal> {
+        const ROOM: u64 = (BATCH_MAX - BATCH_HEADER) as u64;
         let header = self.shared.header();
+        let filled = header.filled[(batch % 2) as usize].load(Relaxed);
         let sequence = header.sequence.load(Relaxed) + 1;
         header.sequence.store(sequence, Relaxed);
         entry.ranges.take(&entry.committing);
         // Read behind the ranges, since a write that they cover may have made the file longer.
-        let size = match sys::status(fd) {
-            Ok(status) => status.size,
-            Err(_) => return self.give_back(entry, Counter::KernelUnsuited),
+        let size = match sys::identity_and_size(fd) {
+            Ok((key, size)) if entry.has_key(key) => size,
+            // The descriptor was closed meanwhile, or the entry given up.
+            _ => return Err(self.give_back(entry, Counter::KernelUnsuited)),
         };
+        let ranges = || entry.committing.iter().filter_map(|range| range.bytes(size));
+        let needed: u64 = ranges().map(record_bytes).sum();
+        if needed > ROOM {
+            return Err(self.give_back(entry, Counter::KernelLarge));
+        }
+        if filled + needed > ROOM {
+            self.note_again(entry);
+            return Ok(None);
+        }
         let (mut end, mut records, mut bytes) = (filled, 0, 0);
-        for (offset, length) in entry.committing.iter().filter_map(|range| range.bytes(size)) {
-            let room = (BATCH_MAX - BATCH_HEADER) as u64 - end;
-            if record_bytes((offset, length)) > room {
-                // More was noted since the sizes were added up.
-                return self.give_back(entry, Counter::KernelLarge);
-            }
+        for (offset, length) in ranges() {
             let at = BATCH_HEADER + end as usize;
             // SAFETY: the record with its padding ends within the buffer, as was compared, and `append` is held.
             let read = unsafe { self.read_into(batch, at + RECORD_HEADER, fd, offset, length as usize) };
-            let Ok(length) = read else { return self.give_back(entry, Counter::KernelUnsuited) };
+            let Ok(length) = read else { return Err(self.give_back(entry, Counter::KernelUnsuited)) };
             if length == 0 {
                 continue;
             }
@@ -172,7 +165,7 @@ impl Log {
         }
         if records == 0 {
             entry.committing.clear();
-            return Ok(entry.newest.load(Relaxed));
+            return Ok(Some(entry.newest.load(Relaxed)));
         }
         let buffer = (batch % 2) as usize;
         entry.sequence.store(sequence, Relaxed);
@@ -185,15 +178,20 @@ impl Log {
         header.filled[buffer].store(end, Release);
         entry.committing.clear();
         self.shared.count(Counter::Bytes, bytes);
-        Ok(batch)
+        Ok(Some(batch))
     }
 
-    /// Notes the ranges of a commit again that could not be appended.
-    fn give_back(&self, entry: &'static Entry, reason: Refusal) -> Result<u64, Refusal> {
+    /// Notes the ranges of a commit again that could not be appended; returns the reason.
+    fn give_back(&self, entry: &'static Entry, reason: Refusal) -> Refusal {
+        self.note_again(entry);
+        reason
+    }
+
+    /// Notes the ranges again that a commit has taken.
+    fn note_again(&self, entry: &'static Entry) {
         if !entry.ranges.put_back(&entry.committing) {
             entry.want_kernel();
         }
-        Err(reason)
     }
 
     /// Reads bytes of a file into the buffer of a batch; fewer if the file ends before.
@@ -258,9 +256,11 @@ impl Log {
         is_empty || head.next_block(&self.geometry, tail, RESERVE).is_some()
     }
 
-    /// Waits until a batch is durable, and writes it if nobody else does.
-    fn wait_durable(&self, batch: u64) -> Result<(), Refusal> {
+    /// Waits until a batch is durable, and writes it if nobody else does. Signals are let through while another thread
+    /// writes.
+    fn wait_durable(&self, batch: u64, undisturbed: Undisturbed) -> Result<(), Refusal> {
         let header = self.shared.header();
+        let mut undisturbed = Some(undisturbed);
         loop {
             let changes = header.changes.load(SeqCst);
             if header.durable.load(Acquire) >= batch {
@@ -269,13 +269,14 @@ impl Log {
             if !self.shared.is_running() {
                 return Err(Counter::KernelStopped);
             }
-            let undisturbed = Undisturbed::begin();
-            match header.write.try_lock() {
-                Some(lock) => self.lead(&lock, batch),
-                None => {
-                    drop(undisturbed);
-                    sys::wait(&header.changes, changes, LOOK_NS);
-                }
+            let blocked = undisturbed.take().unwrap_or_else(Undisturbed::begin);
+            if let Some(lock) = header.write.try_lock() {
+                self.lead(&lock, batch);
+                drop(lock);
+                undisturbed = Some(blocked);
+            } else {
+                drop(blocked);
+                self.shared.wait_change(changes, LOOK_NS);
             }
         }
     }

@@ -158,6 +158,8 @@ pub struct Header {
     pub durable: AtomicU64,
     /// Number that rises with each change of `durable` and of `state`; a futex.
     pub changes: AtomicU32,
+    /// Number of threads that wait for a change; too great if one was killed.
+    waiters: AtomicU32,
     /// Number of programs that wait for the keeper to make room; a futex that wakes it.
     pub room_wanted: AtomicU32,
     counters: [AtomicU64; COUNTERS],
@@ -482,8 +484,20 @@ impl Shared {
 
     /// Wakes all that wait for a batch.
     pub(crate) fn changed(&self) {
-        self.header().changes.fetch_add(1, Ordering::SeqCst);
-        sys::wake(&self.header().changes);
+        let header = self.header();
+        header.changes.fetch_add(1, Ordering::SeqCst);
+        // SYNC: waiters. Whoever is not counted yet finds the number changed when the kernel compares it.
+        if header.waiters.load(Ordering::SeqCst) != 0 {
+            sys::wake(&header.changes);
+        }
+    }
+
+    /// Waits until `changes` is no longer `seen`, for a limited time.
+    pub(crate) fn wait_change(&self, seen: u32, nanoseconds: u32) {
+        let header = self.header();
+        header.waiters.fetch_add(1, Ordering::SeqCst);
+        sys::wait(&header.changes, seen, nanoseconds);
+        header.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Finds the entry of a file.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bits 0..12   index of the entry, plus one; 0: the file has none
-//!   bits 13..22  flags
+//!   bits 13..23  flags
 //!   bits 32..63  low bits of the number of changes of entries when the entry was looked for
 //! ```
 //!
@@ -46,9 +46,20 @@ pub mod flag {
     pub const SYNCED: u64 = 1 << 21;
     /// The file was synced twice by the descriptor before it joined the log.
     pub const SYNCED_TWICE: u64 = 1 << 22;
+    /// The process has locked a part of the file by the descriptor, which is noted in `locks`.
+    pub const LOCKED: u64 = 1 << 23;
     /// All flags.
-    pub const ALL: u64 =
-        KNOWN | APPEND | UNREADABLE | NEVER | SYNC | STREAM | PASSED | WRITABLE | SYNCED | SYNCED_TWICE;
+    pub const ALL: u64 = LOCKED
+        | KNOWN
+        | APPEND
+        | UNREADABLE
+        | NEVER
+        | SYNC
+        | STREAM
+        | PASSED
+        | WRITABLE
+        | SYNCED
+        | SYNCED_TWICE;
 }
 
 const INDEX_MASK: u64 = KNOWN_BIT - 1;
@@ -190,7 +201,7 @@ fn examine(fd: c_int) -> u64 {
 }
 
 /// Returns true if the settings let the file of a descriptor be logged.
-fn is_covered(fd: c_int) -> bool {
+pub fn is_covered(fd: c_int) -> bool {
     let settings = state::settings();
     if settings.only.is_empty() && settings.except.is_empty() {
         return true;
@@ -204,6 +215,20 @@ fn is_covered(fd: c_int) -> bool {
 pub fn set_stream(fd: c_int) {
     if let Some(word) = word(fd).filter(|_| !threads::bypassed()) {
         word.fetch_or(flag::STREAM, Relaxed);
+    }
+}
+
+/// Returns true if the process has locked a part of the file by a descriptor before.
+pub fn is_locked(fd: c_int) -> bool {
+    let known_and_locked = flag::KNOWN | flag::LOCKED;
+    let word = word(fd).filter(|_| !threads::bypassed());
+    word.is_some_and(|word| word.load(Relaxed) & known_and_locked == known_and_locked)
+}
+
+/// Notes that the process has locked a part of the file by a descriptor, if its word is filled in.
+pub fn set_locked(fd: c_int) {
+    if let Some(word) = word(fd).filter(|_| !threads::bypassed()) {
+        word.fetch_or(flag::LOCKED, Relaxed);
     }
 }
 

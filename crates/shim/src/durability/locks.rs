@@ -4,6 +4,7 @@
 //! A lock is noted before it is taken, and waits for the commits that have such a descriptor open, for a limited time: a
 //! signal handler may have interrupted one.
 
+use super::descriptors;
 use bywash_log::sys;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::SeqCst;
@@ -44,11 +45,11 @@ impl Drop for Further {
 
 /// Notes that the process is about to lock a part of the file of a descriptor.
 pub fn note(fd: c_int) {
-    if super::log().is_none() || MANY.load(SeqCst) {
+    if super::log().is_none() || MANY.load(SeqCst) || descriptors::is_locked(fd) {
         return;
     }
     match hash(fd) {
-        Some(hash) if add(hash) => return,
+        Some(hash) if add(hash) => return descriptors::set_locked(fd),
         Some(_) => {}
         None => MANY.store(true, SeqCst),
     }
