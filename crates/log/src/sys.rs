@@ -128,10 +128,24 @@ unsafe fn described(
         return Err(libc::ENOTSUP);
     }
     let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
-    let born = (found.stx_btime.tv_sec as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(found.stx_btime.tv_nsec.into());
-    Ok(((device, found.stx_ino, born), found.stx_size))
+    Ok(((device, found.stx_ino, nanoseconds(found.stx_btime)), found.stx_size))
+}
+
+/// Returns the [`identity`] of a folder and the time of its last change (ctime), in nanoseconds; `None` if the descriptor leads
+/// to no folder, or the file system keeps no such times.
+pub fn folder(fd: c_int) -> Option<((u64, u64, u64), u64)> {
+    let wanted = libc::STATX_TYPE | libc::STATX_INO | libc::STATX_BTIME | libc::STATX_CTIME;
+    // SAFETY: the path is a C string.
+    let found = unsafe { statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, wanted).ok()? };
+    let is_folder = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+    let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+    (is_folder && found.stx_mask & wanted == wanted)
+        .then(|| ((device, found.stx_ino, nanoseconds(found.stx_btime)), nanoseconds(found.stx_ctime)))
+}
+
+/// Returns a time as nanoseconds.
+fn nanoseconds(time: libc::statx_timestamp) -> u64 {
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec.into())
 }
 
 /// Returns the id of the mount through which a descriptor was opened: the unique one (Linux 6.8), or one that may be used

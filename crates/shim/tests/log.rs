@@ -236,6 +236,17 @@ fn other_paths_and_a_log_that_has_ended_are_the_kernels() {
 }
 
 #[test]
+fn a_folder_that_has_not_changed_is_durable() {
+    let place = Place::new();
+    place.run("folders");
+    assert_eq!(place.counted(Counter::Clean), 2);
+    // Left out, it is the kernel's.
+    let place = Place::new();
+    place.run_with("folders", &[("BYWASH_ONLY", "/var/empty")]);
+    assert_eq!(place.counted(Counter::Clean), 0);
+}
+
+#[test]
 fn a_program_without_the_memory_of_its_log_says_so() {
     let place = Place::new();
     let mut command = place.command(cases());

@@ -6,6 +6,7 @@
 //! - [`descriptors`]: the file in the log that each descriptor leads to
 //! - [`writes`]: notes of what is written, before and after each call
 //! - [`syncs`]: syncs, by the log or by the kernel
+//! - [`folders`]: syncs of folders
 //! - [`locks`]: files of which no further descriptor may be opened
 //! - [`changes`]: changes of a file that notes do not tell, such as truncation
 //! - [`unseen`]: writes that nobody can note: streams, mappings, other programs, rings of requests
@@ -22,6 +23,7 @@
 
 pub mod changes;
 pub mod descriptors;
+pub mod folders;
 pub mod locks;
 pub mod syncs;
 pub mod unseen;

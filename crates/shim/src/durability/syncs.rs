@@ -4,7 +4,7 @@
 use super::changes::unclaim;
 use super::descriptors::{self, Target, flag};
 use super::locks::Further;
-use super::{failed, kernel_fsync, may_write_log, unseen};
+use super::{failed, folders, kernel_fsync, may_write_log, unseen};
 use bywash_log::commit::Log;
 use bywash_log::join::{self, Described};
 use bywash_log::shared::{Counter, ENTRIES, Entry, entry_state};
@@ -18,7 +18,10 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     match super::log() {
         None => kernel(),
-        Some(log) => logged(log, fd).unwrap_or_else(kernel),
+        Some(log) => match logged(log, fd) {
+            Some(result) => result,
+            None => folders::sync(log, fd, kernel),
+        },
     }
 }
 

@@ -898,6 +898,34 @@ static void measure(void) {
            of_commits[commits / 2] * 1e6, of_bare[commits / 2] * 1e6);
 }
 
+// Waits until a change of a folder was well before.
+static void settle(void) {
+    struct timespec time = {.tv_nsec = 150000000};
+    MUST(nanosleep(&time, NULL) == 0);
+}
+
+// Syncs of a folder: two of them, named below, find nothing changed.
+static void folders(void) {
+    close(begin());
+    strcpy(strrchr(path, '/'), "/");
+    int folder = open(path, O_RDONLY | O_DIRECTORY);
+    MUST(folder >= 0);
+    DO(fsync(folder)); // changed just now: not remembered
+    DO(fsync(folder));
+    settle();
+    DO(fsync(folder));
+    DO(fsync(folder)); // unchanged
+    DO(unlink(beside("base")));
+    DO(fsync(folder)); // changed
+    settle();
+    DO(fchmod(folder, 0750));
+    settle();
+    DO(fsync(folder)); // changed
+    DO(close(folder));
+    folder = open(path, O_RDONLY | O_DIRECTORY);
+    DO(fdatasync(folder)); // unchanged, by another descriptor
+}
+
 #define CASE(name) {#name, name}
 static const struct {
     const char *name;
@@ -908,7 +936,7 @@ static const struct {
     CASE(opened_anew), CASE(stream_anew), CASE(punched), CASE(renamed), CASE(folder_renamed), CASE(replaced), CASE(unlinked), CASE(linked),
     CASE(attributes), CASE(mapped), CASE(mapped_first), CASE(streams), CASE(streams_later), CASE(streams_beside), CASE(executed), CASE(all_by_sync), CASE(all_of_a_disk), CASE(raced), CASE(killed), CASE(synchronous),
     CASE(transfers), CASE(unserved), CASE(ring), CASE(passed_on), CASE(asynchronous), CASE(all_files), CASE(direct),
-    CASE(closing), CASE(signals), CASE(threads), CASE(cancelled), CASE(two_processes), CASE(writer), CASE(plain),
+    CASE(closing), CASE(signals), CASE(threads), CASE(cancelled), CASE(two_processes), CASE(writer), CASE(plain), CASE(folders),
     CASE(measure),
 };
 
