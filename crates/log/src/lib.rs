@@ -58,5 +58,6 @@ pub mod relay;
 pub mod robust;
 pub mod shared;
 pub mod sys;
+pub mod trial;
 pub mod window;
 pub mod write_method;
