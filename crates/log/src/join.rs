@@ -41,11 +41,12 @@ impl Described {
     /// Describes the file of a descriptor.
     ///
     /// # Errors
-    /// ENOTSUP if its kind, its file system or the kernel lacks something; ENAMETOOLONG if its path is too long; ESTALE if
+    /// ENOTSUP if its kind, its file system or the kernel lacks something, or if the kernel makes each write to it durable by
+    /// itself; ENAMETOOLONG if its path is too long; ESTALE if
     /// the path does not lead to it, since the name was removed that it was opened by; another error number of the kernel's.
     pub fn of_descriptor(fd: c_int) -> Result<Described, Errno> {
         let status = sys::status(fd)?;
-        if status.mode & libc::S_IFMT != libc::S_IFREG || status.links == 0 {
+        if status.mode & libc::S_IFMT != libc::S_IFREG || status.links == 0 || is_synchronous(fd)? {
             return Err(libc::ENOTSUP);
         }
         let (handle_type, handle, handle_length) = handle(fd)?;
@@ -135,6 +136,16 @@ pub fn handle(fd: c_int) -> Result<(i32, [u8; HANDLE_MAX], usize), Errno> {
 /// Returns true if files of the descriptor's file system can be logged.
 pub fn is_logged_filesystem(fd: c_int) -> bool {
     matches!(sys::filesystem_type(fd), Ok(EXT4 | XFS))
+}
+
+/// Returns true if every write to the file of a descriptor is durable when it returns, because of the file's attribute
+/// (chattr +S) or its mount (mount -o sync): a commit would be older than a later write, and replay would undo that.
+fn is_synchronous(fd: c_int) -> Result<bool, Errno> {
+    const FS_SYNC_FL: libc::c_ulong = 0x8;
+    let mut flags: libc::c_ulong = 0;
+    // SAFETY: the request writes a number of at most this size.
+    unsafe { sys::ioctl(fd, libc::FS_IOC_GETFLAGS as usize, (&raw mut flags) as usize)? };
+    Ok(flags & FS_SYNC_FL != 0 || sys::mount_flags(fd)? & libc::ST_SYNCHRONOUS != 0)
 }
 
 /// Returns the UUID of the file system of a descriptor.

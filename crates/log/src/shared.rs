@@ -197,6 +197,9 @@ pub struct Entry {
     pub key: [AtomicU64; 3],
     /// Lock of commits, marks and changes that ranges do not tell.
     pub lock: RobustMutex,
+    /// Lock of the positions of synchronous descriptors of the file, which are written at through second ones. Nobody who
+    /// holds it takes another lock.
+    pub position: RobustMutex,
     /// Number of reasons so far for which the next sync must be the kernel's.
     pub kernel_wanted: AtomicU64,
     /// Value of `kernel_wanted` before the last sync by the kernel.
@@ -292,7 +295,7 @@ impl Shared {
         let locks = [&header.append, &header.write]
             .into_iter()
             .chain(shared.relay().locks())
-            .chain(shared.entries().iter().map(|entry| &entry.lock));
+            .chain(shared.entries().iter().flat_map(|entry| [&entry.lock, &entry.position]));
         for lock in locks {
             // SAFETY: nobody else has the memory yet.
             if !unsafe { lock.init() } {

@@ -166,12 +166,24 @@ pub fn mount_id(fd: c_int) -> Result<u64, Errno> {
 /// # Errors
 /// The kernel's error number.
 pub fn filesystem_type(fd: c_int) -> Result<i64, Errno> {
-    // SAFETY: all zeroes are a valid structure, which the kernel overwrites.
-    unsafe {
-        let mut found: libc::statfs = core::mem::zeroed();
-        answer(call(libc::SYS_fstatfs as usize, [fd as usize, (&raw mut found) as usize, 0, 0, 0, 0]))?;
-        Ok(found.f_type)
-    }
+    // struct statfs of x86-64: fifteen words, of which the first is the type and the eleventh the flags.
+    statfs(fd).map(|words| words[0])
+}
+
+/// Returns the flags of the mount through which a descriptor was opened (ST_RDONLY and others, statfs(2)).
+///
+/// # Errors
+/// The kernel's error number.
+pub(crate) fn mount_flags(fd: c_int) -> Result<u64, Errno> {
+    statfs(fd).map(|words| words[10] as u64)
+}
+
+fn statfs(fd: c_int) -> Result<[i64; 15], Errno> {
+    let mut words = [0i64; 15];
+    // SAFETY: the kernel writes a struct statfs of 120 bytes, which is the size of the array.
+    let result =
+        unsafe { call(libc::SYS_fstatfs as usize, [fd as usize, words.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    answer(result).map(|_| words)
 }
 
 /// Calls ioctl(2).

@@ -1,7 +1,7 @@
 //! Position, size and durability of a file, and transfers between files.
 
 use crate::durability::changes::{changing, changing_at, filling, want_kernel};
-use crate::durability::{locks, syncs};
+use crate::durability::{locks, synchronous, syncs, unseen};
 use crate::{data, real};
 use bywash_file::table;
 use bywash_session::Counter;
@@ -10,8 +10,11 @@ use libc::{off_t, size_t, ssize_t};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-    // SAFETY: the program keeps the contract of the C library's function that it called.
-    let kernel = |offset, whence| unsafe { real::lseek(fd, offset, whence) };
+    let kernel = |offset, whence| {
+        let _position = synchronous::position(fd);
+        // SAFETY: the program keeps the contract of the C library's function that it called.
+        unsafe { real::lseek(fd, offset, whence) }
+    };
     match table::seek(fd, offset, whence) {
         Ok(position) => position,
         Err(false) => {
@@ -178,6 +181,7 @@ pub unsafe extern "C" fn sync() {
 
 /// Makes the kernel transfer bytes from one descriptor to another, each at its own position or at an offset.
 fn transfer(from: c_int, to: c_int, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+    unseen::durable_by_themselves(from);
     table::with_kernel_position(from, || {
         if from == to {
             return filling(to, kernel);

@@ -1,6 +1,8 @@
 //! `read`, `write` and similar calls.
 
-use crate::durability::{self, syncs, writes};
+use crate::durability::descriptors::flag;
+use crate::durability::writes::{self, Contents};
+use crate::durability::{self, synchronous, syncs};
 use crate::{real, signals};
 use bywash_file::buffer::{Buffer, Segment};
 use bywash_file::copy::guarded_copy;
@@ -38,24 +40,24 @@ pub unsafe extern "C" fn pthread_cancel(thread: usize) -> c_int {
     unsafe { real::pthread_cancel(thread) }
 }
 
-/// Serves a call at an offset, at user level or by `kernel`.
+/// Serves a call at an offset, at user level or by `kernel`. A call that writes names the bytes.
 ///
 /// # Safety
 /// The buffer is the one that the program passed for this call.
 #[inline(always)]
 unsafe fn at_offset(
     fd: c_int,
-    direction: Direction,
     buffer: Buffer<'_>,
     wanted: size_t,
     offset: off_t,
     kernel: impl Fn() -> ssize_t,
-    list: Option<(*const iovec, c_int)>,
+    written: Option<Contents>,
 ) -> ssize_t {
     cancellation_point();
-    let kernel = || match direction {
-        Direction::Read => kernel(),
-        Direction::Write => writes::at(fd, offset, || length_of(wanted, list), &kernel),
+    let direction = direction_of(written);
+    let kernel = || match written {
+        None => kernel(),
+        Some(contents) => writes::at(fd, offset, contents, &kernel),
     };
     // SAFETY: the caller passes the program's own buffer, as the contract of the call requires.
     match unsafe { table::serve_at(fd, direction, buffer, offset) } {
@@ -73,28 +75,32 @@ unsafe fn at_offset(
     }
 }
 
-/// Serves a call at the file's own position: at user level, by `kernel_at` with an offset, or by `kernel`.
+/// Serves a call at the file's own position: at user level, by `kernel_at` with an offset, or by `kernel`. A call that writes
+/// names the bytes.
 ///
 /// # Safety
 /// The buffer is the one that the program passed for this call.
 #[inline(always)]
 unsafe fn here(
     fd: c_int,
-    direction: Direction,
     buffer: Buffer<'_>,
     wanted: size_t,
     kernel_at: impl Fn(off_t) -> ssize_t,
     kernel: impl Fn() -> ssize_t,
-    list: Option<(*const iovec, c_int)>,
+    written: Option<Contents>,
 ) -> ssize_t {
     cancellation_point();
-    let kernel_at = |offset| match direction {
-        Direction::Read => kernel_at(offset),
-        Direction::Write => writes::at(fd, offset, || length_of(wanted, list), || kernel_at(offset)),
+    let direction = direction_of(written);
+    let kernel_at = |offset| match written {
+        None => kernel_at(offset),
+        Some(contents) => writes::at(fd, offset, contents, || kernel_at(offset)),
     };
-    let kernel = || match direction {
-        Direction::Read => kernel(),
-        Direction::Write => writes::here(fd, || length_of(wanted, list), &kernel),
+    let kernel = || match written {
+        None => {
+            let _position = synchronous::position(fd);
+            kernel()
+        }
+        Some(contents) => writes::here(fd, contents, &kernel),
     };
     // SAFETY: the caller passes the program's own buffer, as the contract of the call requires.
     match unsafe { table::serve_here(fd, direction, buffer) } {
@@ -113,12 +119,10 @@ unsafe fn here(
     }
 }
 
-/// Returns the number of bytes that a call writes: those of its list, if it has one that can be read.
-fn length_of(wanted: size_t, list: Option<(*const iovec, c_int)>) -> Option<u64> {
-    match list {
-        None => Some(wanted as u64),
-        Some((list, count)) => writes::bytes(list, count),
-    }
+/// Returns the direction of a call that writes these bytes, or none.
+#[inline(always)]
+fn direction_of(written: Option<Contents>) -> Direction {
+    if written.is_some() { Direction::Write } else { Direction::Read }
 }
 
 /// Lets the kernel serve a call, by a system call made here where that makes no difference, otherwise by the
@@ -222,7 +226,6 @@ pub unsafe extern "C" fn read(fd: c_int, to: *mut c_void, length: size_t) -> ssi
     unsafe {
         here(
             fd,
-            Direction::Read,
             buffer,
             length,
             |offset| kernel_pread(fd, to, length, offset),
@@ -239,12 +242,11 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
     unsafe {
         here(
             fd,
-            Direction::Write,
             buffer,
             length,
             |offset| kernel_pwrite(fd, from, length, offset),
             || kernel_write(fd, from, length),
-            None,
+            Some(Contents::Buffer(from, length)),
         )
     }
 }
@@ -253,9 +255,7 @@ pub unsafe extern "C" fn write(fd: c_int, from: *const c_void, length: size_t) -
 pub unsafe extern "C" fn pread(fd: c_int, to: *mut c_void, length: size_t, offset: off_t) -> ssize_t {
     let buffer = Buffer::Whole(Segment { at: to.cast(), length });
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    unsafe {
-        at_offset(fd, Direction::Read, buffer, length, offset, || kernel_pread(fd, to, length, offset), None)
-    }
+    unsafe { at_offset(fd, buffer, length, offset, || kernel_pread(fd, to, length, offset), None) }
 }
 
 #[unsafe(no_mangle)]
@@ -265,12 +265,11 @@ pub unsafe extern "C" fn pwrite(fd: c_int, from: *const c_void, length: size_t, 
     unsafe {
         at_offset(
             fd,
-            Direction::Write,
             buffer,
             length,
             offset,
             || kernel_pwrite(fd, from, length, offset),
-            None,
+            Some(Contents::Buffer(from, length)),
         )
     }
 }
@@ -282,12 +281,11 @@ pub unsafe extern "C" fn readv(fd: c_int, to: *const iovec, count: c_int) -> ssi
         let segments = Segments::copy(fd, to, count);
         here(
             fd,
-            Direction::Read,
             segments.buffer(),
             segments.bytes(),
             |offset| real::preadv(fd, to, count, offset),
             || real::readv(fd, to, count),
-            Some((to, count)),
+            None,
         )
     }
 }
@@ -299,12 +297,11 @@ pub unsafe extern "C" fn writev(fd: c_int, from: *const iovec, count: c_int) -> 
         let segments = Segments::copy(fd, from, count);
         here(
             fd,
-            Direction::Write,
             segments.buffer(),
             segments.bytes(),
             |offset| real::pwritev(fd, from, count, offset),
             || real::writev(fd, from, count),
-            Some((from, count)),
+            Some(Contents::List(from, count, 0)),
         )
     }
 }
@@ -316,12 +313,11 @@ pub unsafe extern "C" fn preadv(fd: c_int, to: *const iovec, count: c_int, offse
         let segments = Segments::copy(fd, to, count);
         at_offset(
             fd,
-            Direction::Read,
             segments.buffer(),
             segments.bytes(),
             offset,
             || real::preadv(fd, to, count, offset),
-            Some((to, count)),
+            None,
         )
     }
 }
@@ -333,12 +329,11 @@ pub unsafe extern "C" fn pwritev(fd: c_int, from: *const iovec, count: c_int, of
         let segments = Segments::copy(fd, from, count);
         at_offset(
             fd,
-            Direction::Write,
             segments.buffer(),
             segments.bytes(),
             offset,
             || real::pwritev(fd, from, count, offset),
-            Some((from, count)),
+            Some(Contents::List(from, count, 0)),
         )
     }
 }
@@ -358,6 +353,7 @@ pub unsafe extern "C" fn preadv2(
             (0, _) => preadv(fd, to, count, offset),
             _ => table::with_kernel_position(fd, || {
                 count_flags(fd);
+                let _position = (offset == -1).then(|| synchronous::position(fd));
                 real::preadv2(fd, to, count, offset, flags)
             }),
         }
@@ -392,24 +388,36 @@ pub unsafe extern "C" fn pwritev2(
 /// Same as pwritev2(2).
 unsafe fn with_flags(fd: c_int, from: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
     const DURABLE: c_int = libc::RWF_DSYNC | libc::RWF_SYNC;
+    /// Flag of Linux 6.9: a descriptor with O_APPEND writes at the offset all the same.
+    const RWF_NOAPPEND: c_int = 0x20;
     let kernel = |flags| {
         // SAFETY: the caller promises the arguments.
         unsafe { real::pwritev2(fd, from, count, offset, flags) }
     };
     let Some(log) = durability::log() else { return kernel(flags) };
-    let has_entry = durability::descriptors::look(log, fd).entry.is_some();
-    let syncs = flags & DURABLE != 0 && has_entry;
-    let flags = if syncs { flags & !DURABLE } else { flags };
-    let place = (offset != -1).then_some(offset);
-    let length = writes::bytes(from, count);
-    let appends = flags & libc::RWF_APPEND != 0;
-    let result = writes::noted(log, fd, place, length, appends, || kernel(flags));
-    if syncs && result > 0 {
-        // SAFETY: the call has an integer argument only.
-        let synced = syncs::sync(fd, || unsafe { real::fdatasync(fd) });
-        return if synced == 0 { result } else { -1 };
+    let target = durability::descriptors::look(log, fd);
+    // What a synchronous descriptor writes is durable with the flags and without them.
+    let is_durable = flags & DURABLE != 0 && !target.is(flag::SYNC);
+    let syncs = is_durable && target.entry.is_some();
+    let by_kernel = if syncs { flags & !DURABLE } else { flags };
+    let appends = match flags & (libc::RWF_APPEND | RWF_NOAPPEND) {
+        0 => None,
+        flag => Some(flag & libc::RWF_APPEND != 0),
+    };
+    let contents = Contents::List(from, count, flags & !DURABLE);
+    let offset = (offset != -1).then_some(offset);
+    let result = writes::noted(log, fd, (offset, appends), contents, || kernel(by_kernel));
+    if result <= 0 || !is_durable {
+        return result;
     }
-    result
+    if !syncs {
+        return syncs::durable_by_kernel(log, fd, result);
+    }
+    // SAFETY: the calls have an integer argument only.
+    let synced = syncs::sync(fd, || unsafe {
+        if flags & libc::RWF_SYNC != 0 { real::fsync(fd) } else { real::fdatasync(fd) }
+    });
+    if synced == 0 { result } else { -1 }
 }
 
 /// Counts a call with flags, which the kernel serves.

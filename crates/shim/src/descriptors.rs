@@ -131,7 +131,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         return failed(libc::EBADF);
     }
     table::forget(fd);
-    durability::descriptors::forget(fd);
+    durability::forget(fd);
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::close(fd) }
 }
@@ -241,9 +241,8 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
             if argument as c_int & (libc::O_APPEND | libc::O_DIRECT) != 0 {
                 table::disable(fd);
             }
-            // The flags are looked at anew.
             let result = kernel();
-            durability::descriptors::forget(fd);
+            durability::descriptors::flags_changed(fd);
             result
         }
         libc::F_SETFL if argument as c_int & (libc::O_APPEND | libc::O_DIRECT) != 0 => {

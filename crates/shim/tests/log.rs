@@ -167,7 +167,26 @@ cases! {
     streams: 0, "file";
     streams_beside: 0, "file";
     streams_later: 1, "file";
-    synchronous: 1, "file";
+    synchronous: 5, "file";
+    synchronous_first: 2, "file";
+    synchronous_attribute: 0, "file";
+    synchronous_flags: 6, "file";
+    synchronous_position: 8, "file";
+    synchronous_append: 6, "file";
+    synchronous_limits: 2, "file";
+    synchronous_small_limit: 0, "file";
+    synchronous_alone: 1, "file";
+    synchronous_denied: 1, "file";
+    synchronous_direct: 1, "file";
+    synchronous_direct_later: 2, "file";
+    synchronous_closing: 5, "file";
+    synchronous_locked: 1, "file";
+    synchronous_large: 2, "file";
+    synchronous_filled: 1, "file";
+    synchronous_passed_on: 1, "file";
+    synchronous_borrowed: 1, "file";
+    synchronous_shared: 400, "file";
+    synchronous_shared_append: 400, "file";
     transfers: 2, "file";
     unserved: 1, "file";
     executed: 1, "file";
@@ -205,6 +224,19 @@ fn writes_of_a_killed_process_are_committed() {
     place.run("killed");
     assert!(place.counted(Counter::Commits) >= 30);
     place.check(place.counted(Counter::Commits), "file");
+}
+
+#[test]
+fn durable_writes_of_a_killed_process_are_in_the_log() {
+    let place = Place::new();
+    let acknowledged: usize = place.run("synchronous_killed").trim().parse().unwrap();
+    assert!(place.counted(Counter::Commits) >= 20);
+    let mut files = BTreeMap::from([(place.path("file"), std::fs::read(place.path("base")).unwrap())]);
+    replay(&place.path("log"), &mut files);
+    let there = std::fs::read(place.path("file")).unwrap();
+    let replayed = &files[&place.path("file")];
+    assert!(acknowledged >= 65536 + 2 * 20 * 512, "{acknowledged}");
+    assert_eq!(replayed[..acknowledged], there[..acknowledged]);
 }
 
 #[test]
@@ -308,6 +340,48 @@ fn transactions_of_sqlite_survive_with_a_persistent_journal() {
 fn transactions_of_sqlite_survive_with_a_write_ahead_log() {
     let (commits, by_kernel) = sqlite("wal", "wal");
     assert!(commits >= 100 && by_kernel < 10, "{commits} syncs were absorbed, {by_kernel} were not");
+}
+
+/// Lets a file of 1 MiB join the log, and keeps it as the kernel has made it durable.
+fn joined(place: &Place) {
+    const SCRIPT: &str = "import os, shutil, sys\n\
+        path, base = sys.argv[1:]\n\
+        f = os.open(path, os.O_RDWR | os.O_CREAT)\n\
+        os.pwrite(f, b'a' * 2**20, 0); os.fsync(f)\n\
+        shutil.copyfile(path, base)\n";
+    let mut command = place.command("/usr/bin/python3");
+    command.arg("-c").arg(SCRIPT).arg(place.path("file")).arg(place.path("base"));
+    succeeds(&mut command, "python3");
+}
+
+#[test]
+fn durable_writes_of_fio_are_committed() {
+    for (engine, jobs, sync) in [("psync", 1, "dsync"), ("sync", 1, "sync"), ("pvsync2", 4, "dsync")] {
+        let place = Place::new();
+        joined(&place);
+        let mut command = place.command("/usr/bin/fio");
+        command.args(["--name=durable", "--rw=randwrite", "--bs=512-5k", "--size=1M", "--number_ios=100"]);
+        command.args(["--ioengine", engine, "--sync", sync, "--numjobs", &jobs.to_string()]);
+        command.arg("--filename").arg(place.path("file")).arg("--output").arg(place.path("output"));
+        succeeds(&mut command, "fio");
+        place.check(100 * jobs, "file");
+    }
+}
+
+/// dd writes by its standard output, which the C library may write too without being seen: the kernel's.
+#[test]
+fn durable_writes_of_dd_are_the_kernels() {
+    for flag in ["dsync", "sync"] {
+        let place = Place::new();
+        joined(&place);
+        let to = format!("of={}", place.path("file").display());
+        let mut command = place.command("/bin/dd");
+        command.args(["if=/dev/urandom", &to, &format!("oflag={flag}"), "bs=4k", "count=50", "conv=notrunc"]);
+        let output = command.args(["seek=3", "status=none"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        std::fs::copy(place.path("file"), place.path("base")).unwrap();
+        place.check(0, "file");
+    }
 }
 
 #[test]

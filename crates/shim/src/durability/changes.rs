@@ -276,6 +276,7 @@ pub fn filling<T: From<i8>>(fd: c_int, kernel: impl FnOnce() -> T) -> T {
     if let Err(error) = Change::of_descriptor(fd) {
         return super::failed(error);
     }
+    super::unseen::durable_by_themselves(fd);
     let result = kernel();
     want_kernel(fd);
     result

@@ -126,6 +126,16 @@ pub fn forget_range(first: u32, last: u32) {
     }
 }
 
+/// Looks at the flags of a regular file's descriptor anew, which were changed (fcntl(2), F_SETFL), and at those of all others,
+/// which may lead to the same open file description.
+pub fn flags_changed(fd: c_int) {
+    let is_shared = |value: u64| value & KNOWN_BIT != 0 && value & flag::NEVER == 0;
+    if word(fd).is_some_and(|word| is_shared(word.load(Relaxed))) {
+        forget_range(0, u32::MAX);
+    }
+    forget(fd);
+}
+
 /// Finds the file of a descriptor.
 #[inline]
 pub fn look(log: &Log, fd: c_int) -> Target {

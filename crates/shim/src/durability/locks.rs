@@ -2,9 +2,9 @@
 //! library opens no further one of it: a commit by a descriptor that cannot be read needs one for a moment.
 //!
 //! A lock is noted before it is taken, and waits for the commits that have such a descriptor open, for a limited time: a
-//! signal handler may have interrupted one.
+//! signal handler may have interrupted one. Descriptors that stay open ([`super::seconds`]) are closed then.
 
-use super::descriptors;
+use super::{descriptors, seconds};
 use bywash_log::sys;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::SeqCst;
@@ -56,10 +56,12 @@ pub fn note(fd: c_int) {
     let word = AtomicU32::new(0);
     for _ in 0..LOOKS {
         if FURTHER.load(SeqCst) == 0 {
-            return;
+            break;
         }
         sys::wait(&word, 0, LOOK_NS);
     }
+    let is_told_apart = !MANY.load(SeqCst);
+    seconds::forget_file(sys::status(fd).ok().filter(|_| is_told_apart).map(|status| status.identity()));
 }
 
 /// Adds a file; returns true if it was noted before.

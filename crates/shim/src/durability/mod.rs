@@ -7,6 +7,8 @@
 //! - [`writes`]: notes of what is written, before and after each call
 //! - [`syncs`]: syncs, by the log or by the kernel
 //! - [`folders`]: syncs of folders
+//! - [`synchronous`]: writes that are durable when they return
+//! - [`seconds`]: second open file descriptions, by which those writes are made
 //! - [`locks`]: files of which no further descriptor may be opened
 //! - [`changes`]: changes of a file that notes do not tell, such as truncation
 //! - [`unseen`]: writes that nobody can note: streams, mappings, other programs, rings of requests
@@ -25,6 +27,8 @@ pub mod changes;
 pub mod descriptors;
 pub mod folders;
 pub mod locks;
+pub mod seconds;
+pub mod synchronous;
 pub mod syncs;
 pub mod unseen;
 pub mod writes;
@@ -115,19 +119,32 @@ fn say(error: Errno) {
     );
 }
 
-/// Returns true if a descriptor is that of the log's file, which the program did not open and must not close.
+/// Returns true if a descriptor is the library's: that of the log's file, or a second one of a file. The program did not open
+/// it and must not close it.
 #[inline]
 pub fn is_own_descriptor(fd: c_int) -> bool {
-    fd >= 0 && !threads::bypassed() && log().is_some_and(|log| log.log_file().descriptor() == fd)
+    fd >= 0
+        && !threads::bypassed()
+        && log().is_some_and(|log| log.log_file().descriptor() == fd || seconds::is_second(fd))
+}
+
+/// Forgets what is known of a descriptor, which is about to be closed.
+#[inline]
+pub fn forget(fd: c_int) {
+    descriptors::forget(fd);
+    if fd >= 0 && seconds::has_any() && !threads::bypassed() {
+        seconds::forget_range(fd as u32, fd as u32);
+    }
 }
 
 /// Forgets what is known of the descriptors `first..=last`, which are about to be closed or replaced, and does not use the
-/// log file's among them any more.
+/// library's own among them any more.
 pub fn forget_range(first: u32, last: u32) {
     if let Some(log) = log()
         && !threads::bypassed()
     {
         descriptors::forget_range(first, last);
+        seconds::forget_range(first, last);
         log.log_file().forget(first, last);
     }
 }
@@ -136,6 +153,7 @@ pub fn forget_range(first: u32, last: u32) {
 pub fn reset_child() {
     if let Some(log) = log() {
         log.log_file().reset_child();
+        seconds::reset_child();
     }
 }
 

@@ -11,6 +11,7 @@ use bywash_log::shared::{Counter, ENTRIES, Entry, entry_state};
 use bywash_log::sys::{self, Errno, Undisturbed};
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use libc::ssize_t;
 
 /// Makes the file of a descriptor durable, by the log or by the kernel; `kernel` is the C library's function that the
 /// program called.
@@ -43,6 +44,37 @@ fn logged(log: &Log, fd: c_int) -> Option<c_int> {
         let entry = first(log, fd)?;
         return Some(by_kernel(log, entry, fd));
     };
+    with_entry(log, entry, fd, target, None)
+}
+
+/// Makes a file durable that was written through the second descriptor `second` of `fd`: zero, or -1 with `errno`.
+pub fn written(log: &Log, entry: &'static Entry, fd: c_int, target: Target, second: c_int) -> c_int {
+    // The file may be the kernel's for good since the write began.
+    let by_kernel = || match kernel_fsync(fd) {
+        0 => 0,
+        error => failed(-error as Errno),
+    };
+    with_entry(log, entry, fd, target, Some(second)).unwrap_or_else(by_kernel)
+}
+
+/// Lets a file join the log whose bytes the kernel has just made durable by `fd`, or makes its older records dead if it has an
+/// entry meanwhile. Returns `result`, or -1 with `errno` if that has failed.
+pub fn durable_by_kernel(log: &Log, fd: c_int, result: ssize_t) -> ssize_t {
+    match logged(log, fd) {
+        None | Some(0) => result,
+        Some(_) => -1,
+    }
+}
+
+/// Makes a file durable that has an entry; `None` if that is the kernel's business alone. `readable` is a descriptor of the
+/// file that can be read, if one is at hand besides `fd`.
+fn with_entry(
+    log: &Log,
+    entry: &'static Entry,
+    fd: c_int,
+    target: Target,
+    readable: Option<c_int>,
+) -> Option<c_int> {
     if target.is(flag::STREAM) && target.is(flag::WRITABLE) {
         unseen::for_good(log, entry, fd);
     }
@@ -54,7 +86,7 @@ fn logged(log: &Log, fd: c_int) -> Option<c_int> {
     if entry.slot.load(Acquire) == 0 && !entry.is_unloggable() && !target.is(flag::PASSED) {
         log.shared().count(Counter::KernelFirst, 1);
         join(log, entry, fd);
-    } else if commit(log, entry, fd, target) {
+    } else if commit(log, entry, fd, target, readable) {
         return Some(0);
     }
     Some(by_kernel(log, entry, fd))
@@ -68,13 +100,13 @@ fn is_young(log: &Log, fd: c_int) -> bool {
 }
 
 /// Commits what was written to a file; false if the kernel must make it durable.
-fn commit(log: &Log, entry: &'static Entry, fd: c_int, target: Target) -> bool {
+fn commit(log: &Log, entry: &'static Entry, fd: c_int, target: Target, readable: Option<c_int>) -> bool {
     if target.is(flag::PASSED) || !may_write_log(log) {
         log.shared().count(Counter::KernelUnsuited, 1);
         return false;
     }
-    if !target.is(flag::UNREADABLE) {
-        return log.commit(entry, fd).is_ok();
+    if let Some(readable) = readable.or((!target.is(flag::UNREADABLE)).then_some(fd)) {
+        return log.commit(entry, readable).is_ok();
     }
     let Some(_further) = Further::begin(fd) else {
         log.shared().count(Counter::KernelUnsuited, 1);

@@ -63,6 +63,16 @@ pub fn written_by_others(fd: c_int) {
     }
 }
 
+/// Leaves the file of a synchronous descriptor to the kernel for good, into which bytes are about to come that are durable
+/// without a sync, over which no record of a commit meanwhile may be replayed; or whose position others move.
+pub fn durable_by_themselves(fd: c_int) {
+    if let Some(log) = super::log()
+        && descriptors::look(log, fd).is(flag::SYNC)
+    {
+        written_unseen(log, fd);
+    }
+}
+
 /// Leaves the file of a descriptor to the kernel for good, also if it has no entry yet: it gets one that says so.
 pub fn written_unseen(log: &Log, fd: c_int) {
     let target = descriptors::look(log, fd);

@@ -6,13 +6,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,6 +27,10 @@
 #include <unistd.h>
 
 #define SIZE 65536
+// Since Linux 6.9.
+#ifndef RWF_NOAPPEND
+#define RWF_NOAPPEND 0x20
+#endif
 #define DO(call) ((call) == -1 ? fail(#call, __LINE__) : (void)0)
 #define MUST(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
 
@@ -482,18 +489,6 @@ static void streams_later(void) {
     snapshot();
 }
 
-static void synchronous(void) {
-    int fd = begin();
-    fill(fd, 'r', 100, 100);
-    DO(fdatasync(fd));
-    int durable = open(path, O_RDWR | O_DSYNC);
-    fill(durable, 's', 120, 100);
-    snapshot();
-    fill(fd, 't', 140, 100);
-    DO(fdatasync(fd));
-    snapshot();
-}
-
 static void transfers(void) {
     int fd = begin();
     fill(fd, 'r', 100, 100);
@@ -791,6 +786,452 @@ static void raced(void) {
     DO(fdatasync(handled));
 }
 
+static void synchronous(void) {
+    int fd = begin();
+    fill(fd, 'r', 100, 100);
+    DO(fdatasync(fd));
+    int durable = open(path, O_RDWR | O_DSYNC), more = open(path, O_RDWR | O_SYNC);
+    fill(durable, 's', 120, 100);
+    fill(more, 't', 140, 5000);
+    fill(durable, 'u', SIZE - 50, 100);
+    MUST(pwrite(durable, "none", 0, 0) == 0);
+    fill(fd, 'v', 160, 100);
+    DO(fdatasync(fd));
+}
+
+// A file that is never synced by a call joins at its first durable write.
+static void synchronous_first(void) {
+    int fd = open(path, O_RDWR | O_CREAT | O_DSYNC, 0600);
+    fill(fd, 'a', 0, SIZE);
+    snapshot();
+    fill(fd, 'b', 100, 100);
+    fill(fd, 'c', SIZE, 1000);
+}
+
+static void synchronous_flags(void) {
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    struct iovec list[2] = {{"0123456789", 10}, {"abcdef", 6}};
+    MUST(pwritev2(fd, list, 2, 0, RWF_DSYNC) == 16);
+    snapshot();
+    MUST(pwritev2(fd, list, 2, 8, RWF_SYNC) == 16);
+    // By a descriptor that is synchronous itself.
+    int durable = open(path, O_RDWR | O_DSYNC);
+    MUST(pwritev2(durable, list, 2, 30, RWF_SYNC) == 16);
+    MUST(pwritev2(durable, list, 1, -1, RWF_DSYNC) == 10 && lseek(durable, 0, SEEK_CUR) == 10);
+    MUST(pwritev2(durable, list, 1, -1, RWF_APPEND) == 10 && lseek(durable, 0, SEEK_CUR) == 56);
+    MUST(pwritev2(durable, list, 1, 3, RWF_APPEND) == 10 && lseek(durable, 0, SEEK_CUR) == 56);
+    DO(fcntl(durable, F_SETFL, O_APPEND));
+    ssize_t written = pwritev2(durable, list, 2, 4, RWF_NOAPPEND);
+    if (written == -1 && errno == EOPNOTSUPP)
+        written = pwritev2(durable, list, 2, 4, 0);
+    MUST(written == 16);
+}
+
+// Whatever moves the position, it is where it would be without the library.
+static void synchronous_position(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC), second = dup(fd);
+    struct iovec list[2] = {{"first", 5}, {"second", 6}};
+    MUST(write(fd, "12345", 5) == 5 && lseek(second, 0, SEEK_CUR) == 5);
+    MUST(writev(second, list, 2) == 11 && lseek(fd, 0, SEEK_CUR) == 16);
+    MUST(read(fd, block, 84) == 84 && write(second, "six", 3) == 3 && lseek(fd, 0, SEEK_CUR) == 103);
+    MUST(pwrite(fd, "elsewhere", 9, 4000) == 9 && lseek(fd, 0, SEEK_CUR) == 103);
+    MUST(pwritev(fd, list, 2, 5000) == 11 && lseek(fd, 0, SEEK_CUR) == 103);
+    MUST(lseek(fd, 1000, SEEK_CUR) == 1103 && write(fd, "seven", 5) == 5);
+    MUST(preadv2(fd, list, 0, -1, 0) == 0);
+    int status;
+    if (fork() == 0) {
+        MUST(lseek(fd, 0, SEEK_CUR) == 1108 && write(second, "child", 5) == 5);
+        _exit(0);
+    }
+    MUST(wait(&status) > 0 && status == 0 && lseek(fd, 0, SEEK_CUR) == 1113);
+    if (fork() == 0) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", fd);
+        setenv("DESCRIPTOR", number, 1);
+        execl(other, other, "inheritor", path, (char *)NULL);
+        _exit(1);
+    }
+    MUST(wait(&status) > 0 && status == 0 && lseek(fd, 0, SEEK_CUR) == 1122);
+    // Nothing is read from the arguments of a call that fails.
+    errno = 0;
+    struct iovec *volatile nowhere = (struct iovec *)8;
+    MUST(writev(fd, nowhere, 3) == -1 && errno == EFAULT && lseek(fd, 0, SEEK_CUR) == 1122);
+    MUST(write(fd, nowhere, 3) == -1 && errno == EFAULT && lseek(fd, 0, SEEK_CUR) == 1122);
+    MUST(pwrite(fd, "x", 1, -1) == -1 && errno == EINVAL);
+    MUST(pwritev(fd, list, 2, -1) == -1 && errno == EINVAL);
+    MUST(pwritev2(fd, list, 2, 0, 1 << 30) == -1 && errno == EOPNOTSUPP);
+}
+
+static void inheritor(void) {
+    int fd = atoi(getenv("DESCRIPTOR"));
+    MUST(write(fd, "inherited", 9) == 9);
+}
+
+static void synchronous_append(void) {
+    begin();
+    int fd = open(path, O_WRONLY | O_DSYNC | O_APPEND), second = dup(fd);
+    MUST(write(fd, "appended", 8) == 8 && lseek(fd, 0, SEEK_CUR) == SIZE + 8);
+    MUST(pwrite(fd, "also", 4, 0) == 4 && lseek(fd, 0, SEEK_CUR) == SIZE + 8);
+    MUST(write(second, "by the other", 12) == 12 && lseek(fd, 0, SEEK_CUR) == SIZE + 24);
+    // The flag belongs to the description, whichever descriptor it is changed by.
+    DO(fcntl(second, F_SETFL, 0));
+    MUST(pwrite(fd, "at", 2, 100) == 2 && write(fd, "here", 4) == 4);
+    MUST(lseek(fd, 0, SEEK_CUR) == SIZE + 28);
+    pid_t child = fork();
+    if (child == 0) {
+        DO(fcntl(fd, F_SETFL, O_APPEND));
+        _exit(0);
+    }
+    DO(waitpid(child, NULL, 0));
+    MUST(pwrite(fd, "end", 3, 200) == 3);
+    struct stat status;
+    DO(fstat(fd, &status));
+    MUST(status.st_size == SIZE + 31);
+}
+
+// Every write is durable by itself by whatever descriptor (chattr +S): never the log's.
+static void synchronous_attribute(void) {
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    unsigned long flags = 0;
+    DO(ioctl(fd, FS_IOC_GETFLAGS, &flags));
+    flags |= FS_SYNC_FL;
+    DO(ioctl(fd, FS_IOC_SETFLAGS, &flags));
+    for (int turn = 0; turn < 4; turn++) {
+        fill(fd, 'a' + turn, turn * 100, 200);
+        DO(fsync(fd));
+    }
+    snapshot();
+}
+
+static volatile sig_atomic_t limited;
+
+static void on_limit(int signal) {
+    (void)signal;
+    limited++;
+}
+
+// Writes that fail or are cut short. The log is smaller than the limit, so writes are the log's all the same.
+static void synchronous_limits(void) {
+    const off_t limit = 100 << 20;
+    int fd = begin();
+    DO(ftruncate(fd, limit - 10));
+    DO(fsync(fd));
+    snapshot();
+    int durable = open(path, O_WRONLY | O_DSYNC);
+    DO(lseek(durable, limit - 10, SEEK_SET));
+    struct rlimit size = {limit, limit};
+    DO(setrlimit(RLIMIT_FSIZE, &size));
+    signal(SIGXFSZ, on_limit);
+    MUST(write(durable, "0123456789abcdef", 16) == 10 && lseek(durable, 0, SEEK_CUR) == limit && limited == 0);
+    errno = 0;
+    MUST(write(durable, "more", 4) == -1 && errno == EFBIG && lseek(durable, 0, SEEK_CUR) == limit && limited == 1);
+    MUST(pwrite(durable, "more", 4, limit) == -1 && errno == EFBIG && limited == 2);
+    MUST(pwrite(durable, "back", 4, 0) == 4);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGXFSZ, SIG_DFL);
+        (void)!write(durable, "dead", 4);
+        _exit(0);
+    }
+    int status;
+    DO(waitpid(child, &status, 0));
+    MUST(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+}
+
+// A process that cannot write the log's file by its limit leaves files to the kernel.
+static void synchronous_small_limit(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC);
+    struct rlimit size = {1 << 20, RLIM_INFINITY};
+    DO(setrlimit(RLIMIT_FSIZE, &size));
+    fill(fd, 's', 100, 100);
+    MUST(write(fd, "here", 4) == 4 && lseek(fd, 0, SEEK_CUR) == 4);
+    snapshot();
+}
+
+// The second open file cannot be had: too many descriptors, or not the right to open the file any more.
+static void synchronous_alone(void) {
+    int fd = begin();
+    fill(fd, 'r', 100, 100);
+    DO(fdatasync(fd));
+    int durable = open(path, O_WRONLY | O_DSYNC);
+    struct rlimit before, few;
+    DO(getrlimit(RLIMIT_NOFILE, &before));
+    few = before;
+    few.rlim_cur = durable + 1;
+    DO(setrlimit(RLIMIT_NOFILE, &few));
+    fill(durable, 's', 120, 100);
+    MUST(write(durable, "here", 4) == 4 && lseek(durable, 0, SEEK_CUR) == 4);
+    DO(setrlimit(RLIMIT_NOFILE, &before));
+    snapshot();
+    fill(fd, 't', 140, 100);
+    DO(fdatasync(fd));
+    snapshot();
+}
+
+static void synchronous_denied(void) {
+    int fd = begin();
+    fill(fd, 'r', 100, 100);
+    DO(fdatasync(fd));
+    int durable = open(path, O_WRONLY | O_DSYNC);
+    // Root may open any file; without root the file's owner loses the right.
+    DO(chmod(path, 0));
+    DO(fsync(fd));
+    if (geteuid() == 0)
+        DO(seteuid(65534));
+    fill(durable, 's', 120, 100);
+    if (getuid() == 0)
+        DO(seteuid(0));
+    DO(chmod(path, 0600));
+    snapshot();
+}
+
+static void synchronous_direct(void) {
+    int fd = begin();
+    fill(fd, 'r', 4000, 200);
+    DO(fdatasync(fd));
+    int direct = open(path, O_RDWR | O_DIRECT | O_DSYNC);
+    MUST(direct >= 0);
+    char *at = aligned_alloc(4096, 4096);
+    memset(at, 'd', 4096);
+    MUST(pwrite(direct, at, 4096, 4096) == 4096);
+    snapshot();
+    // The flag may come later, and by another descriptor.
+    int late = open(path, O_RDWR | O_DSYNC), same = dup(late);
+    DO(fcntl(same, F_SETFL, O_DIRECT));
+    memset(at, 'e', 4096);
+    MUST(write(late, at, 4096) == 4096);
+    errno = 0;
+    MUST(write(late, at + 1, 100) == -1 && errno == EINVAL);
+    snapshot();
+}
+
+// As above, but the file is the log's when the flag comes.
+static void synchronous_direct_later(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC);
+    fill(fd, 'r', 4000, 200);
+    fill(fd, 's', 4100, 200);
+    pid_t child = fork();
+    if (child == 0) {
+        DO(fcntl(fd, F_SETFL, O_DIRECT));
+        _exit(0);
+    }
+    DO(waitpid(child, NULL, 0));
+    char *at = aligned_alloc(4096, 8192);
+    memset(at, 'e', 4096);
+    errno = 0;
+    MUST(pwrite(fd, at + 1, 100, 1) == -1 && errno == EINVAL);
+    MUST(pwrite(fd, at, 4096, 4096) == 4096);
+    snapshot();
+}
+
+// Returns the library's second descriptor of the file: the only one with a high number.
+static int second_descriptor(void) {
+    char text[32], target[4096];
+    for (int number = 900; number < 1024; number++) {
+        snprintf(text, sizeof text, "/proc/self/fd/%d", number);
+        ssize_t length = readlink(text, target, sizeof target - 1);
+        if (length == (ssize_t)strlen(path) && memcmp(target, path, length) == 0)
+            return number;
+    }
+    return -1;
+}
+
+// Closes what it never opened, and gets the numbers for files of its own.
+static void synchronous_closing(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC);
+    int victim = open(beside("victim"), O_RDWR | O_CREAT, 0600);
+    fill(fd, 's', 100, 100);
+    int second = second_descriptor();
+    MUST(second > 0);
+    errno = 0;
+    MUST(close(second) == -1 && errno == EBADF);
+    DO(dup2(victim, second));
+    fill(fd, 't', 200, 100);
+    int third = second_descriptor();
+    MUST(third > 0 && third != second);
+    // Closed without a word to the library.
+    __asm__ volatile("syscall" : : "a"(3), "D"(third) : "rcx", "r11", "memory");
+    MUST(fcntl(victim, F_DUPFD, third) == third);
+    fill(fd, 'u', 300, 100);
+    // Of the same file, but not for writing.
+    int fourth = second_descriptor();
+    MUST(fourth > 0);
+    __asm__ volatile("syscall" : : "a"(3), "D"(fourth) : "rcx", "r11", "memory");
+    int reader = open(path, O_RDONLY);
+    MUST(fcntl(reader, F_DUPFD, fourth) == fourth);
+    fill(fd, 'v', 400, 100);
+    DO(dup2(fd, 5));
+    closefrom(6);
+    DO(dup2(5, fd));
+    fill(fd, 'w', 500, 100);
+    // The number becomes another file's, and its second descriptor is gone.
+    victim = open(beside("victim"), O_RDWR | O_DSYNC);
+    close(5);
+    DO(dup2(victim, fd));
+    MUST(second_descriptor() == -1);
+    struct stat status;
+    DO(fstat(victim, &status));
+    MUST(status.st_size == 0);
+}
+
+static int is_locked_for_others(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(path, O_RDWR);
+        struct flock found = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        _exit(fcntl(fd, F_GETLK, &found) == 0 && found.l_type == F_WRLCK ? 1 : 0);
+    }
+    int status;
+    DO(waitpid(child, &status, 0));
+    return WEXITSTATUS(status);
+}
+
+static void synchronous_locked(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC);
+    fill(fd, 's', 100, 100);
+    MUST(second_descriptor() > 0);
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    DO(fcntl(fd, F_SETLK, &whole));
+    MUST(second_descriptor() == -1 && is_locked_for_others());
+    fill(fd, 't', 120, 100);
+    MUST(is_locked_for_others());
+    snapshot();
+}
+
+// More than a batch holds.
+static void synchronous_large(void) {
+    begin();
+    int fd = open(path, O_WRONLY | O_SYNC);
+    fill(fd, 's', 100, 100);
+    char *large = calloc(1, 3 << 20);
+    MUST(pwrite(fd, large, 3 << 20, 4096) == 3 << 20);
+    snapshot();
+    fill(fd, 't', 120, 100);
+}
+
+static void synchronous_filled(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC), from = open(beside("base"), O_RDONLY);
+    fill(fd, 's', 100, 100);
+    MUST(sendfile(fd, from, NULL, 1000) == 1000 && lseek(fd, 0, SEEK_CUR) == 1000);
+    snapshot();
+    MUST(write(fd, "behind", 6) == 6 && lseek(fd, 0, SEEK_CUR) == 1006);
+    snapshot();
+}
+
+static void synchronous_passed_on(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC);
+    fill(fd, 's', 100, 100);
+    if (fork() == 0) {
+        char command[64];
+        snprintf(command, sizeof command, "printf executed >&%d", fd);
+        char *const arguments[] = {"sh", "-c", command, NULL}, *const environment[] = {NULL};
+        execve("/bin/sh", arguments, environment);
+        _exit(1);
+    }
+    int status;
+    MUST(wait(&status) > 0 && status == 0 && lseek(fd, 0, SEEK_CUR) == 8);
+    MUST(write(fd, "behind", 6) == 6 && lseek(fd, 0, SEEK_CUR) == 14);
+    snapshot();
+}
+
+static void synchronous_borrowed(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC);
+    fill(fd, 's', 100, 100);
+    pid_t child = vfork();
+    if (child == 0)
+        _exit(pwrite(fd, "borrowed", 8, 120) == 8 ? 0 : 1);
+    int status;
+    MUST(waitpid(child, &status, 0) > 0 && status == 0);
+    snapshot();
+}
+
+// Threads and processes that share a position: no piece is lost, torn or written over.
+#define PIECE 20000
+
+static void *sharer(void *argument) {
+    char bytes[PIECE];
+    memset(bytes, (int)(long)argument, sizeof bytes);
+    for (int turn = 0; turn < 100; turn++)
+        MUST(write(handled, bytes, sizeof bytes) == sizeof bytes);
+    return NULL;
+}
+
+static void share(int flags) {
+    begin();
+    handled = open(path, O_RDWR | O_DSYNC | flags);
+    DO(lseek(handled, SIZE, SEEK_SET));
+    pid_t children[2];
+    for (int child = 0; child < 2; child++) {
+        children[child] = fork();
+        if (children[child] == 0) {
+            sharer((void *)(long)('0' + child));
+            _exit(0);
+        }
+    }
+    pthread_t list[2];
+    for (long number = 0; number < 2; number++)
+        MUST(pthread_create(&list[number], NULL, sharer, (void *)('A' + number)) == 0);
+    for (int number = 0; number < 2; number++) {
+        MUST(pthread_join(list[number], NULL) == 0);
+        int status;
+        MUST(waitpid(children[number], &status, 0) > 0 && status == 0);
+    }
+    struct stat status;
+    DO(fstat(handled, &status));
+    MUST(status.st_size == SIZE + 400 * PIECE && lseek(handled, 0, SEEK_CUR) == SIZE + 400 * PIECE);
+    int pieces['B' + 1] = {0};
+    for (int piece = 0; piece < 400; piece++) {
+        char bytes[PIECE];
+        MUST(pread(handled, bytes, sizeof bytes, SIZE + piece * PIECE) == sizeof bytes);
+        for (int at = 1; at < PIECE; at++)
+            MUST(bytes[at] == bytes[0]);
+        pieces[(int)bytes[0]]++;
+    }
+    MUST(pieces['0'] == 100 && pieces['1'] == 100 && pieces['A'] == 100 && pieces['B'] == 100);
+}
+
+static void synchronous_shared(void) {
+    share(0);
+}
+
+static void synchronous_shared_append(void) {
+    share(O_APPEND);
+}
+
+// A child writes until it is killed; prints the number of bytes whose writes had returned.
+static void synchronous_killed(void) {
+    begin();
+    off_t *acknowledged = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *acknowledged = SIZE;
+    for (int round = 0; round < 20; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = open(path, O_WRONLY | O_DSYNC);
+            DO(lseek(fd, *acknowledged, SEEK_SET));
+            memset(block, 'a' + round, 512);
+            for (;;) {
+                MUST(write(fd, block, 512) == 512);
+                __atomic_fetch_add(acknowledged, 512, __ATOMIC_SEQ_CST);
+            }
+        }
+        off_t before = *acknowledged;
+        while (__atomic_load_n(acknowledged, __ATOMIC_SEQ_CST) < before + 2 * 512)
+            usleep(50);
+        usleep(round * 37 % 500);
+        DO(kill(child, SIGKILL));
+        MUST(waitpid(child, NULL, 0) == child);
+    }
+    printf("%ld\n", (long)*acknowledged);
+}
+
 // What a writer that is killed has written, whoever sees it can commit.
 static void killed(void) {
     handled = begin();
@@ -937,6 +1378,11 @@ static const struct {
     CASE(attributes), CASE(mapped), CASE(mapped_first), CASE(streams), CASE(streams_later), CASE(streams_beside), CASE(executed), CASE(all_by_sync), CASE(all_of_a_disk), CASE(raced), CASE(killed), CASE(synchronous),
     CASE(transfers), CASE(unserved), CASE(ring), CASE(passed_on), CASE(asynchronous), CASE(all_files), CASE(direct),
     CASE(closing), CASE(signals), CASE(threads), CASE(cancelled), CASE(two_processes), CASE(writer), CASE(plain), CASE(folders),
+    CASE(synchronous_first), CASE(synchronous_attribute), CASE(synchronous_flags), CASE(synchronous_position), CASE(synchronous_append),
+    CASE(synchronous_limits), CASE(synchronous_small_limit), CASE(synchronous_alone), CASE(synchronous_denied),
+    CASE(synchronous_direct), CASE(synchronous_direct_later), CASE(synchronous_closing), CASE(synchronous_locked),
+    CASE(synchronous_large), CASE(synchronous_filled), CASE(synchronous_passed_on), CASE(synchronous_borrowed),
+    CASE(synchronous_shared), CASE(synchronous_shared_append), CASE(synchronous_killed), CASE(inheritor),
     CASE(measure),
 };
 
