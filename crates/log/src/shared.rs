@@ -39,7 +39,7 @@ pub const LOG_PATH_MAX: usize = 4096;
 
 /// Usual value of [`Header::age_ns`]. Many younger files are removed at once (SQLite makes one for each transaction), and
 /// joining the log would cost more than their few syncs.
-const AGE_NS: u64 = 1_000_000_000;
+pub const AGE_NS: u64 = 1_000_000_000;
 
 /// Values of [`Header::method`].
 mod method {

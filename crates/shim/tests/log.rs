@@ -11,13 +11,14 @@ mod built;
 
 use built::{library, output};
 use bywash_log::read;
-use bywash_log::shared::{Counter, State};
+use bywash_log::shared::{AGE_NS, Counter, State};
 use bywash_support::log::{LogReader, TestLog};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A log, and a folder for files.
 struct Place {
@@ -245,6 +246,26 @@ fn a_cancelled_thread_leaves_no_lock() {
     place.run("cancelled");
     assert!(place.counted(Counter::Commits) > 20);
     place.check(place.counted(Counter::Commits), "file");
+}
+
+/// A file younger than the log's age joins at the third sync by a descriptor, an older one at the first: the sync behind is
+/// absorbed.
+#[test]
+fn a_young_file_joins_at_the_third_sync() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let cases =
+        [("young", HOUR_NS, 5), ("young_durable", HOUR_NS, 3), ("aged", AGE_NS, 1), ("aged", HOUR_NS, 2)];
+    for (case, age_ns, first) in cases {
+        let place = Place::new();
+        place.log.shared().header().age_ns.store(age_ns, Relaxed);
+        place.run(case);
+        let has_joined = (case, age_ns) != ("aged", HOUR_NS);
+        if !has_joined {
+            std::fs::copy(place.path("file"), place.path("base")).unwrap();
+        }
+        place.check(has_joined.into(), "file");
+        assert_eq!(place.counted(Counter::KernelFirst), first, "{case} at an age of {age_ns} ns");
+    }
 }
 
 #[test]

@@ -904,6 +904,39 @@ static void synchronous_attribute(void) {
     snapshot();
 }
 
+// A file that was made a moment ago joins at the third sync by one descriptor.
+static void young(void) {
+    int fd = open(path, O_RDWR | O_CREAT, 0600), second = open(path, O_RDWR);
+    for (int turn = 0; turn < 2; turn++) {
+        fill(fd, 'a' + turn, turn * 100, 200);
+        DO(fsync(fd));
+        DO(fdatasync(second));
+    }
+    fill(fd, 'c', 300, 200);
+    DO(fsync(fd));
+    snapshot();
+    fill(fd, 'd', 400, 200);
+    DO(fsync(second));
+}
+
+static void young_durable(void) {
+    int fd = open(path, O_RDWR | O_CREAT | O_DSYNC, 0600);
+    for (int turn = 0; turn < 3; turn++)
+        fill(fd, 'a' + turn, turn * 100, 200);
+    snapshot();
+    fill(fd, 'd', 400, 200);
+}
+
+static void aged(void) {
+    int fd = open(path, O_RDWR | O_CREAT, 0600);
+    usleep(1100000);
+    fill(fd, 'a', 0, 200);
+    DO(fsync(fd));
+    snapshot();
+    fill(fd, 'b', 100, 200);
+    DO(fsync(fd));
+}
+
 static volatile sig_atomic_t limited;
 
 static void on_limit(int signal) {
@@ -1383,7 +1416,7 @@ static const struct {
     CASE(synchronous_direct), CASE(synchronous_direct_later), CASE(synchronous_closing), CASE(synchronous_locked),
     CASE(synchronous_large), CASE(synchronous_filled), CASE(synchronous_passed_on), CASE(synchronous_borrowed),
     CASE(synchronous_shared), CASE(synchronous_shared_append), CASE(synchronous_killed), CASE(inheritor),
-    CASE(measure),
+    CASE(young), CASE(young_durable), CASE(aged), CASE(measure),
 };
 
 int main(int count, char **arguments) {
