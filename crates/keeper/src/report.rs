@@ -1,6 +1,6 @@
 //! Results of the commands for logs, as values that become JSON.
 
-use bywash_log::shared::{Counter, Shared};
+use bywash_log::counts::{Counts, Latencies, NAMES};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -106,30 +106,35 @@ pub struct KeeperStatus {
     pub files_failed: usize,
     /// Error number for which the log file failed; 0: it has not.
     pub failure: u32,
+    /// Time since which the oldest live record waits for a checkpoint, in milliseconds; `None` if there is none.
+    pub oldest_record_ms: Option<u64>,
     /// Files with live records.
     pub files: Vec<LiveFile>,
     /// Counters by their names.
     pub counters: BTreeMap<String, u64>,
+    /// Latencies of commits; `None` if there was none.
+    pub latency: Option<Latency>,
 }
 
-/// Counters and their names.
-const COUNTERS: [(Counter, &str); 13] = [
-    (Counter::Commits, "commits"),
-    (Counter::Clean, "clean"),
-    (Counter::Batches, "batches"),
-    (Counter::BatchBytes, "batch_bytes"),
-    (Counter::Bytes, "bytes"),
-    (Counter::KernelFirst, "kernel_first"),
-    (Counter::KernelChanged, "kernel_changed"),
-    (Counter::KernelLarge, "kernel_large"),
-    (Counter::KernelFull, "kernel_full"),
-    (Counter::KernelStopped, "kernel_stopped"),
-    (Counter::KernelUnsuited, "kernel_unsuited"),
-    (Counter::Marks, "marks"),
-    (Counter::Checkpoints, "checkpoints"),
-];
+/// Percentiles of the time that commits have taken, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Percentile 99.9.
+    pub p99_9_ns: u64,
+}
+
+impl From<Latencies> for Latency {
+    fn from(latencies: Latencies) -> Latency {
+        let Latencies { p50_ns, p99_ns, p99_9_ns } = latencies;
+        Latency { p50_ns, p99_ns, p99_9_ns }
+    }
+}
 
 /// Returns all counters by their names.
-pub(crate) fn counters(shared: &Shared) -> BTreeMap<String, u64> {
-    COUNTERS.iter().map(|(counter, name)| ((*name).to_owned(), shared.counted(*counter))).collect()
+pub fn counters(counts: &Counts) -> BTreeMap<String, u64> {
+    NAMES.iter().map(|(counter, key, _)| ((*key).to_owned(), counts.get(*counter))).collect()
 }

@@ -19,6 +19,7 @@
 //! When the kernel makes a file durable, its records in the log become older than the file. They are dead before the call
 //! returns: a mark with the sequence number that was read before the kernel's sync began.
 
+use crate::counts::Counts;
 use crate::head::Head;
 use crate::layout::{
     BATCH_HEADER, BATCH_MAX, BLOCK, BatchHeader, FileNumber, Geometry, Identity, Mark, RECORD_HEADER,
@@ -45,6 +46,8 @@ pub struct Log {
     pub(crate) shared: Shared,
     geometry: Geometry,
     log_file: LogFile,
+    /// Counts of the run that the process belongs to, beside those of the log.
+    run: Option<&'static Counts>,
 }
 
 impl Log {
@@ -54,7 +57,22 @@ impl Log {
     /// EPROTO if the memory states no valid geometry.
     pub fn new(shared: Shared) -> Result<Log, Errno> {
         let geometry = shared.geometry().ok_or(libc::EPROTO)?;
-        Ok(Log { shared, geometry, log_file: LogFile::new(shared) })
+        Ok(Log { shared, geometry, log_file: LogFile::new(shared), run: None })
+    }
+
+    /// Counts for a run as well.
+    #[must_use]
+    pub fn counting_for(self, run: &'static Counts) -> Log {
+        Log { run: Some(run), ..self }
+    }
+
+    /// Adds to a counter of the log, and of the run.
+    pub fn count(&self, counter: Counter, amount: u64) {
+        self.counts().for_each(|counts| counts.add(counter, amount));
+    }
+
+    fn counts(&self) -> impl Iterator<Item = &'static Counts> {
+        [Some(&self.shared.header().counts), self.run].into_iter().flatten()
     }
 
     /// Returns the memory that the users of the log share.
@@ -72,19 +90,24 @@ impl Log {
     /// # Errors
     /// The reason why the kernel must make the file durable: call [`Log::kernel_sync`] then.
     pub fn commit(&self, entry: &'static Entry, fd: c_int) -> Result<(), Refusal> {
+        let begun_ns = sys::monotonic_ns();
         let undisturbed = Undisturbed::begin();
-        let committed = match self.append(entry, fd) {
+        let committed = match self.append(entry, fd, begun_ns) {
             Ok(Some(batch)) => self.wait_durable(batch, undisturbed).map(|()| Counter::Commits),
             Ok(None) => Ok(Counter::Clean),
             Err(reason) => Err(reason),
         };
-        self.shared.count(committed.unwrap_or_else(|reason| reason), 1);
+        self.count(committed.unwrap_or_else(|reason| reason), 1);
+        if committed == Ok(Counter::Commits) {
+            let latency_ns = sys::monotonic_ns().saturating_sub(begun_ns);
+            self.counts().for_each(|counts| counts.add_latency(latency_ns));
+        }
         committed.map(|_| ())
     }
 
-    /// Appends the noted ranges of a file. Returns the number of the batch that makes all of them durable; `None` if that
-    /// batch is durable already. Signals are blocked.
-    fn append(&self, entry: &'static Entry, fd: c_int) -> Result<Option<u64>, Refusal> {
+    /// Appends the noted ranges of a file; `now_ns` is the time of the monotonic clock. Returns the number of the batch that
+    /// makes all of them durable; `None` if that batch is durable already. Signals are blocked.
+    fn append(&self, entry: &'static Entry, fd: c_int, now_ns: u64) -> Result<Option<u64>, Refusal> {
         let header = self.shared.header();
         let _file = self.lock_entry(entry).ok_or(Counter::KernelUnsuited)?;
         loop {
@@ -106,7 +129,7 @@ impl Log {
             }
             let batch = header.collecting.load(Relaxed);
             // Of ranges behind the end of the file, which their writers have not written yet, there are no records.
-            if let Some(newest) = self.collect(entry, number, fd, batch)? {
+            if let Some(newest) = self.collect(entry, number, fd, batch, now_ns)? {
                 return Ok((newest > header.durable.load(Acquire)).then_some(newest));
             }
             // This batch is full: it is written before the next one collects.
@@ -123,6 +146,7 @@ impl Log {
         file: FileNumber,
         fd: c_int,
         batch: u64,
+        now_ns: u64,
     ) -> Result<Option<u64>, Refusal> {
         const ROOM: u64 = (BATCH_MAX - BATCH_HEADER) as u64;
         let header = self.shared.header();
@@ -171,13 +195,14 @@ impl Log {
         entry.sequence.store(sequence, Relaxed);
         entry.newest.store(batch, Relaxed);
         if entry.oldest.load(Relaxed) == 0 {
+            entry.oldest_ns.store(now_ns, Relaxed);
             entry.oldest.store(batch, Relaxed);
         }
         header.records[buffer].fetch_add(records, Relaxed);
         // The records exist from here on.
         header.filled[buffer].store(end, Release);
         entry.committing.clear();
-        self.shared.count(Counter::Bytes, bytes);
+        self.count(Counter::Bytes, bytes);
         Ok(Some(batch))
     }
 
@@ -355,8 +380,8 @@ impl Log {
         header.head_block[buffer].store(next.block, Relaxed);
         header.durable.store(batch, Release);
         header.sealed.store(0, SeqCst);
-        self.shared.count(Counter::Batches, 1);
-        self.shared.count(Counter::BatchBytes, described.blocks() * BLOCK as u64);
+        self.count(Counter::Batches, 1);
+        self.count(Counter::BatchBytes, described.blocks() * BLOCK as u64);
         self.shared.changed();
         Ok(())
     }
@@ -451,7 +476,7 @@ impl Log {
         self.log_file.write_block(self.geometry.mark(file.slot, writes), &mark.encode())?;
         entry.marks.store(writes, Relaxed);
         entry.dead.store(dead_up_to, Relaxed);
-        self.shared.count(Counter::Marks, 1);
+        self.count(Counter::Marks, 1);
         Ok(())
     }
 

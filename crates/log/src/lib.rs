@@ -27,6 +27,7 @@
 //! - [`checksum`]: checksums of blocks and batches
 //! - [`ranges`]: ranges of a file that were written since its last commit
 //! - [`shared`]: memory that the users of a log share
+//! - [`counts`]: counters and latencies, of a log and of one run
 //! - [`commit`]: commits, and marks for files that the kernel made durable
 //! - [`join`]: identity of a file, by which recovery finds it again
 //! - `leave`: files that are no longer where their identity says, and syncs of many files at once
@@ -45,6 +46,7 @@ extern crate std;
 
 pub mod checksum;
 pub mod commit;
+pub mod counts;
 mod descriptor;
 pub mod head;
 pub mod in_use;

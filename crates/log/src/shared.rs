@@ -17,6 +17,8 @@
 //! protects the sealed buffer, the end of the log and its tail. The leader takes `append` within `write` for the moment in
 //! which it seals a batch, which is safe because nobody waits for `write` while holding `append`.
 
+pub use crate::counts::Counter;
+use crate::counts::Counts;
 use crate::in_use;
 use crate::layout::{BATCH_MAX, FILES_MAX, Geometry, Superblock};
 use crate::ranges::RangeSet;
@@ -31,7 +33,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// `BYWASHLS`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"BYWASHLS");
 /// Version of this layout.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Number of files that programs can have noted ranges of at a time.
 pub const ENTRIES: usize = 4096;
 /// Size of the longest path of a log, in bytes, with its zero byte.
@@ -61,41 +63,6 @@ pub enum State {
     /// The log file has failed: every fsync is the kernel's.
     Failed = 3,
 }
-
-/// Counters of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Counter {
-    /// Commits that the log made durable.
-    Commits = 0,
-    /// Commits that found nothing written since the last one.
-    Clean,
-    /// Batches written.
-    Batches,
-    /// Bytes of batches written.
-    BatchBytes,
-    /// Bytes of files in records.
-    Bytes,
-    /// Syncs left to the kernel: the first of a file.
-    KernelFirst,
-    /// Syncs left to the kernel: the file was changed in a way that ranges do not tell.
-    KernelChanged,
-    /// Syncs left to the kernel: more was written than a batch holds.
-    KernelLarge,
-    /// Syncs left to the kernel: the log is full.
-    KernelFull,
-    /// Syncs left to the kernel: the log's file has failed, or its keeper has ended.
-    KernelStopped,
-    /// Syncs left to the kernel: the file could not be read, or has no entry.
-    KernelUnsuited,
-    /// Marks written.
-    Marks,
-    /// Files made durable by the keeper.
-    Checkpoints,
-}
-
-/// Number of counters that the header has room for.
-const COUNTERS: usize = 32;
 
 /// First part of the memory.
 #[repr(C)]
@@ -162,7 +129,8 @@ pub struct Header {
     waiters: AtomicU32,
     /// Number of programs that wait for the keeper to make room; a futex that wakes it.
     pub room_wanted: AtomicU32,
-    counters: [AtomicU64; COUNTERS],
+    /// Counters and latencies since the log was opened.
+    pub counts: Counts,
     /// Entry of the file with each number in the log, plus one; 0: the number is free; [`LEFT`].
     pub slots: [AtomicU32; FILES_MAX as usize],
     /// Number of files that had each number before.
@@ -208,6 +176,8 @@ pub struct Entry {
     pub unloggable: AtomicU32,
     /// Number of the batch with the file's oldest live record; 0: there is none.
     pub oldest: AtomicU64,
+    /// Time since which the file has had a live record, in nanoseconds ([`sys::monotonic_ns`]); counts if `oldest` is not 0.
+    pub oldest_ns: AtomicU64,
     /// Number of the batch with the file's last record.
     pub newest: AtomicU64,
     /// Sequence number of the file's last record.
@@ -459,14 +429,9 @@ impl Shared {
         CStr::from_bytes_until_nul(to).ok()
     }
 
-    /// Adds to a counter.
-    pub fn count(&self, counter: Counter, amount: u64) {
-        self.header().counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
-    }
-
     /// Returns the value of a counter.
     pub fn counted(&self, counter: Counter) -> u64 {
-        self.header().counters[counter as usize].load(Ordering::Relaxed)
+        self.header().counts.get(counter)
     }
 
     /// Returns true if commits are logged.

@@ -260,6 +260,15 @@ pub fn now() -> Option<u64> {
     (answer == 0).then(|| (time[0] as u64).wrapping_mul(1_000_000_000).wrapping_add(time[1] as u64))
 }
 
+/// Returns the time of the monotonic clock, in nanoseconds. It is read without a system call where the kernel lets programs
+/// do so (vdso(7)), which leaves `errno` alone.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the C library writes a timespec, a local variable. The clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
 /// Calls open(2).
 ///
 /// # Errors

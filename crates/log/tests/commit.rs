@@ -4,18 +4,20 @@
 #![allow(clippy::unwrap_used)]
 
 use bywash_log::commit::Log;
+use bywash_log::counts;
 use bywash_log::join::{CLAIM, Described, join};
 use bywash_log::ranges::Range;
 use bywash_log::read;
 use bywash_log::shared::{Counter, Entry};
 use bywash_log::sys;
 use bywash_support::log::{LogReader, TestLog};
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Size of the part of the file that each writer has, in bytes.
 const PART: u64 = 64 << 10;
@@ -139,6 +141,34 @@ fn threads_share_batches() {
     expected.resize(length, 0);
     replayed.resize(length, 0);
     assert!(expected == replayed, "the log holds all that was written");
+}
+
+#[test]
+fn commits_are_counted_for_the_log_and_for_the_run() {
+    let mut place = Place::new(2000);
+    // SAFETY: the name is a C string, and the call makes a descriptor that nobody else has.
+    let memory = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"run".as_ptr(), libc::MFD_CLOEXEC)) };
+    // SAFETY: the call has integer arguments only.
+    assert_eq!(unsafe { libc::ftruncate(memory.as_raw_fd(), counts::RUN_BYTES as i64) }, 0);
+    let run = counts::prepare_run(memory.as_raw_fd()).unwrap();
+    place.write_and_commit(0, b"before");
+    let path = CString::new(format!("/proc/self/fd/{}", memory.as_raw_fd())).unwrap();
+    let (opened, shared) = (counts::open_run(&path).unwrap(), *place.log.shared());
+    place.log = Log::new(shared).unwrap().counting_for(opened);
+    let begun = Instant::now();
+    for turn in 0..3 {
+        place.write_and_commit(turn * 100, b"some");
+    }
+    let most_ns = begun.elapsed().as_nanos() as u64;
+    let of_log = &shared.header().counts;
+    assert_eq!((run.get(Counter::Commits), of_log.get(Counter::Commits)), (3, 4));
+    assert!(run.get(Counter::Bytes) < of_log.get(Counter::Bytes));
+    let latencies = run.latencies().unwrap();
+    assert!(
+        latencies.p50_ns <= latencies.p99_9_ns && latencies.p99_9_ns <= most_ns + most_ns / 16,
+        "{latencies:?}"
+    );
+    assert_eq!(counts::open_run(c"/dev/null").map(|_| ()), Err(libc::EPROTO));
 }
 
 #[test]

@@ -92,6 +92,16 @@ pub const LOG: Setting = Setting {
                meanwhile",
 };
 
+/// Shared memory of a run's commits.
+pub const LOG_COUNTS: Setting = Setting {
+    variable: "BYWASH_LOG_COUNTS",
+    flag: "",
+    value: "",
+    variable_value: "a path",
+    default: None,
+    sentence: "where the processes of a run count their commits; set by `bywash run --stats --log`",
+};
+
 /// A library that does nothing.
 pub const OFF: Setting = Setting {
     variable: "BYWASH_OFF",
@@ -123,5 +133,5 @@ pub const SESSION: Setting = Setting {
 };
 
 /// All settings, in the order in which help and guide list them.
-pub const SETTINGS: [&Setting; 10] =
-    [&ONLY, &EXCEPT, &THRESHOLD, &RESIDENT, &POSITIONS, &WRITES, &LOG, &OFF, &ADVANCE, &SESSION];
+pub const SETTINGS: [&Setting; 11] =
+    [&ONLY, &EXCEPT, &THRESHOLD, &RESIDENT, &POSITIONS, &WRITES, &LOG, &OFF, &ADVANCE, &SESSION, &LOG_COUNTS];

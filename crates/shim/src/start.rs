@@ -104,8 +104,9 @@ unsafe extern "C" fn begin(
     // SAFETY: the loader calls this function once, and nobody else calls `process::begin`.
     unsafe { process::begin(settings, record, hooks) };
     if let Some(path) = environment.text(&settings::LOG).filter(|path| !path.is_empty()) {
+        let run = environment.text(&settings::LOG_COUNTS).filter(|path| !path.is_empty());
         // SAFETY: the loader calls this function once.
-        unsafe { durability::begin(path) };
+        unsafe { durability::begin(path, run) };
     }
     if is_counted {
         // The tables are set up now, so that calls are counted from the first one on.

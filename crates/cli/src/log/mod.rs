@@ -3,12 +3,16 @@
 //! The work is done by `bywash_keeper`; this module starts the keeper's process and prints.
 //!
 //! - [`start`]: the keeper that a run needs: finding it, or starting it
+//! - [`counted`]: commits of one run
 //! - [`table`]: what is told, for people
 
+mod counted;
 mod start;
 mod table;
 
+pub use counted::{Counted, RunCounts};
 pub use start::attach;
+pub use table::counted as run_table;
 
 use crate::cli::log::{LogArgs, LogCommand};
 use crate::error::Failure;

@@ -1,6 +1,8 @@
 //! Results of `bywash log`, as text for people.
 
-use bywash_keeper::report::{Action, KeeperStatus, LogState, Recovered, Status};
+use super::Counted;
+use bywash_keeper::report::{Action, KeeperStatus, Latency, LogState, Recovered, Status};
+use bywash_log::counts::{Counter, NAMES};
 use bywash_log::layout::{BLOCK, Geometry};
 use bywash_quantity::{Bytes, Count};
 use std::fmt::Write;
@@ -80,8 +82,73 @@ fn keeper_rows(keeper: &KeeperStatus, row: &mut impl FnMut(&str, &str)) {
             &format!("{} files cannot be made durable; see the system's log", keeper.files_failed),
         );
     }
-    for (name, value) in &keeper.counters {
-        row("", &format!("{name} {}", Count(*value)));
+    if let Some(ms) = keeper.oldest_record_ms {
+        row("waiting", &format!("{} for a checkpoint", lag(keeper.used_bytes, Some(ms))));
+    }
+    if let Some(latency) = &keeper.latency {
+        row("latency", &percentiles(latency));
+    }
+    for (number, words) in counter_lines(|counter| keeper.counters.get(counter.key()).copied().unwrap_or(0)) {
+        row("", &format!("{number} {words}"));
+    }
+}
+
+/// Returns the part of the table of a run that tells of its commits.
+pub fn counted(counted: &Counted) -> String {
+    let value = |counter: Counter| counted.counters.get(counter.key()).copied().unwrap_or(0);
+    let absorbed = value(Counter::Commits) + value(Counter::Clean);
+    let all = absorbed + Counter::KERNEL.into_iter().map(value).sum::<u64>();
+    let mut text = format!(
+        "commit log {}: {} of {} syncs absorbed\n",
+        counted.path.display(),
+        Count(absorbed),
+        Count(all)
+    );
+    for (number, words) in counter_lines(value) {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{number:>15}  {words}");
+    }
+    if let Some(latency) = &counted.latency {
+        let _ = writeln!(text, "latency of commits: {}", percentiles(latency));
+    }
+    let lag = match (&counted.lag, &counted.no_lag_because) {
+        (Some(found), _) => lag(found.bytes, found.oldest_record_ms),
+        (None, Some(error)) => format!("not known: {error}"),
+        (None, None) => "not known: the log's keeper has ended".into(),
+    };
+    let _ = writeln!(text, "waiting for a checkpoint: {lag}");
+    text
+}
+
+/// Returns each counter that is not zero as a number and words.
+fn counter_lines(value: impl Fn(Counter) -> u64) -> Vec<(String, &'static str)> {
+    let is_size = |counter| matches!(counter, Counter::Bytes | Counter::BatchBytes);
+    NAMES
+        .into_iter()
+        .map(|(counter, _, words)| (counter, value(counter), words))
+        .filter(|(_, value, _)| *value > 0)
+        .map(|(counter, value, words)| {
+            let number = if is_size(counter) { Bytes(value).to_string() } else { Count(value).to_string() };
+            (number, words)
+        })
+        .collect()
+}
+
+fn percentiles(latency: &Latency) -> String {
+    let microseconds = |ns: u64| Count(ns.div_ceil(1000)).to_string();
+    format!(
+        "50 % at most {} us, 99 % {} us, 99.9 % {} us",
+        microseconds(latency.p50_ns),
+        microseconds(latency.p99_ns),
+        microseconds(latency.p99_9_ns)
+    )
+}
+
+/// Returns the words for what waits for a checkpoint.
+fn lag(bytes: u64, oldest_record_ms: Option<u64>) -> String {
+    match oldest_record_ms {
+        None => "nothing".into(),
+        Some(ms) => format!("{}, the oldest record for {:.1} s", Bytes(bytes), ms as f64 / 1000.0),
     }
 }
 

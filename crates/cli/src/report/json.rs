@@ -15,6 +15,10 @@
 //!     "files": [{"path": "/x.db", "user_calls": 9, "user_bytes": 4608,
 //!                "kernel_calls": 1, "kernel_bytes": 512}]    most calls first
 //!   },
+//!   "log": {                        null without --log
+//!     "path": "/l", "counters": {"commits": 9, ...}, "latency": {"p50_ns": 41000, ...} or null,
+//!     "lag": {"bytes": 8192, "oldest_record_ms": 12 or null} or null, if the keeper did not answer
+//!   },
 //!   "not_served": [                 programs executed without the library, most often first
 //!     {"program": "/bin/x", "reason": "statically linked", "times": 1}
 //!   ],
@@ -29,6 +33,7 @@
 //! events; their meaning is in `bywash_session::Counter`. A path that was too long lacks its beginning.
 
 use super::{NotServed, ProgramEnd, Report, calls};
+use crate::log::Counted;
 use bywash_session::{Counter, FileUse, RecordView};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -51,6 +56,7 @@ pub fn render(report: &Report) -> String {
             counters: counters(|counter| report.total(counter)),
             files: report.files().into_iter().map(File::from).collect(),
         },
+        log: report.log.as_ref(),
         not_served: report.unserved.iter().map(Without::from).collect(),
         processes: report.records.iter().map(Process::from).collect(),
     };
@@ -69,6 +75,7 @@ struct Document<'a> {
     processes_uncounted: bool,
     still_running: usize,
     total: Total,
+    log: Option<&'a Counted>,
     not_served: Vec<Without<'a>>,
     processes: Vec<Process>,
 }

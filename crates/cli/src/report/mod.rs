@@ -13,6 +13,7 @@ pub mod json;
 pub mod table;
 mod words;
 
+use crate::log::Counted;
 use bywash_executable::{Finding, Reason};
 use bywash_session::{Counter, FileUse, RecordView, Session};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -48,6 +49,8 @@ pub struct Report {
     pub unserved: Vec<NotServed>,
     /// Number of processes that outlived the program and still count.
     pub still_running: usize,
+    /// Commits of the run to its log, if it has one.
+    pub log: Option<Counted>,
 }
 
 /// A program that was executed without the library.
@@ -73,6 +76,8 @@ pub struct Ran {
     pub off: bool,
     /// Reason from the program's file that the library cannot serve it, if any.
     pub unserved: Option<Finding>,
+    /// Commits to the log, if the run has one.
+    pub log: Option<Counted>,
 }
 
 impl Report {
@@ -90,6 +95,7 @@ impl Report {
             unserved: not_served(ran.unserved.as_ref(), session),
             still_running: still_running(&records, session),
             records,
+            log: ran.log,
         }
     }
 
@@ -196,7 +202,7 @@ mod tests {
         let wall = Duration::from_millis(1234);
         Report::new(
             &program,
-            Ran { pid: 10, end: ProgramEnd::Exit(0), wall, off: false, unserved: None },
+            Ran { pid: 10, end: ProgramEnd::Exit(0), wall, off: false, unserved: None, log: None },
             &session,
         )
     }

@@ -24,6 +24,9 @@ pub fn render(report: &Report) -> String {
         files(&mut out, report);
         processes(&mut out, report);
     }
+    if let Some(log) = &report.log {
+        let _ = write!(out, "\n{}", crate::log::run_table(log));
+    }
     not_served(&mut out, report);
     out
 }

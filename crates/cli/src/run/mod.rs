@@ -18,6 +18,7 @@ pub use process::{ignored, survive_broken_pipes};
 
 use crate::cli::RunArgs;
 use crate::error::Failure;
+use crate::log::RunCounts;
 use crate::report::{self, ProgramEnd, Ran, Report};
 use crate::standard::say;
 use bywash_executable::{Finding, Target};
@@ -51,6 +52,10 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     let reserved = process::reserve_standard_descriptors()
         .map_err(|source| Failure::Supervise { what: "open /dev/null", source })?;
     let file = arguments.report.as_deref().map(ReportFile::open).transpose()?;
+    let counts = log.as_ref().map(|_| RunCounts::new()).transpose()?;
+    if let Some(counts) = &counts {
+        variables.push((settings::LOG_COUNTS.variable, Some(counts.path().into())));
+    }
     let session =
         Session::create().map_err(|error| Failure::Session(std::io::Error::from_raw_os_error(error.0)))?;
     variables.push(("BYWASH_SESSION", Some(OsStr::from_bytes(session.path().as_bytes()).into())));
@@ -67,7 +72,9 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
             return Err(failure);
         }
     };
-    let ran = Ran { pid, end, wall: started.elapsed(), off, unserved };
+    let wall = started.elapsed();
+    let log = arguments.log.as_deref().zip(counts).map(|(log, counts)| counts.read(log));
+    let ran = Ran { pid, end, wall, off, unserved, log };
     let report = Report::new(&arguments.program, ran, &session);
     drop(reserved);
     publish(arguments, file, &report);

@@ -163,6 +163,80 @@ fn a_keeper_serves_several_runs_is_nobodys_child_and_ends_behind_them() {
     assert_eq!(sockets, 0, "the keeper has removed its socket");
 }
 
+/// Runs a program that syncs a new file so many times, beside the log, and returns its report.
+fn report_of(logs: &Logs, log: &Path, name: &str, syncs: u32) -> serde_json::Value {
+    const SCRIPT: &str = "import os, sys\n\
+        f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n\
+        for turn in range(int(sys.argv[2])):\n\
+        \x20   os.pwrite(f, b'x' * 100, turn * 4096); os.fsync(f)\n";
+    let report = logs.path(&format!("{name}.json"));
+    let mut bywash = logs.place.bywash(&["run", "--stats", "--report"]);
+    bywash.env("XDG_RUNTIME_DIR", logs.place.path());
+    bywash.arg(&report).arg("--log").arg(log).args(["--", "/usr/bin/python3", "-c", SCRIPT]);
+    let output = bywash.arg(logs.path(name)).arg(syncs.to_string()).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    // The first three syncs of a file that was just made are the kernel's.
+    let told = format!("commit log {}: {} of {syncs} syncs absorbed\n", log.display(), syncs - 3);
+    assert!(stderr(&output).contains(&told), "{}", stderr(&output));
+    serde_json::from_slice(&fs::read(report).unwrap()).unwrap()
+}
+
+#[test]
+fn each_run_is_told_of_its_own_commits_and_the_status_of_all() {
+    let logs = Logs::new();
+    let log = logs.made("log");
+    // Kept by one run while two others come and go.
+    let all = std::thread::scope(|scope| {
+        let keeps = scope.spawn(|| logs.run(&log, &[], "sleep 4"));
+        let runs = [("one", 30), ("other", 70)];
+        let runs = runs.map(|(name, syncs)| {
+            let (logs, log) = (&logs, &log);
+            (syncs, scope.spawn(move || report_of(logs, log, name, syncs)))
+        });
+        for (syncs, run) in runs {
+            let report = run.join().unwrap();
+            let told = &report["log"];
+            assert_eq!(told["path"], log.to_str().unwrap());
+            assert_eq!(
+                (&told["counters"]["commits"], &told["counters"]["kernel_first"]),
+                (&(syncs - 3).into(), &3.into())
+            );
+            let [p50, p99, p99_9] =
+                ["p50_ns", "p99_ns", "p99_9_ns"].map(|key| told["latency"][key].as_u64().unwrap());
+            assert!(1000 < p50 && p50 <= p99 && p99 <= p99_9, "{told}");
+            // Commits of a hundred bytes each need a block of the log at least.
+            assert!(told["lag"]["bytes"].as_u64().unwrap() >= u64::from(syncs - 3) * 4096, "{told}");
+            let waiting = told["lag"]["oldest_record_ms"].as_u64().unwrap();
+            assert!(
+                f64::from(u32::try_from(waiting).unwrap()) / 1000.0
+                    <= report["wall_seconds"].as_f64().unwrap() + 5.0
+            );
+        }
+        let all = logs.status(&log);
+        assert!(all["keeper"]["oldest_record_ms"].is_u64(), "{all}");
+        assert!(logs.log("checkpoint", &log, &[]).status.success());
+        let then = logs.status(&log);
+        assert!(then["keeper"]["oldest_record_ms"].is_null(), "{then}");
+        assert_eq!(then["keeper"]["counters"]["checkpoints"], 2);
+        let text = stdout(&logs.log("status", &log, &[]));
+        assert!(
+            text.contains("94 commits absorbed by the log\n") && text.contains("latency    50 % at most"),
+            "{text}"
+        );
+        assert!(keeps.join().unwrap().status.success());
+        all
+    });
+    assert_eq!(
+        (&all["keeper"]["counters"]["commits"], &all["keeper"]["counters"]["kernel_first"]),
+        (&94.into(), &6.into())
+    );
+    let report = logs.path("none.json");
+    let mut bywash = logs.place.bywash(&["run", "--report"]);
+    assert!(bywash.arg(&report).args(["--", "true"]).status().unwrap().success());
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert!(report["log"].is_null());
+}
+
 /// A program that takes no notice of the log keeps it in use as long as it runs.
 #[test]
 fn a_keeper_stays_as_long_as_the_program() {

@@ -17,6 +17,7 @@ use bywash_log::commit::Log;
 use bywash_log::layout::{FileNumber, Superblock};
 use bywash_log::read;
 use bywash_log::shared::{Counter, Entry, State, entry_state};
+use bywash_log::sys as log_sys;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ struct Candidate {
     sequence: u64,
     collecting: u64,
     dead: u64,
+    /// Time at which these were remembered ([`log_sys::monotonic_ns`]).
+    now_ns: u64,
 }
 
 impl Checkpointer {
@@ -209,6 +212,7 @@ impl Checkpointer {
             sequence: entry.sequence.load(Relaxed),
             collecting: header.collecting.load(SeqCst),
             dead: entry.dead.load(Relaxed),
+            now_ns: log_sys::monotonic_ns(),
         })
     }
 
@@ -233,7 +237,7 @@ impl Checkpointer {
 
     /// Makes the records of a file dead that were remembered.
     fn mark(&self, candidate: &Candidate, is_unlinked: bool) -> Result<(), Error> {
-        let Candidate { entry, number, sequence, collecting, .. } = *candidate;
+        let Candidate { entry, number, sequence, collecting, now_ns, .. } = *candidate;
         let Some(lock) = self.log.lock_entry(entry) else { return Ok(()) };
         // A program's own sync may have made all records dead meanwhile.
         if self.log.number_of(entry) != Some(number) || entry.oldest.load(Relaxed) == 0 {
@@ -244,8 +248,10 @@ impl Checkpointer {
             .map_err(Error::number("write a mark to", self.log_file.path()))?;
         let has_newer = entry.sequence.load(Relaxed) > sequence;
         let oldest = if has_newer { collecting.max(entry.oldest.load(Relaxed)) } else { 0 };
+        // The newer records are younger than what was remembered.
+        entry.oldest_ns.store(now_ns, Relaxed);
         entry.oldest.store(oldest, Relaxed);
-        self.log.shared().count(Counter::Checkpoints, 1);
+        self.log.count(Counter::Checkpoints, 1);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::keep::{files, volume};
 use crate::log_file::LogFile;
-use crate::report::{KeeperStatus, counters};
+use crate::report::{KeeperStatus, Latency, counters};
 use bywash_client::SharedMapping;
 use bywash_link::{SocketFile, listen_at};
 use bywash_log::layout::BLOCK;
@@ -203,7 +203,9 @@ impl Desk {
             files_failed: self.failed.load(Relaxed),
             failure: header.failure.load(Relaxed),
             files: self.live_files(),
-            counters: counters(&self.shared),
+            oldest_record_ms: oldest_record_ms(&self.shared),
+            counters: counters(&header.counts),
+            latency: header.counts.latencies().map(Latency::from),
         }
     }
 
@@ -231,6 +233,15 @@ fn wait_for_end(process: Pid) -> io::Result<()> {
             Ok(_) => return Ok(()),
         }
     }
+}
+
+/// Returns the time since which the oldest live record waits for a checkpoint, in milliseconds; `None` if there is none.
+fn oldest_record_ms(shared: &Shared) -> Option<u64> {
+    let entries = shared.entries().iter();
+    let live = entries
+        .filter(|entry| entry.state.load(SeqCst) == entry_state::USED && entry.oldest.load(SeqCst) != 0);
+    let oldest_ns = live.map(|entry| entry.oldest_ns.load(Relaxed)).min()?;
+    Some(sys::monotonic_ns().saturating_sub(oldest_ns) / 1_000_000)
 }
 
 /// Returns the number of blocks of the area from the oldest batch to the end of the log.

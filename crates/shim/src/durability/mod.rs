@@ -35,6 +35,7 @@ pub mod writes;
 
 use bywash_file::threads;
 use bywash_log::commit::Log;
+use bywash_log::counts;
 use bywash_log::layout::BLOCK;
 use bywash_log::shared::{SHARED_BYTES, Shared, State};
 use bywash_log::sys::Errno;
@@ -70,17 +71,24 @@ pub fn log() -> Option<&'static Log> {
     IS_ON.load(Acquire).then(|| unsafe { (*LOG.0.get()).assume_init_ref() })
 }
 
-/// Uses the log whose memory has this path. If it cannot be used, says so on standard error: the program was started to be
-/// logged.
+/// Uses the log whose memory has this path, and counts in the memory of the run, if there is one. If either cannot be used,
+/// says so on standard error: the program was started to be logged.
 ///
 /// # Safety
 /// Must be called once.
-pub unsafe fn begin(path: &CStr) {
+pub unsafe fn begin(path: &CStr, run: Option<&CStr>) {
     let opened = Shared::open(path).and_then(Log::new);
-    let log = match opened {
+    let mut log = match opened {
         Ok(log) => log,
         Err(error) => return say(error),
     };
+    match run.map(counts::open_run) {
+        None => {}
+        Some(Ok(run)) => log = log.counting_for(run),
+        // A program that outlives its run has nobody to count for.
+        Some(Err(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => {}
+        Some(Err(error)) => return say(error),
+    }
     if log.shared().header().state.load(Acquire) == State::Ended as u32 {
         return;
     }

@@ -31,13 +31,19 @@ pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
 fn logged(log: &Log, fd: c_int) -> Option<c_int> {
     let target = descriptors::look(log, fd);
     if target.is(flag::NEVER) {
+        log.count(Counter::KernelElsewhere, 1);
         return None;
     }
     let Some(entry) = target.entry else {
-        if target.is(flag::PASSED) || !log.shared().is_running() || !may_write_log(log) {
+        if !log.shared().is_running() {
+            log.count(Counter::KernelStopped, 1);
             return None;
         }
-        log.shared().count(Counter::KernelFirst, 1);
+        if target.is(flag::PASSED) || !may_write_log(log) {
+            log.count(Counter::KernelUnsuited, 1);
+            return None;
+        }
+        log.count(Counter::KernelFirst, 1);
         if is_young(log, fd) && !descriptors::is_third_sync(fd) {
             return None;
         }
@@ -80,11 +86,11 @@ fn with_entry(
     }
     if entry.is_unloggable() && entry.oldest.load(Acquire) == 0 {
         // There are no records, and there will be none.
-        log.shared().count(Counter::KernelChanged, 1);
+        log.count(Counter::KernelChanged, 1);
         return None;
     }
     if entry.slot.load(Acquire) == 0 && !entry.is_unloggable() && !target.is(flag::PASSED) {
-        log.shared().count(Counter::KernelFirst, 1);
+        log.count(Counter::KernelFirst, 1);
         join(log, entry, fd);
     } else if commit(log, entry, fd, target, readable) {
         return Some(0);
@@ -102,14 +108,14 @@ fn is_young(log: &Log, fd: c_int) -> bool {
 /// Commits what was written to a file; false if the kernel must make it durable.
 fn commit(log: &Log, entry: &'static Entry, fd: c_int, target: Target, readable: Option<c_int>) -> bool {
     if target.is(flag::PASSED) || !may_write_log(log) {
-        log.shared().count(Counter::KernelUnsuited, 1);
+        log.count(Counter::KernelUnsuited, 1);
         return false;
     }
     if let Some(readable) = readable.or((!target.is(flag::UNREADABLE)).then_some(fd)) {
         return log.commit(entry, readable).is_ok();
     }
     let Some(_further) = Further::begin(fd) else {
-        log.shared().count(Counter::KernelUnsuited, 1);
+        log.count(Counter::KernelUnsuited, 1);
         return false;
     };
     let mut path = [0u8; 32];
@@ -118,7 +124,7 @@ fn commit(log: &Log, entry: &'static Entry, fd: c_int, target: Target, readable:
         .map_err(|_| libc::EINVAL)
         .and_then(|path| sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK));
     let Ok(readable) = readable else {
-        log.shared().count(Counter::KernelUnsuited, 1);
+        log.count(Counter::KernelUnsuited, 1);
         return false;
     };
     let committed = log.commit(entry, readable).is_ok();
