@@ -3,7 +3,7 @@
 //! when it is closed.
 
 use crate::durability::changes::changing_at;
-use crate::durability::{self, descriptors, unseen};
+use crate::durability::{self, unseen};
 use crate::real;
 use bywash_file::table;
 use core::ffi::{c_char, c_int, c_void};
@@ -26,7 +26,7 @@ unsafe fn closing(stream: *mut libc::FILE) {
         // SAFETY: the caller promises that the stream is still open.
         let fd = unsafe { libc::fileno(stream) };
         table::forget(fd);
-        descriptors::forget(fd);
+        durability::forget(fd);
     }
 }
 
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn closedir(folder: *mut libc::DIR) -> c_int {
         // SAFETY: the program passes a directory stream that is still open.
         let fd = unsafe { libc::dirfd(folder) };
         table::forget(fd);
-        descriptors::forget(fd);
+        durability::forget(fd);
     }
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe { real::closedir(folder) }

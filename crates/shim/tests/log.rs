@@ -182,6 +182,7 @@ cases! {
     synchronous_direct_later: 2, "file";
     synchronous_closing: 5, "file";
     synchronous_locked: 1, "file";
+    synchronous_stream: 1, "file";
     synchronous_large: 2, "file";
     synchronous_filled: 1, "file";
     synchronous_passed_on: 1, "file";

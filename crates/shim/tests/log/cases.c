@@ -1111,6 +1111,17 @@ static void synchronous_closing(void) {
     MUST(status.st_size == 0);
 }
 
+// A stream closes the descriptor inside of the C library.
+static void synchronous_stream(void) {
+    begin();
+    int fd = open(path, O_RDWR | O_DSYNC);
+    fill(fd, 's', 100, 100);
+    MUST(second_descriptor() > 0);
+    FILE *stream = fdopen(fd, "r+");
+    MUST(fclose(stream) == 0 && second_descriptor() == -1);
+    snapshot();
+}
+
 static int is_locked_for_others(void) {
     pid_t child = fork();
     if (child == 0) {
@@ -1413,7 +1424,7 @@ static const struct {
     CASE(closing), CASE(signals), CASE(threads), CASE(cancelled), CASE(two_processes), CASE(writer), CASE(plain), CASE(folders),
     CASE(synchronous_first), CASE(synchronous_attribute), CASE(synchronous_flags), CASE(synchronous_position), CASE(synchronous_append),
     CASE(synchronous_limits), CASE(synchronous_small_limit), CASE(synchronous_alone), CASE(synchronous_denied),
-    CASE(synchronous_direct), CASE(synchronous_direct_later), CASE(synchronous_closing), CASE(synchronous_locked),
+    CASE(synchronous_direct), CASE(synchronous_direct_later), CASE(synchronous_closing), CASE(synchronous_stream), CASE(synchronous_locked),
     CASE(synchronous_large), CASE(synchronous_filled), CASE(synchronous_passed_on), CASE(synchronous_borrowed),
     CASE(synchronous_shared), CASE(synchronous_shared_append), CASE(synchronous_killed), CASE(inheritor),
     CASE(young), CASE(young_durable), CASE(aged), CASE(measure),
