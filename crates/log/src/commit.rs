@@ -117,6 +117,10 @@ impl Log {
             if entry.wants_kernel() {
                 return Err(Counter::KernelChanged);
             }
+            if entry.alone.load(SeqCst) != 0 {
+                // What was noted before that sync began is durable when it ends.
+                return Err(Counter::KernelFaster);
+            }
             if entry.ranges.is_empty() {
                 let newest = entry.newest.load(Relaxed);
                 return Ok((newest > header.durable.load(Acquire)).then_some(newest));
@@ -407,6 +411,21 @@ impl Log {
         self.synced(&file, entry, sync)
     }
 
+    /// Begins a sync by the kernel of a file without live records, beside others of its kind. `None` if the file has live
+    /// records, or the next sync must be one of all that belongs to it: [`Log::kernel_sync`].
+    pub fn kernel_alone(&self, entry: &'static Entry) -> Option<KernelAlone> {
+        let _undisturbed = Undisturbed::begin();
+        let _file = self.lock_entry(entry)?;
+        if entry.wants_kernel() || entry.oldest.load(Relaxed) != 0 {
+            return None;
+        }
+        // Raised before the notes are cleared, under the lock that commits take: none of them believes that what was noted
+        // is durable before the sync has ended.
+        entry.alone.fetch_add(1, SeqCst);
+        entry.ranges.clear();
+        Some(KernelAlone(entry))
+    }
+
     /// Begins a change of a file that ranges do not tell (truncation, punching, a writable mapping): makes the file durable
     /// by `sync` and its records dead if it has any, and the next sync the kernel's. Returns the file's lock, which is held
     /// until the change was made.
@@ -542,6 +561,23 @@ impl Log {
         let slot = entry.slot.load(Acquire).checked_sub(1)?;
         let incarnation = self.shared.header().incarnations.get(slot as usize)?.load(Relaxed).wrapping_sub(1);
         Some(FileNumber { slot, incarnation })
+    }
+}
+
+/// Sync by the kernel that is under way, until it is dropped ([`Log::kernel_alone`]).
+#[derive(Debug)]
+pub struct KernelAlone(&'static Entry);
+
+impl KernelAlone {
+    /// Says that the sync has failed: what was noted before it is not durable.
+    pub fn fail(&self) {
+        self.0.want_kernel();
+    }
+}
+
+impl Drop for KernelAlone {
+    fn drop(&mut self) {
+        self.0.alone.fetch_sub(1, SeqCst);
     }
 }
 

@@ -42,11 +42,13 @@ pub enum Counter {
     Checkpoints,
     /// Syncs left to the kernel: not a regular file of a file system that is logged.
     KernelElsewhere,
+    /// Syncs left to the kernel: it was faster than the log.
+    KernelFaster,
 }
 
 impl Counter {
     /// Reasons for which syncs are left to the kernel.
-    pub const KERNEL: [Counter; 7] = [
+    pub const KERNEL: [Counter; 8] = [
         Counter::KernelFirst,
         Counter::KernelChanged,
         Counter::KernelLarge,
@@ -54,6 +56,7 @@ impl Counter {
         Counter::KernelStopped,
         Counter::KernelUnsuited,
         Counter::KernelElsewhere,
+        Counter::KernelFaster,
     ];
 
     /// Returns the counter's name in JSON.
@@ -68,7 +71,7 @@ impl Counter {
 }
 
 /// Counters, their names in JSON, and their names in words.
-pub const NAMES: [(Counter, &str, &str); 14] = [
+pub const NAMES: [(Counter, &str, &str); 15] = [
     (Counter::Commits, "commits", "commits absorbed by the log"),
     (Counter::Clean, "clean", "syncs with nothing to make durable"),
     (Counter::Bytes, "bytes", "bytes of files logged"),
@@ -99,6 +102,7 @@ pub const NAMES: [(Counter, &str, &str); 14] = [
         "kernel_elsewhere",
         "left to the kernel: folder, or file that is not on ext4 or XFS",
     ),
+    (Counter::KernelFaster, "kernel_faster", "left to the kernel: faster there than by the log"),
 ];
 
 fn row(counter: Counter) -> &'static (Counter, &'static str, &'static str) {

@@ -33,6 +33,7 @@
 //! - `leave`: files that are no longer where their identity says, and syncs of many files at once
 //! - [`log_file`]: writing of the log by one process: `descriptor`, [`window`] or [`relay`], as [`write_method`] says
 //! - [`in_use`]: locks by which a log counts as used
+//! - [`trial`]: choice between the log and the kernel, by the time that both take
 //! - [`robust`]: a mutex that survives the death of its owner
 //! - [`sys`]: system calls
 //!

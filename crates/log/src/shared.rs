@@ -25,6 +25,7 @@ use crate::ranges::RangeSet;
 use crate::relay::Relay;
 use crate::robust::RobustMutex;
 use crate::sys::{self, Errno};
+use crate::trial::Trial;
 use crate::write_method::{SOCKET_MAX, Window, WriteMethod};
 use core::ffi::{CStr, c_int};
 use core::ptr::NonNull;
@@ -93,6 +94,8 @@ pub struct Header {
     /// Age from which a file joins the log at its first sync, in nanoseconds; a younger one joins at the third sync by a
     /// descriptor.
     pub age_ns: AtomicU64,
+    /// 1 if no sync is left to the kernel because the kernel is faster ([`crate::trial`]): for tests that count.
+    pub without_trials: AtomicU32,
     /// Number of entries that were made or given up so far: a program that remembers none for a file looks again when it
     /// changes.
     pub entries_changed: AtomicU64,
@@ -186,6 +189,11 @@ pub struct Entry {
     pub marks: AtomicU64,
     /// Greatest sequence number that a mark has made dead.
     pub dead: AtomicU64,
+    /// Number of syncs by the kernel under way that began when the file had no live record; commits are the kernel's
+    /// meanwhile. It stays too great if a process is killed within one.
+    pub(crate) alone: AtomicU32,
+    /// Times of the file's syncs: of its data, and of all.
+    pub trials: [Trial; 2],
     /// Ranges written since the last commit.
     pub ranges: RangeSet,
     /// Ranges that a commit has taken and whose records are not complete yet.
@@ -502,6 +510,8 @@ impl Shared {
         }
         entry.slot.store(0, Ordering::Relaxed);
         entry.unloggable.store(0, Ordering::Relaxed);
+        entry.alone.store(0, Ordering::Relaxed);
+        entry.trials.iter().for_each(Trial::clear);
         entry.ranges.clear();
         entry.committing.clear();
         // The first sync is the kernel's.

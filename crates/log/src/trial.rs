@@ -2,10 +2,10 @@
 //!
 //! A log gains where the file system does more for a sync than one write and one flush. On an idle disk, or one that flushes
 //! at once, the kernel may be as fast, and every record would be written for nothing. So a few syncs of each file are tried by
-//! the other way now and then, and the faster way is kept. The longer a way proves faster, the rarer are the trials.
+//! the other route now and then, and the faster route is kept. The longer a route proves faster, the rarer are the trials.
 //!
 //! ```text
-//!   kept way: 64 syncs | other way: 8 syncs | compare | kept way: twice as many, or the other one: 64 | ...
+//!   kept route: 64 syncs | other route: 8 syncs | compare | kept route: twice as many, or the other one: 64 | ...
 //! ```
 //!
 //! Who counts is one word, and times are one word each: what two threads do at the same time may get lost, which makes a
@@ -19,50 +19,50 @@ const TRIAL: usize = 8;
 /// Number of syncs between two trials: least and greatest.
 const PERIOD_MIN: u64 = 64;
 const PERIOD_MAX: u64 = 1 << 16;
-/// The other way is chosen if it takes less than this part of the time of the kept one, in percent.
+/// The other route is chosen if it takes less than this part of the time of the kept one, in percent.
 const FASTER_PERCENT: u64 = 95;
-/// A trial ends early with the second time that is so many times as long as the kept way's.
+/// A trial ends early with the second time that is so many times as long as the kept route's.
 const HOPELESS: u64 = 3;
 
-/// Way in which a sync is made durable.
+/// Route in which a sync is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Route {
     /// By an append to the log.
     Log = 0,
     /// By the kernel.
     Kernel = 1,
 }
 
-impl Way {
-    fn other(self) -> Way {
-        if self == Way::Log { Way::Kernel } else { Way::Log }
+impl Route {
+    fn other(self) -> Route {
+        if self == Route::Log { Route::Kernel } else { Route::Log }
     }
 }
 
-/// Times of the last syncs of a file, and the way of the next one. All zero: the log.
+/// Times of the last syncs of a file, and the route of the next one. All zero: the log.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Trial {
     /// [`Phase`] as a word.
     phase: AtomicU64,
-    /// Times of the last syncs by each way, in nanoseconds; 0: there was none.
+    /// Times of the last syncs by each route, in nanoseconds; 0: there was none.
     times: [[AtomicU64; TRIAL]; 2],
 }
 
 /// Part of the sequence of syncs.
 #[derive(Clone, Copy, Debug)]
 struct Phase {
-    kept: Way,
+    kept: Route,
     is_trial: bool,
     /// Syncs since the phase began.
     done: u64,
-    /// Number of syncs of the kept way between two trials.
+    /// Number of syncs of the kept route between two trials.
     period: u64,
 }
 
 impl Phase {
     fn of_word(word: u64) -> Phase {
-        let kept = if word & 1 == 0 { Way::Log } else { Way::Kernel };
+        let kept = if word & 1 == 0 { Route::Log } else { Route::Kernel };
         let period = (word >> 32).max(PERIOD_MIN);
         Phase { kept, is_trial: word & 2 != 0, done: word >> 2 & ((1 << 30) - 1), period }
     }
@@ -71,25 +71,25 @@ impl Phase {
         self.kept as u64 | u64::from(self.is_trial) << 1 | self.done << 2 | self.period << 32
     }
 
-    fn way(self) -> Way {
+    fn route(self) -> Route {
         if self.is_trial { self.kept.other() } else { self.kept }
     }
 }
 
 impl Trial {
-    /// Returns the way of the next sync.
-    pub fn way(&self) -> Way {
-        Phase::of_word(self.phase.load(Relaxed)).way()
+    /// Returns the route of the next sync.
+    pub fn next_route(&self) -> Route {
+        Phase::of_word(self.phase.load(Relaxed)).route()
     }
 
-    /// Adds the time of a sync that was made by `way`, and decides on the next one.
-    pub fn add(&self, way: Way, ns: u64) {
+    /// Adds the time of a sync that was made by `route`, and decides on the next one.
+    pub fn add(&self, route: Route, ns: u64) {
         let phase = Phase::of_word(self.phase.load(Relaxed));
-        if phase.way() != way {
+        if phase.route() != route {
             // Another thread has decided meanwhile.
             return;
         }
-        self.times[way as usize][phase.done as usize % TRIAL].store(ns.max(1), Relaxed);
+        self.times[route as usize][phase.done as usize % TRIAL].store(ns.max(1), Relaxed);
         let done = phase.done + 1;
         let next = if !phase.is_trial {
             let is_over = done >= phase.period;
@@ -114,15 +114,15 @@ impl Trial {
         }
     }
 
-    /// Returns true if the first two times of a trial leave no hope for the way that is tried.
-    fn is_hopeless(&self, kept: Way) -> bool {
+    /// Returns true if the first two times of a trial leave no hope for the route that is tried.
+    fn is_hopeless(&self, kept: Route) -> bool {
         let limit = self.median(kept).saturating_mul(HOPELESS);
         self.times[kept.other() as usize][..2].iter().all(|ns| ns.load(Relaxed) > limit)
     }
 
-    /// Returns the median of the times of a way, in nanoseconds.
-    fn median(&self, way: Way) -> u64 {
-        let mut times = self.times[way as usize].each_ref().map(|ns| ns.load(Relaxed));
+    /// Returns the median of the times of a route, in nanoseconds.
+    fn median(&self, route: Route) -> u64 {
+        let mut times = self.times[route as usize].each_ref().map(|ns| ns.load(Relaxed));
         times.sort_unstable();
         let unknown = times.iter().filter(|ns| **ns == 0).count();
         times[(unknown + (TRIAL - unknown) / 2).min(TRIAL - 1)]
@@ -147,19 +147,19 @@ mod tests {
         }
     }
 
-    /// Makes syncs whose times are `ns` of the way; returns the share of each way in percent.
-    fn run(trial: &Trial, syncs: u64, mut ns: impl FnMut(Way, u64) -> u64) -> [u64; 2] {
+    /// Makes syncs whose times are `ns` of the route; returns the share of each route in percent.
+    fn run(trial: &Trial, syncs: u64, mut ns: impl FnMut(Route, u64) -> u64) -> [u64; 2] {
         let mut counts = [0; 2];
         for number in 0..syncs {
-            let way = trial.way();
-            counts[way as usize] += 1;
-            trial.add(way, ns(way, number));
+            let route = trial.next_route();
+            counts[route as usize] += 1;
+            trial.add(route, ns(route, number));
         }
         counts.map(|count| count * 100 / syncs)
     }
 
-    fn time_of(log_ns: u64, kernel_ns: u64) -> impl Fn(Way, u64) -> u64 {
-        move |way, _| if way == Way::Log { log_ns } else { kernel_ns }
+    fn time_of(log_ns: u64, kernel_ns: u64) -> impl Fn(Route, u64) -> u64 {
+        move |route, _| if route == Route::Log { log_ns } else { kernel_ns }
     }
 
     #[test]
@@ -183,8 +183,8 @@ mod tests {
         let costs = |kernel_ns: u64| {
             let trial = trial();
             let mut sum = 0;
-            run(&trial, 5000, |way, _| {
-                let ns = if way == Way::Log { 100 } else { kernel_ns };
+            run(&trial, 5000, |route, _| {
+                let ns = if route == Route::Log { 100 } else { kernel_ns };
                 sum += ns;
                 ns
             });
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn noise_does_not_change_the_way() {
         let trial = trial();
-        let shares = run(&trial, 10_000, |way, number| {
-            let ns = if way == Way::Log { 80 } else { 100 };
+        let shares = run(&trial, 10_000, |route, number| {
+            let ns = if route == Route::Log { 80 } else { 100 };
             // One sync in five takes ten times as long.
             if number * 7919 % 5 == 0 { ns * 10 } else { ns }
         });
@@ -214,11 +214,11 @@ mod tests {
             .enumerate()
             .map(|(number, ns)| {
                 trial.times[0][number].store(ns, Relaxed);
-                trial.median(Way::Log)
+                trial.median(Route::Log)
             })
             .collect();
         assert_eq!(medians, [5, 5, 5, 5, 5, 5, 5, 6]);
         trial.clear();
-        assert_eq!(trial.way(), Way::Log);
+        assert_eq!(trial.next_route(), Route::Log);
     }
 }

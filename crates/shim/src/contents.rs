@@ -1,7 +1,8 @@
 //! Position, size and durability of a file, and transfers between files.
 
 use crate::durability::changes::{changing, changing_at, filling, want_kernel};
-use crate::durability::{locks, synchronous, syncs, unseen};
+use crate::durability::syncs::{self, SyncKind};
+use crate::durability::{locks, synchronous, unseen};
 use crate::{data, real};
 use bywash_file::table;
 use bywash_session::Counter;
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn fsync(fd: c_int) -> c_int {
     table::count_sync(fd);
     data::cancellation_point();
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    syncs::sync(fd, || unsafe { real::fsync(fd) })
+    syncs::sync(fd, SyncKind::All, || unsafe { real::fsync(fd) })
 }
 
 #[unsafe(no_mangle)]
@@ -152,7 +153,7 @@ pub unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
     table::count_sync(fd);
     data::cancellation_point();
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    syncs::sync(fd, || unsafe { real::fdatasync(fd) })
+    syncs::sync(fd, SyncKind::Data, || unsafe { real::fdatasync(fd) })
 }
 
 #[unsafe(no_mangle)]

@@ -1,8 +1,9 @@
 //! `read`, `write` and similar calls.
 
 use crate::durability::descriptors::flag;
+use crate::durability::syncs::{self, SyncKind};
 use crate::durability::writes::{self, Contents};
-use crate::durability::{self, synchronous, syncs};
+use crate::durability::{self, synchronous};
 use crate::{real, signals};
 use bywash_file::buffer::{Buffer, Segment};
 use bywash_file::copy::guarded_copy;
@@ -413,9 +414,10 @@ unsafe fn with_flags(fd: c_int, from: *const iovec, count: c_int, offset: off_t,
     if !syncs {
         return syncs::durable_by_kernel(log, fd, result);
     }
+    let kind = if flags & libc::RWF_SYNC != 0 { SyncKind::All } else { SyncKind::Data };
     // SAFETY: the calls have an integer argument only.
-    let synced = syncs::sync(fd, || unsafe {
-        if flags & libc::RWF_SYNC != 0 { real::fsync(fd) } else { real::fdatasync(fd) }
+    let synced = syncs::sync(fd, kind, || unsafe {
+        if kind == SyncKind::All { real::fsync(fd) } else { real::fdatasync(fd) }
     });
     if synced == 0 { result } else { -1 }
 }

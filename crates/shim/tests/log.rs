@@ -289,6 +289,20 @@ fn other_paths_and_a_log_that_has_ended_are_the_kernels() {
     assert_eq!(place.counted(Counter::Clean), 3);
 }
 
+/// Whichever way is faster here, both are tried.
+#[test]
+fn syncs_are_tried_by_the_log_and_by_the_kernel() {
+    let place = Place::new();
+    place.log.shared().header().without_trials.store(0, std::sync::atomic::Ordering::Relaxed);
+    place.run("tried");
+    let (commits, by_kernel) = (place.counted(Counter::Commits), place.counted(Counter::KernelFaster));
+    assert!(commits >= 120 && by_kernel >= 4, "{commits} by the log, {by_kernel} by the kernel");
+    // Each sync is one of these; the first by the kernel in a row makes the records dead and is not counted as faster.
+    let others = place.counted(Counter::KernelFirst) + place.counted(Counter::KernelChanged);
+    assert!(commits + by_kernel + others <= 402, "{commits} {by_kernel} {others}");
+    place.check(commits, "file");
+}
+
 #[test]
 fn a_folder_that_has_not_changed_is_durable() {
     let place = Place::new();

@@ -31,13 +31,15 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// not changed since it was durable.
 pub fn sync(log: &Log, fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     let Some((key, changed)) = sys::folder(fd).filter(|_| is_covered(fd) && is_logged_filesystem(fd)) else {
+        log.count(Counter::KernelElsewhere, 1);
         return kernel();
     };
     let state = hash(key, changed);
     if DURABLE.iter().any(|durable| durable.load(SeqCst) == state) {
-        log.shared().count(Counter::Clean, 1);
+        log.count(Counter::Clean, 1);
         return 0;
     }
+    log.count(Counter::KernelElsewhere, 1);
     let begun = sys::now();
     let result = kernel();
     if result == 0 && begun.is_some_and(|begun| changed.saturating_add(SETTLED_NS) < begun) {

@@ -9,31 +9,36 @@ use bywash_log::commit::Log;
 use bywash_log::join::{self, Described};
 use bywash_log::shared::{Counter, ENTRIES, Entry, entry_state};
 use bywash_log::sys::{self, Errno, Undisturbed};
+use bywash_log::trial::Route;
 use core::ffi::{CStr, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use libc::ssize_t;
 
+/// Kind of a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncKind {
+    /// Sync of a file's bytes and size: fdatasync(2).
+    Data = 0,
+    /// Sync of all that belongs to a file: fsync(2).
+    All = 1,
+}
+
 /// Makes the file of a descriptor durable, by the log or by the kernel; `kernel` is the C library's function that the
 /// program called.
 #[inline]
-pub fn sync(fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
-    match super::log() {
-        None => kernel(),
-        Some(log) => match logged(log, fd) {
-            Some(result) => result,
-            None => folders::sync(log, fd, kernel),
-        },
-    }
-}
-
-/// Makes the file of a descriptor durable; `None` if that is the kernel's business alone.
-#[inline(never)]
-fn logged(log: &Log, fd: c_int) -> Option<c_int> {
+pub fn sync(fd: c_int, kind: SyncKind, kernel: impl FnOnce() -> c_int) -> c_int {
+    let Some(log) = super::log() else { return kernel() };
     let target = descriptors::look(log, fd);
     if target.is(flag::NEVER) {
-        log.count(Counter::KernelElsewhere, 1);
-        return None;
+        return folders::sync(log, fd, kernel);
     }
+    logged(log, fd, target, Some(kind)).unwrap_or_else(kernel)
+}
+
+/// Makes the file of a descriptor durable that may be logged; `None` if that is the kernel's business alone. `kind` is that
+/// of the program's call, if it is a sync.
+#[inline(never)]
+fn logged(log: &Log, fd: c_int, target: Target, kind: Option<SyncKind>) -> Option<c_int> {
     let Some(entry) = target.entry else {
         if !log.shared().is_running() {
             log.count(Counter::KernelStopped, 1);
@@ -50,7 +55,7 @@ fn logged(log: &Log, fd: c_int) -> Option<c_int> {
         let entry = first(log, fd)?;
         return Some(by_kernel(log, entry, fd));
     };
-    with_entry(log, entry, fd, target, None)
+    with_entry(log, entry, fd, target, kind, None)
 }
 
 /// Makes a file durable that was written through the second descriptor `second` of `fd`: zero, or -1 with `errno`.
@@ -60,13 +65,17 @@ pub fn written(log: &Log, entry: &'static Entry, fd: c_int, target: Target, seco
         0 => 0,
         error => failed(-error as Errno),
     };
-    with_entry(log, entry, fd, target, Some(second)).unwrap_or_else(by_kernel)
+    with_entry(log, entry, fd, target, None, Some(second)).unwrap_or_else(by_kernel)
 }
 
 /// Lets a file join the log whose bytes the kernel has just made durable by `fd`, or makes its older records dead if it has an
 /// entry meanwhile. Returns `result`, or -1 with `errno` if that has failed.
 pub fn durable_by_kernel(log: &Log, fd: c_int, result: ssize_t) -> ssize_t {
-    match logged(log, fd) {
+    let target = descriptors::look(log, fd);
+    if target.is(flag::NEVER) {
+        return result;
+    }
+    match logged(log, fd, target, None) {
         None | Some(0) => result,
         Some(_) => -1,
     }
@@ -79,6 +88,7 @@ fn with_entry(
     entry: &'static Entry,
     fd: c_int,
     target: Target,
+    kind: Option<SyncKind>,
     readable: Option<c_int>,
 ) -> Option<c_int> {
     if target.is(flag::STREAM) && target.is(flag::WRITABLE) {
@@ -92,10 +102,44 @@ fn with_entry(
     if entry.slot.load(Acquire) == 0 && !entry.is_unloggable() && !target.is(flag::PASSED) {
         log.count(Counter::KernelFirst, 1);
         join(log, entry, fd);
+    } else if let Some(kind) = kind.filter(|_| !entry.ranges.is_empty()) {
+        let trial = &entry.trials[kind as usize];
+        let is_tried = log.shared().header().without_trials.load(Relaxed) == 0;
+        match if is_tried { trial.next_route() } else { Route::Log } {
+            Route::Log => {
+                let begun_ns = sys::monotonic_ns();
+                if commit(log, entry, fd, target, readable) {
+                    trial.add(Route::Log, sys::monotonic_ns().saturating_sub(begun_ns));
+                    return Some(0);
+                }
+            }
+            Route::Kernel => {
+                if let Some(result) = by_kernel_alone(log, entry, fd, kind) {
+                    return Some(result);
+                }
+            }
+        }
     } else if commit(log, entry, fd, target, readable) {
         return Some(0);
     }
     Some(by_kernel(log, entry, fd))
+}
+
+/// Makes the kernel sync a file that it syncs faster than the log would; `None` if the file has records, or changed in a way
+/// that a sync of this kind does not cover.
+fn by_kernel_alone(log: &Log, entry: &'static Entry, fd: c_int, kind: SyncKind) -> Option<c_int> {
+    let alone = log.kernel_alone(entry)?;
+    let number = if kind == SyncKind::Data { libc::SYS_fdatasync } else { libc::SYS_fsync };
+    let begun_ns = sys::monotonic_ns();
+    // SAFETY: the call has an integer argument only.
+    let result = unsafe { bywash_file::sys::call(number as usize, [fd as usize, 0, 0, 0, 0, 0]) };
+    if result != 0 {
+        alone.fail();
+        return Some(failed(-result as Errno));
+    }
+    entry.trials[kind as usize].add(Route::Kernel, sys::monotonic_ns().saturating_sub(begun_ns));
+    log.count(Counter::KernelFaster, 1);
+    Some(0)
 }
 
 /// Returns true if a file was made a moment ago ([`bywash_log::shared::Header::age_ns`]).

@@ -1383,6 +1383,18 @@ static void measure(void) {
            of_commits[commits / 2] * 1e6, of_bare[commits / 2] * 1e6);
 }
 
+// Syncs of which some are tried by the kernel, and then one behind which no record is live.
+static void tried(void) {
+    int fd = begin();
+    for (int turn = 0; turn < 400; turn++) {
+        fill(fd, 'a' + turn % 26, turn * 100, 300);
+        DO(turn % 2 ? fsync(fd) : fdatasync(fd));
+    }
+    DO(fchmod(fd, 0640));
+    DO(fsync(fd));
+    snapshot();
+}
+
 // Waits until a change of a folder was well before.
 static void settle(void) {
     struct timespec time = {.tv_nsec = 150000000};
@@ -1421,7 +1433,7 @@ static const struct {
     CASE(opened_anew), CASE(stream_anew), CASE(punched), CASE(renamed), CASE(folder_renamed), CASE(replaced), CASE(unlinked), CASE(linked),
     CASE(attributes), CASE(mapped), CASE(mapped_first), CASE(streams), CASE(streams_later), CASE(streams_beside), CASE(executed), CASE(all_by_sync), CASE(all_of_a_disk), CASE(raced), CASE(killed), CASE(synchronous),
     CASE(transfers), CASE(unserved), CASE(ring), CASE(passed_on), CASE(asynchronous), CASE(all_files), CASE(direct),
-    CASE(closing), CASE(signals), CASE(threads), CASE(cancelled), CASE(two_processes), CASE(writer), CASE(plain), CASE(folders),
+    CASE(closing), CASE(signals), CASE(threads), CASE(cancelled), CASE(two_processes), CASE(writer), CASE(plain), CASE(folders), CASE(tried),
     CASE(synchronous_first), CASE(synchronous_attribute), CASE(synchronous_flags), CASE(synchronous_position), CASE(synchronous_append),
     CASE(synchronous_limits), CASE(synchronous_small_limit), CASE(synchronous_alone), CASE(synchronous_denied),
     CASE(synchronous_direct), CASE(synchronous_direct_later), CASE(synchronous_closing), CASE(synchronous_stream), CASE(synchronous_locked),
