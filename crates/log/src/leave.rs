@@ -60,6 +60,14 @@ impl Log {
         (value == 0 || value == LEFT && is_passed()).then_some(value)
     }
 
+    /// Returns the sequence number of a file's newest record; 0 if none is live. A commit that is reading the file is waited
+    /// for: it may have read what a sync that begins now makes durable, so its record must be among those that are dead then.
+    pub fn newest_record(&self, entry: &'static Entry) -> u64 {
+        // Without a lock, this thread has it, and commits nothing meanwhile.
+        let _lock = self.lock_entry(entry);
+        if entry.oldest.load(Relaxed) == 0 { 0 } else { entry.sequence.load(Relaxed) }
+    }
+
     /// Makes the records of a file dead up to a sequence number that was read before a sync of its whole file system began,
     /// which has succeeded.
     ///

@@ -264,3 +264,26 @@ fn processes_are_killed_and_what_they_were_told_is_durable() {
         assert_eq!(&place.replayed()[4 * PART as usize..][..5], b"alive");
     }
 }
+
+/// A sync of many files by the kernel (syncfs(2)) makes dead what was read before it began. A commit that has read the file
+/// and not yet noted its record would otherwise stay live, and be written over what the sync made durable.
+#[test]
+fn a_sync_of_many_files_waits_for_a_commit_that_reads() {
+    let place = Place::new(2 + 3 * 4 + 1024);
+    place.write_and_commit(0, b"first");
+    let before = place.log.newest_record(place.entry);
+    assert!(before > 0);
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        // Held by a commit while it reads the file.
+        let lock = place.log.lock_entry(place.entry).unwrap();
+        scope.spawn(|| send.send(place.log.newest_record(place.entry)).unwrap());
+        assert!(receive.recv_timeout(Duration::from_millis(50)).is_err(), "it did not wait for the commit");
+        // The commit notes its record.
+        place.entry.sequence.store(before + 1, Ordering::Relaxed);
+        drop(lock);
+    });
+    assert_eq!(receive.recv(), Ok(before + 1));
+    assert!(place.log.kernel_sync(place.entry, || place.file.sync_all().is_ok()).unwrap());
+    assert_eq!(place.log.newest_record(place.entry), 0);
+}

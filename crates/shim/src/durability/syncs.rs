@@ -262,8 +262,9 @@ fn mark_many(log: &Log, fd: Option<c_int>, kernel: impl FnOnce() -> c_int) -> c_
     let mut sequences = [0u64; ENTRIES];
     for (sequence, entry) in sequences.iter_mut().zip(entries) {
         let is_synced = device.is_none_or(|device| entry.key[0].load(Relaxed) == device);
-        if is_synced && entry.state.load(Acquire) == entry_state::USED && entry.oldest.load(Acquire) != 0 {
-            *sequence = entry.sequence.load(Acquire);
+        if is_synced && entry.state.load(Acquire) == entry_state::USED {
+            let _undisturbed = Undisturbed::begin();
+            *sequence = log.newest_record(entry);
         }
     }
     let result = kernel();
