@@ -37,6 +37,11 @@ pub trait Workload {
     /// Returns the disks that it needs, of which one is named `data`.
     fn disks(&self) -> Vec<Disk>;
 
+    /// Returns the user who runs the program, and whose the log must be, unless it is root.
+    fn owner(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Fills the disks before anything is recorded.
     ///
     /// # Errors
@@ -145,7 +150,7 @@ impl Campaign {
     fn record(&self, site: &Site, workload: &dyn Workload) -> Result<(), String> {
         let plain = site.machine.mount("now")?;
         workload.prepare(site)?;
-        site.machine.hook(&self.launch.prepare)?;
+        site.machine.prepare(&self.launch.prepare, workload.owner())?;
         plain.unmount()?;
         let recorded = site.machine.record()?;
         let begin = site.machine.memory().join(BEGIN);

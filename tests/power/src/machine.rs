@@ -193,6 +193,20 @@ impl Machine {
         launch::run(confined().args(words), &self.memory(), Duration::from_secs(limit_s))
     }
 
+    /// Runs the command of [`Launch`] that prepares the disks, if there is one, as a user who owns the log's folder.
+    ///
+    /// # Errors
+    /// A sentence that says what failed.
+    pub fn prepare(&self, words: &[String], owner: Option<&str>) -> Result<(), String> {
+        let (Some(owner), false) = (owner, words.is_empty()) else { return self.hook(words) };
+        let log = self.log();
+        let folder = log.parent().ok_or("the log is in no folder")?;
+        tool(Command::new("chown").arg(owner).arg(folder))?;
+        let user = ["setpriv", "--reuid", owner, "--regid", owner, "--clear-groups", "--"];
+        let words = user.iter().map(|word| (*word).to_owned()).chain(words.iter().cloned());
+        self.hook(&words.collect::<Vec<_>>())
+    }
+
     /// Runs a command of [`Launch`], if there is one.
     ///
     /// # Errors

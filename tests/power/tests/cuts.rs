@@ -144,6 +144,11 @@ fn log_under_mariadb() {
 }
 
 #[test]
+fn log_under_postgresql() {
+    survives_with_log("log_under_postgresql", None, || Box::new(Bank::in_postgresql(40)), 5);
+}
+
+#[test]
 fn log_under_rocksdb() {
     survives_with_log("log_under_rocksdb", None, || Box::new(Bank::in_rocksdb(60)), 5);
 }

@@ -58,6 +58,11 @@ impl Workload for Bank {
         vec![self.disk]
     }
 
+    fn owner(&self) -> Option<&'static str> {
+        // Its server refuses to run as root.
+        (self.script == "postgresql").then_some("postgres")
+    }
+
     fn prepare(&self, site: &Site) -> Result<(), String> {
         self.call(site, "prepare", 0).map(drop)
     }
