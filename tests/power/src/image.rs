@@ -43,8 +43,8 @@ pub enum Fault {
     WriteLost,
 }
 
-/// Chooses `count` cuts at or after `from`, in order of their positions: half of them right after a flush, the others
-/// anywhere; the last one is at the end.
+/// Chooses `count` cuts at or after `from`, in order of their positions: a quarter right after a flush, a quarter right before
+/// one, when most writes can be lost or torn, the others anywhere; the last one is at the end.
 pub fn plan(recording: &Recording, from: Position, count: usize, random: &mut Random) -> Vec<Cut> {
     let end = recording.end();
     let is_flush = |(_, record): &(usize, &Record)| record.kind == Kind::Flush;
@@ -53,13 +53,15 @@ pub fn plan(recording: &Recording, from: Position, count: usize, random: &mut Ra
     let flushes: Vec<Position> = flushes.into_iter().filter(|position| *position >= from).collect();
     let mut cuts = vec![Cut { position: end, fate: Fate::Lost }];
     while cuts.len() < count {
-        let boundary = cuts.len() % 2 == 1 && !flushes.is_empty();
-        // If there are enough cuts for all flushes, each is taken, and only the rest is left to chance.
-        let next = cuts.len() / 2;
-        let position = match boundary {
-            true if count / 2 >= flushes.len() && next < flushes.len() => flushes[next],
-            true => flushes[random.below(flushes.len() as u64) as usize],
-            false => Position(from.0 + random.below(end.0 - from.0 + 1)),
+        let position = if cuts.len() % 2 == 1 && !flushes.is_empty() {
+            // If there are enough cuts for all flushes, each is taken, and only the rest is left to chance.
+            let next = cuts.len() / 4;
+            let is_next = count / 4 >= flushes.len() && next < flushes.len();
+            let next = if is_next { next } else { random.below(flushes.len() as u64) as usize };
+            let is_before = cuts.len() % 4 == 3;
+            Position((flushes[next].0 - u64::from(is_before)).max(from.0))
+        } else {
+            Position(from.0 + random.below(end.0 - from.0 + 1))
         };
         let fate = match random.below(8) {
             0 => Fate::Lost,
@@ -141,10 +143,10 @@ impl Image {
         };
         let mut random = Random::new(seed ^ (index << 32) ^ u64::from(self.disk));
         match random.below(20) {
-            0..8 => Ok(()),
-            8..16 => apply(&self.image, recording, record),
+            0..7 => Ok(()),
+            7..14 => apply(&self.image, recording, record),
             // A transfer that was interrupted, or units that reached the disk out of order.
-            16..18 => {
+            14..17 => {
                 let units = record.length.div_ceil(self.tear_bytes as u64).max(1);
                 let there = random.below(units);
                 self.torn(recording, record, |unit| unit < there)

@@ -57,7 +57,7 @@ impl Launch {
             std::iter::once(program.display().to_string()).chain(text.split(' ').map(str::to_owned)).collect()
         };
         Launch {
-            prepare: words("log create {log} --size 32M"),
+            prepare: words("log create {log} --size 8M"),
             prefix: words("run --log {log} --"),
             recover: words("log recover --crashed {log}"),
             log: None,

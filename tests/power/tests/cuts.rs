@@ -106,12 +106,12 @@ fn rocksdb() {
 
 #[test]
 fn log_under_the_model_on_ext4() {
-    survives_with_log("log_under_the_model_on_ext4", None, || Box::new(Model::new(Format::Ext4, 400)), 40);
+    survives_with_log("log_under_the_model_on_ext4", None, || Box::new(Model::new(Format::Ext4, 400)), 80);
 }
 
 #[test]
 fn log_under_the_model_on_xfs() {
-    survives_with_log("log_under_the_model_on_xfs", None, || Box::new(Model::new(Format::Xfs, 400)), 15);
+    survives_with_log("log_under_the_model_on_xfs", None, || Box::new(Model::new(Format::Xfs, 400)), 50);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn log_on_another_disk_under_the_model() {
         "log_on_another_disk_under_the_model",
         disk,
         || Box::new(Model::new(Format::Ext4, 400)),
-        30,
+        70,
     );
 }
 
@@ -129,7 +129,7 @@ fn log_on_another_disk_under_the_model() {
 fn log_under_sqlite() {
     for journal in [Journal::Delete, Journal::Persist, Journal::Wal] {
         let workload = || -> Box<dyn Workload> { Box::new(Sqlite::new(journal, Format::Ext4, 60)) };
-        survives_with_log("log_under_sqlite", None, workload, 40);
+        survives_with_log("log_under_sqlite", None, workload, 67);
     }
 }
 

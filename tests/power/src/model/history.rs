@@ -47,9 +47,17 @@ pub enum Target {
     Reused = 5,
     /// A file that is written through a second name, which then takes the place of the first.
     Linked = 6,
+    /// A file that is changed unseen, then made anew.
+    Unseen = 7,
+    /// A third file of words, which keeps its size and is written by calls that a log notes, so that a log keeps many records
+    /// of it.
+    Steady = 8,
 }
 
 impl Target {
+    /// Files of words.
+    pub const WORDS: [Target; 3] = [Target::Words, Target::MoreWords, Target::Steady];
+
     /// Returns the name of the file.
     pub fn name(self) -> &'static str {
         match self {
@@ -59,6 +67,8 @@ impl Target {
             Target::Replaced => "replaced",
             Target::Reused => "reused",
             Target::Linked => "linked",
+            Target::Unseen => "unseen",
+            Target::Steady => "steady",
         }
     }
 }
@@ -118,6 +128,8 @@ impl Event {
             Target::Replaced,
             Target::Reused,
             Target::Linked,
+            Target::Unseen,
+            Target::Steady,
         ];
         Some(Event {
             operation: field(0)?,

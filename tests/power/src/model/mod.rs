@@ -7,16 +7,24 @@
 //!
 //! - [`program`]: the program, and its process that works with names
 //! - `words`: its processes that work with words
+//! - [`unseen`]: changes of a file that no note of a write tells
+//! - [`pairs`]: pairs of operations on a file that the program walks
 //! - [`history`]: its operations
 //! - [`checker`]: the check
 
 pub mod checker;
 pub mod history;
+pub mod pairs;
 pub mod program;
+pub mod unseen;
 mod words;
 
 /// Name of the history in the machine's memory.
 pub const HISTORY: &str = "history";
+/// Name of the program that changes a file unseen, in the machine's memory.
+pub const UNSEEN: &str = "unseen";
+/// Size of the file that is changed unseen, in bytes.
+pub const UNSEEN_BYTES: u64 = 5 * 4096;
 /// Size of a word, in bytes.
 pub const WORD: u64 = 8;
 /// Greatest size of a file of words, in bytes.
@@ -33,8 +41,13 @@ pub fn version_length(version: u64) -> u64 {
     (64 + version % 1500 * 389 % 1500) * WORD
 }
 
-/// Returns the contents of a version: its number plus one in each word.
+/// Returns the word that a version consists of.
+pub fn version_word(version: u64) -> u64 {
+    version + 1
+}
+
+/// Returns the contents of a version.
 pub fn version_bytes(version: u64) -> Vec<u8> {
-    let word = (version + 1).to_le_bytes();
+    let word = version_word(version).to_le_bytes();
     word.iter().copied().cycle().take(version_length(version) as usize).collect()
 }

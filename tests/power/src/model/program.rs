@@ -3,7 +3,7 @@
 //! All calls on the disk go through the C library, so that a preloaded library sees them.
 
 use super::history::{Event, Kind, SAME_SIZE, Target, Writer};
-use super::{HISTORY, LIMIT_BYTES, WORD, version_bytes, version_length};
+use super::{HISTORY, LIMIT_BYTES, UNSEEN_BYTES, WORD, version_bytes, version_length, version_word};
 use crate::random::Random;
 use crate::recording::Position;
 use rustix::process::Signal;
@@ -87,11 +87,13 @@ pub fn process(arguments: &Arguments, number: u64) -> io::Result<()> {
         data: &arguments.data,
     };
     match number == PROCESSES - 1 {
-        true => process.names(arguments.operations / OPERATIONS_OF_A_VERSION),
+        true => process.names(arguments, arguments.operations / OPERATIONS_OF_A_VERSION),
         false => process.words(arguments),
     }
 }
 
+/// Steps in which a version is written: a young file joins a log with its third sync.
+const STEPS_OF_A_VERSION: usize = 4;
 /// Versions take longer than operations on words.
 const OPERATIONS_OF_A_VERSION: u64 = 12;
 
@@ -128,23 +130,24 @@ impl Process<'_> {
         match self.random.below(100) {
             _ if self.is_careless => Ok(()),
             0..45 => file.sync_all(),
-            45..95 => file.sync_data(),
+            45..97 => file.sync_data(),
             _ => Ok(nix::unistd::syncfs(file)?),
         }
     }
 
-    fn sync_folder(&mut self) -> io::Result<()> {
+    pub(super) fn sync_folder(&mut self) -> io::Result<()> {
         if self.is_careless { Ok(()) } else { File::open(self.data)?.sync_all() }
     }
 
-    fn names(&mut self, versions: u64) -> io::Result<()> {
+    fn names(&mut self, arguments: &Arguments, versions: u64) -> io::Result<()> {
         for version in 1..=versions {
-            for target in [Target::Replaced, Target::Reused, Target::Linked] {
+            for target in [Target::Replaced, Target::Reused, Target::Linked, Target::Unseen] {
                 let fields = [version, version_length(version), SAME_SIZE];
                 self.operation(Kind::Version, target, fields, |process, _| {
                     match target {
                         Target::Replaced => process.replace(version)?,
                         Target::Reused => process.reuse(version)?,
+                        Target::Unseen => process.unseen(version, &arguments.memory)?,
                         _ => process.link(version)?,
                     }
                     Ok(version)
@@ -154,15 +157,17 @@ impl Process<'_> {
         Ok(())
     }
 
-    /// Writes a version in two steps, the second over a part of the first, with a sync after each.
+    /// Writes a version in steps, each over a part of the one before, with a sync after each. The last ones are commits.
     fn write_version(&mut self, file: &File, version: u64) -> io::Result<()> {
         let bytes = version_bytes(version);
-        let half = bytes.len() / 2 / WORD as usize * WORD as usize;
-        file.write_all_at(&bytes[..half], 0)?;
-        file.write_all_at(&vec![0; bytes.len() - half], half as u64)?;
-        self.sync(file)?;
-        file.write_all_at(&bytes[half..], half as u64)?;
-        self.sync(file)
+        let part = bytes.len() / STEPS_OF_A_VERSION / WORD as usize * WORD as usize;
+        for step in 1..=STEPS_OF_A_VERSION {
+            let end = if step == STEPS_OF_A_VERSION { bytes.len() } else { step * part };
+            file.write_all_at(&bytes[(step - 1) * part..end], ((step - 1) * part) as u64)?;
+            file.write_all_at(&vec![0; bytes.len() - end], end as u64)?;
+            self.sync(file)?;
+        }
+        Ok(())
     }
 
     /// Renames a complete file over the one before.
@@ -182,13 +187,22 @@ impl Process<'_> {
         self.sync_folder()
     }
 
-    /// Writes in place through a second name, then renames that to the first.
+    /// Writes a version over the one before as often as makes a file join a log and then commit.
+    fn overwrite(&mut self, path: &Path, version: u64) -> io::Result<()> {
+        let file = File::options().read(true).write(true).open(path)?;
+        for _ in 0..STEPS_OF_A_VERSION {
+            file.write_all_at(&version_bytes(version), 0)?;
+            self.sync(&file)?;
+        }
+        Ok(())
+    }
+
+    /// Writes in place, and again through a second name, then renames that to the first.
     fn link(&mut self, version: u64) -> io::Result<()> {
         let (path, other) = (self.data.join(Target::Linked.name()), self.data.join("linked.other"));
+        self.overwrite(&path, version)?;
         fs::hard_link(&path, &other)?;
-        let file = File::options().write(true).open(&other)?;
-        file.write_all_at(&version_bytes(version), 0)?;
-        self.sync(&file)?;
+        self.overwrite(&other, version)?;
         // Both are names of one file, which rename(2) leaves as they are.
         fs::remove_file(&path)?;
         fs::rename(&other, &path)?;
@@ -201,12 +215,14 @@ impl Process<'_> {
 /// # Errors
 /// An error of the file system.
 pub fn prepare(data: &Path) -> io::Result<()> {
-    for target in [Target::Words, Target::MoreWords] {
+    for target in Target::WORDS {
         fs::write(data.join(target.name()), vec![0; LIMIT_BYTES as usize / 2])?;
     }
     fs::write(data.join(Target::Appended.name()), [])?;
     for target in [Target::Replaced, Target::Reused, Target::Linked] {
         fs::write(data.join(target.name()), version_bytes(0))?;
     }
+    let words = vec![version_word(0).to_le_bytes(); (UNSEEN_BYTES / WORD) as usize];
+    fs::write(data.join(Target::Unseen.name()), words.concat())?;
     Ok(())
 }

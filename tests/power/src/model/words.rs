@@ -18,6 +18,8 @@ struct Words {
     path: PathBuf,
     file: File,
     synced: File,
+    /// Syncs by it are the kernel's whatever commits otherwise (O_DIRECT).
+    direct: File,
     /// Held shared by whoever writes within the file, exclusively by whoever changes its size.
     lock: File,
 }
@@ -34,7 +36,7 @@ impl Process<'_> {
     /// Works with the files of words and the appended one.
     pub(super) fn words(&mut self, arguments: &Arguments) -> io::Result<()> {
         let mut files = Vec::new();
-        for target in [Target::Words, Target::MoreWords] {
+        for target in Target::WORDS {
             let path = self.data.join(target.name());
             let mut open = File::options();
             open.read(true).write(true);
@@ -42,9 +44,10 @@ impl Process<'_> {
             // A careless program does not even open it as it should.
             let flag = if self.is_careless { 0 } else { nix::libc::O_DSYNC };
             let synced = open.custom_flags(flag).open(&path)?;
+            let direct = File::options().read(true).custom_flags(nix::libc::O_DIRECT).open(&path)?;
             let lock = arguments.memory.join(target.name());
             let lock = File::options().write(true).create(true).truncate(false).open(lock)?;
-            files.push(Words { target, path, file, synced, lock });
+            files.push(Words { target, path, file, synced, direct, lock });
         }
         let other = self.data.join(format!("copied-{}", std::process::id()));
         let sources = [arguments.memory.join(format!("sent-{}", std::process::id())), other];
@@ -55,14 +58,18 @@ impl Process<'_> {
         let sources = Sources { sent: open(&sources[0])?, copied: open(&sources[1])? };
         let appended = File::options().append(true).open(self.data.join(Target::Appended.name()))?;
         for _ in 0..arguments.operations {
-            let words = &files[self.random.below(2) as usize];
+            let words = &files[self.random.below(files.len() as u64) as usize];
+            let is_steady = words.target == Target::Steady;
             match self.random.below(100) {
                 0..50 => self.write(words, &sources)?,
+                50..62 if is_steady => self.write(words, &sources)?,
                 50..58 => self.resize(words)?,
-                58..64 => self.punch(words)?,
-                64..84 => {
+                58..62 => self.punch(words)?,
+                62..84 => {
                     self.operation(Kind::Sync, words.target, [0, 0, SAME_SIZE], |process, _| {
-                        process.sync(&words.file).map(|()| 0)
+                        let is_direct = !is_steady && process.random.chance(15);
+                        let file = if is_direct { &words.direct } else { &words.file };
+                        process.sync(file).map(|()| 0)
                     })?;
                 }
                 _ => self.append(&appended)?,
@@ -79,13 +86,14 @@ impl Process<'_> {
         let length = (1 + self.random.below(longest)) * WORD;
         if size >= length {
             let offset = self.random.below((size - length) / WORD + 1) * WORD;
-            let is_synced = self.random.chance(15);
+            // A log may leave such a file to the kernel for good.
+            let is_synced = words.target == Target::MoreWords && self.random.chance(15);
             let kind = if is_synced { Kind::SyncedWrite } else { Kind::Write };
             self.operation(kind, words.target, [offset, length, SAME_SIZE], |process, operation| {
                 let bytes = bytes_of(operation, length);
                 match is_synced {
                     true => words.synced.write_all_at(&bytes, offset)?,
-                    false => process.put(&words.file, &bytes, offset, sources)?,
+                    false => process.put(words, &bytes, offset, sources)?,
                 }
                 Ok(offset)
             })?;
@@ -107,12 +115,33 @@ impl Process<'_> {
         } else {
             let is_emptied = self.random.chance(10);
             let to = if is_emptied { 0 } else { self.random.below(LIMIT_BYTES / WORD) * WORD };
+            self.commit_first(words, size)?;
             self.operation(Kind::Truncate, words.target, [0, to, to], |_, _| match is_emptied {
                 true => File::options().write(true).truncate(true).open(&words.path).map(|_| 0),
                 false => words.file.set_len(to).map(|()| 0),
             })?;
         }
         Ok(flock(&words.lock, FlockOperation::Unlock)?)
+    }
+
+    /// Writes within the file and syncs it, twice in half of the cases: the second sync is a commit of a log, whatever the file
+    /// went through before. The caller keeps the size as it is.
+    fn commit_first(&mut self, words: &Words, size: u64) -> io::Result<()> {
+        let length = COMMITTED_WORDS * WORD;
+        if size < length || self.random.chance(50) {
+            return Ok(());
+        }
+        for _ in 0..2 {
+            let offset = self.random.below((size - length) / WORD + 1) * WORD;
+            let fields = [offset, length, SAME_SIZE];
+            self.operation(Kind::Write, words.target, fields, |_, operation| {
+                words.file.write_all_at(&bytes_of(operation, length), offset).map(|()| offset)
+            })?;
+            self.operation(Kind::Sync, words.target, [0, 0, SAME_SIZE], |process, _| {
+                process.sync(&words.file).map(|()| 0)
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes a range zeroes, with and without freeing its blocks.
@@ -125,6 +154,9 @@ impl Process<'_> {
             false => FallocateFlags::FALLOC_FL_ZERO_RANGE,
         };
         let flags = how | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        // Nobody changes the size meanwhile.
+        let size = words.file.metadata()?.len() / WORD * WORD;
+        self.commit_first(words, size)?;
         self.operation(Kind::Punch, words.target, [offset, length, SAME_SIZE], |_, _| {
             fallocate(&words.file, flags, offset as i64, length as i64)?;
             Ok(offset)
@@ -133,21 +165,22 @@ impl Process<'_> {
     }
 
     /// Writes bytes by one of several calls.
-    fn put(&mut self, file: &File, bytes: &[u8], offset: u64, sources: &Sources) -> io::Result<()> {
-        let end = offset + bytes.len() as u64;
-        match self.random.below(100) {
-            0..60 => file.write_all_at(bytes, offset),
-            60..70 => {
+    fn put(&mut self, words: &Words, bytes: &[u8], offset: u64, sources: &Sources) -> io::Result<()> {
+        let (file, end) = (&words.file, offset + bytes.len() as u64);
+        let kinds = if words.target == Target::Steady { NOTED } else { 100 };
+        match self.random.below(kinds) {
+            0..65 => file.write_all_at(bytes, offset),
+            65..75 => {
                 let mut file = file;
                 file.seek(SeekFrom::Start(offset))?;
                 file.write_all(bytes)
             }
-            70..85 => {
+            75..NOTED => {
                 let (begin, rest) = bytes.split_at(bytes.len() / 3);
                 let written = pwritev(file, &[IoSlice::new(begin), IoSlice::new(rest)], offset as i64)?;
                 file.write_all_at(&bytes[written..], offset + written as u64)
             }
-            85..93 => {
+            NOTED..95 => {
                 sources.sent.write_all_at(bytes, 0)?;
                 let (mut file, mut from) = (file, 0);
                 file.seek(SeekFrom::Start(offset))?;
@@ -189,6 +222,11 @@ impl Process<'_> {
         Ok(())
     }
 }
+
+/// Number of words that are written and synced before a file is cut short or punched.
+const COMMITTED_WORDS: u64 = 50;
+/// Share of writes that a log notes, in percent.
+const NOTED: u64 = 90;
 
 /// Returns words that each hold the number of an operation.
 fn bytes_of(operation: u64, length: u64) -> Vec<u8> {

@@ -1,7 +1,8 @@
 //! Check of the model's files after a cut, against its history.
 
 use crate::model::history::{Event, Kind, SAME_SIZE, Target};
-use crate::model::{LIMIT_BYTES, WORD, append_bytes, version_length};
+use crate::model::unseen::{BLOCK_BYTES, Method};
+use crate::model::{LIMIT_BYTES, UNSEEN_BYTES, WORD, append_bytes, version_length, version_word};
 use crate::recording::Position;
 use std::collections::HashMap;
 use std::fs;
@@ -44,7 +45,7 @@ impl Checker {
             }
         }
         let mut by_word = HashMap::new();
-        for target in [Target::Words, Target::MoreWords] {
+        for target in Target::WORDS {
             let mut words = vec![Vec::new(); (LIMIT_BYTES * 2 / WORD) as usize];
             for (index, operation) in operations.entry(target).or_default().iter().enumerate() {
                 let Some((begin, end)) = words_of(&operation.event) else { continue };
@@ -56,19 +57,39 @@ impl Checker {
         Checker { operations, by_word }
     }
 
+    /// Prepares the check of a machine that goes on after its programs were killed: all that was over is there, synced or not.
+    pub fn of_living_machine(mut events: Vec<Event>) -> Checker {
+        for (target, number) in Target::WORDS.into_iter().chain([Target::Appended]).zip(1..) {
+            for is_end in [false, true] {
+                events.push(Event {
+                    operation: number,
+                    is_end,
+                    kind: Kind::Sync,
+                    target,
+                    offset: 0,
+                    length: 0,
+                    size: SAME_SIZE,
+                    position: Position::default(),
+                });
+            }
+        }
+        Checker::new(&events)
+    }
+
     /// Checks the files in the folder `data` after a cut. Returns the number of syncs that had been acknowledged.
     ///
     /// # Errors
     /// A sentence that says which file holds what it must not.
     pub fn check(&self, data: &Path, cut: Position) -> Result<u64, String> {
         let mut acknowledged = 0;
-        for target in [Target::Words, Target::MoreWords] {
+        for target in Target::WORDS {
             acknowledged += self.words(data, target, cut)?;
         }
         acknowledged += self.appended(data, cut)?;
         for target in [Target::Replaced, Target::Reused, Target::Linked] {
             acknowledged += self.version(data, target, cut)?;
         }
+        acknowledged += self.unseen(data, cut)?;
         Ok(acknowledged)
     }
 
@@ -88,6 +109,7 @@ impl Checker {
         let operations = self.of(target);
         let (syncs, durable_before) = self.syncs(target, cut);
         self.size(target, bytes.len() as u64, cut, durable_before)?;
+        let undone = self.undone_truncation(target, bytes.len() as u64, cut);
         let is_durable = |operation: &Operation| {
             operation.end < durable_before
                 || operation.event.kind == Kind::SyncedWrite && operation.is_over(cut)
@@ -129,6 +151,9 @@ impl Checker {
                     0 => {
                         operation.begun_at <= cut
                             && matches!(operation.event.kind, Kind::Truncate | Kind::Punch)
+                            && !undone.is_some_and(|(undone, first)| {
+                                operation.event.operation == undone && word >= first
+                            })
                     }
                     number => operation.event.operation == number && operation.event.is_write(),
                 });
@@ -168,6 +193,19 @@ impl Checker {
         };
         let is_by_itself = write.event.kind == Kind::SyncedWrite && write.end >= durable_before;
         is_by_itself && self.of(target).iter().any(|other| is_extension(&other))
+    }
+
+    /// Returns the last change of a file's size if it was a truncation that did not reach the disk, since the file is longer,
+    /// and the first word that it cannot have made zero. The end of the truncated block is zero in memory before the size
+    /// changes, and may be written by itself.
+    fn undone_truncation(&self, target: Target, size: u64, cut: Position) -> Option<(u64, usize)> {
+        let changes = self
+            .of(target)
+            .iter()
+            .filter(|operation| operation.event.size != SAME_SIZE && operation.begun_at <= cut);
+        let Event { operation, kind, length, .. } = changes.max_by_key(|operation| operation.begin)?.event;
+        let first = length.next_multiple_of(BLOCK_BYTES) / WORD;
+        (kind == Kind::Truncate && size > length).then_some((operation, first as usize))
     }
 
     /// Checks a size: that after the last durable change, or one that a later change leads to.
@@ -218,14 +256,49 @@ impl Checker {
         Ok(syncs)
     }
 
-    /// Checks a file that has versions: the acknowledged one, or the one that was being made.
-    fn version(&self, data: &Path, target: Target, cut: Position) -> Result<u64, String> {
+    /// Checks the file that is changed unseen.
+    fn unseen(&self, data: &Path, cut: Position) -> Result<u64, String> {
+        let target = Target::Unseen;
+        let (acknowledged, begun) = self.versions(target, cut);
+        let method = Method::of_version(begun);
+        let is_made_anew = begun > acknowledged && method.is_none();
+        let Some(bytes) = read(data, target)? else {
+            return if is_made_anew { Ok(acknowledged) } else { Err(format!("{} is gone", target.name())) };
+        };
+        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        let moves = begun > acknowledged && method.is_some_and(Method::moves_blocks);
+        let is_right_size = match bytes.len() as u64 {
+            UNSEEN_BYTES => true,
+            size if moves => size.abs_diff(UNSEEN_BYTES) <= BLOCK_BYTES,
+            size => is_made_anew && size < UNSEEN_BYTES,
+        };
+        let may_be_zero = is_made_anew || moves;
+        let is_right = |word: &u64| {
+            (version_word(acknowledged)..=version_word(begun)).contains(word) || *word == 0 && may_be_zero
+        };
+        match is_right_size && words.iter().all(is_right) {
+            true => Ok(acknowledged),
+            false => Err(format!(
+                "{}: {} bytes, words {:?}; {acknowledged} was acknowledged and {begun} begun, by {method:?}",
+                target.name(),
+                bytes.len(),
+                runs(&words)
+            )),
+        }
+    }
+
+    /// Returns the greatest version of a file that was acknowledged before a cut, and the greatest that was begun.
+    fn versions(&self, target: Target, cut: Position) -> (u64, u64) {
         let last = |is_counted: &dyn Fn(&Operation) -> bool| {
             let versions = self.of(target).iter().filter(|operation| is_counted(operation));
             versions.map(|operation| operation.event.offset).max().unwrap_or(0)
         };
-        let acknowledged = last(&|operation| operation.is_over(cut));
-        let begun = last(&|operation| operation.begun_at <= cut);
+        (last(&|operation| operation.is_over(cut)), last(&|operation| operation.begun_at <= cut))
+    }
+
+    /// Checks a file that has versions: the acknowledged one, or the one that was being made.
+    fn version(&self, data: &Path, target: Target, cut: Position) -> Result<u64, String> {
+        let (acknowledged, begun) = self.versions(target, cut);
         let name = target.name();
         let bytes = match (read(data, target)?, target) {
             (Some(bytes), _) => bytes,
