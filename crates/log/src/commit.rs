@@ -26,11 +26,15 @@ use crate::layout::{
     RecordHeader,
 };
 use crate::log_file::LogFile;
+use crate::mutants::{self, Mutant};
 use crate::robust::{Locked, Previous};
 use crate::shared::{Counter, Entry, Shared, State};
 use crate::sys::{self, Errno, Undisturbed};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+#[cfg(feature = "mutants")]
+mod faulty;
 
 /// Blocks of the area that stay free for the two batches that can be under way.
 const RESERVE: u64 = 2 * (BATCH_MAX / BLOCK) as u64;
@@ -92,6 +96,8 @@ impl Log {
     pub fn commit(&self, entry: &'static Entry, fd: c_int) -> Result<(), Refusal> {
         let begun_ns = sys::monotonic_ns();
         let undisturbed = Undisturbed::begin();
+        #[cfg(feature = "mutants")]
+        faulty::read_early(fd);
         let committed = match self.append(entry, fd, begun_ns) {
             Ok(Some(batch)) => self.wait_durable(batch, undisturbed).map(|()| Counter::Commits),
             Ok(None) => Ok(Counter::Clean),
@@ -235,6 +241,11 @@ impl Log {
         offset: u64,
         length: usize,
     ) -> Result<usize, Errno> {
+        #[cfg(feature = "mutants")]
+        // SAFETY: the caller promises that the bytes lie within the buffer, to which no references exist.
+        if unsafe { faulty::copy_early(self.shared.buffer(batch).add(at), offset, length) } {
+            return Ok(length);
+        }
         let mut done = 0;
         while done < length {
             // SAFETY: the caller promises that the bytes lie within the buffer, to which no references exist.
@@ -334,6 +345,10 @@ impl Log {
             }
             batch => batch,
         };
+        #[cfg(feature = "mutants")]
+        if mutants::is_chosen(Mutant::WrongOrder) && self.write_in_wrong_order(batch) {
+            return;
+        }
         if batch <= header.durable.load(Acquire) {
             // The leader before was killed when its batch was durable.
             header.sealed.store(0, SeqCst);
@@ -460,7 +475,7 @@ impl Log {
         if !sync() {
             return Ok(false);
         }
-        if entry.oldest.load(Relaxed) != 0 {
+        if entry.oldest.load(Relaxed) != 0 && !mutants::is_chosen(Mutant::MarkLate) {
             self.mark(file, entry, sequence, false)?;
             entry.oldest.store(0, Relaxed);
         }

@@ -5,6 +5,7 @@
 //! library that intercepts the program's calls tells [`Descriptor::forget`] before it is closed or replaced, and each use
 //! compares what the descriptor leads to.
 
+use crate::mutants::{self, Mutant};
 use crate::shared::{LOG_PATH_MAX, Shared};
 use crate::sys::{self, Errno};
 use core::ffi::c_int;
@@ -72,7 +73,8 @@ impl Descriptor {
         }
         let mut path = [0; LOG_PATH_MAX];
         let path = self.shared.path(&mut path).ok_or(libc::EPROTO)?;
-        let opened = sys::open(path, libc::O_RDWR | libc::O_DIRECT | libc::O_DSYNC | libc::O_CLOEXEC)?;
+        let durable = if mutants::is_chosen(Mutant::FlushLeftOut) { 0 } else { libc::O_DSYNC };
+        let opened = sys::open(path, libc::O_RDWR | libc::O_DIRECT | durable | libc::O_CLOEXEC)?;
         let high = sys::fcntl(opened, libc::F_DUPFD_CLOEXEC, NUMBER_MIN);
         let fd = match high {
             Ok(high) => {

@@ -34,6 +34,7 @@
 //! - [`log_file`]: writing of the log by one process: `descriptor`, [`window`] or [`relay`], as [`write_method`] says
 //! - [`in_use`]: locks by which a log counts as used
 //! - [`trial`]: choice between the log and the kernel, by the time that both take
+//! - [`mutants`]: deliberate faults for tests of the crash tests
 //! - [`robust`]: a mutex that survives the death of its owner
 //! - [`sys`]: system calls
 //!
@@ -55,6 +56,7 @@ pub mod join;
 pub mod layout;
 mod leave;
 pub mod log_file;
+pub mod mutants;
 pub mod ranges;
 pub mod read;
 pub mod relay;

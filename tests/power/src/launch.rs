@@ -5,8 +5,9 @@
 
 use crate::disk::Format;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Commands that are put around a workload, and the place of the log that they use. `{log}` in them stands for the path of the log.
@@ -64,10 +65,48 @@ impl Launch {
         }
     }
 
+    /// Returns the commands of [`Launch::with_commit_log`] with a fault of the log (`crates/log/src/mutants.rs`), which are
+    /// built apart from all others; with none if the name is empty.
+    ///
+    /// # Panics
+    /// If they cannot be built.
+    pub fn with_mutant(mutant: &str) -> Launch {
+        static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+        let folder = FOLDER.get_or_init(build_mutants);
+        let words = |program: &str, text: &str| {
+            let variable = format!("MUTANT_OF_BYWASH={mutant}");
+            let program = folder.join(program).display().to_string();
+            ["env".to_owned(), variable, program]
+                .into_iter()
+                .chain(text.split(' ').map(str::to_owned))
+                .collect()
+        };
+        Launch {
+            prefix: words("bywash", "run --log {log} --"),
+            recover: words("bywash-power", "recover --crashed {log}"),
+            ..Launch::with_commit_log()
+        }
+    }
+
     /// Returns words with the path of the log put in.
     pub fn with_log(words: &[String], log: &Path) -> Vec<String> {
         words.iter().map(|word| word.replace("{log}", &log.to_string_lossy())).collect()
     }
+}
+
+/// Builds the preloaded library and recovery with all faults, puts the command beside them, and returns their folder. The
+/// command looks for the library in its own folder.
+fn build_mutants() -> PathBuf {
+    let command = bywash_support::built::library("bywash-cli", "bywash-command");
+    let features = ["bywash-shim/mutants", "bywash-power/mutants"];
+    let folder = bywash_support::built::apart("mutants", &["bywash-shim", "bywash-power"], &features);
+    for name in ["bywash", "bywash-command"] {
+        let (from, to) = (command.with_file_name(name), folder.join(name));
+        // Of an earlier build; there may be none.
+        let _ = fs::remove_file(&to);
+        fs::hard_link(&from, &to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
+    }
+    folder
 }
 
 /// Returns the beginning of a command line whose program is confined to a process namespace; the words after it are the

@@ -16,6 +16,7 @@
 //! ```
 //!
 //! - [`campaign`]: a recorded run of a workload, and the check after each cut
+//! - [`kill`]: kills of a program and its log's keeper on a machine that goes on
 //! - [`workload`]: programs that commit: the model, SQLite, servers
 //! - [`model`]: a program of several processes and the states of its files that a cut may leave
 //! - [`machine`]: mounted disks, the recorder below them
@@ -32,7 +33,7 @@
 //! the work and the cuts. Since several processes work at the same time, no two recordings are equal: a failure keeps its own.
 //!
 //! Tests of the tests, in `tests/mutants.rs`: a program that leaves its syncs out, a disk that ignores a flush, a disk that
-//! loses a flushed write. Each must be convicted.
+//! loses a flushed write, and a log with each of the faults in `crates/log/src/mutants.rs`. Each must be convicted.
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +41,7 @@ pub mod campaign;
 pub mod disk;
 pub mod fuse;
 pub mod image;
+pub mod kill;
 pub mod launch;
 pub mod machine;
 pub mod model;

@@ -6,6 +6,7 @@
 //! bywash-power model DATA MEMORY INDEX SEED OPERATIONS CARELESS
 //! bywash-power model-process DATA MEMORY INDEX SEED OPERATIONS CARELESS NUMBER
 //! bywash-power acknowledge INDEX ACKNOWLEDGED < NUMBERS
+//! bywash-power recover [--crashed] LOG          (with the feature `mutants`)
 //! ```
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,10 @@ fn main() -> ExitCode {
         ["model-process", ref words @ ..] => {
             numbers(words).and_then(|(arguments, number)| program::process(&arguments, number))
         }
+        #[cfg(feature = "mutants")]
+        ["recover", log] => recover(log, false),
+        #[cfg(feature = "mutants")]
+        ["recover", "--crashed", log] => recover(log, true),
         _ => Err(io::Error::other("this program is started by the tests: cargo test -p bywash-power")),
     };
     match done {
@@ -41,6 +46,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Recovers a log as `bywash log recover` does, with the fault that the environment chooses.
+#[cfg(feature = "mutants")]
+fn recover(log: &str, has_crashed: bool) -> io::Result<()> {
+    let mut recovery =
+        bywash_keeper::Recovery { is_dry_run: false, has_crashed, given_up: &[], before: &mut |_| true };
+    bywash_keeper::recover_at(Path::new(log), &mut recovery).map(drop).map_err(io::Error::other)
 }
 
 fn ready() {

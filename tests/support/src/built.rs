@@ -1,6 +1,7 @@
 //! Libraries that tests load or link. Cargo builds no file of a `cdylib` or `staticlib` for a test, so a test that needs
 //! one builds it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,6 +24,20 @@ pub fn library(package: &str, name: &str) -> PathBuf {
     library
 }
 
+/// Builds packages with features that the workspace is not built with, unoptimised, into `<target>/<folder>`, and returns the
+/// folder of what was built.
+///
+/// # Panics
+/// If cargo cannot build them.
+pub fn apart(folder: &str, packages: &[&str], features: &[&str]) -> PathBuf {
+    let profile_folder = profile_folder();
+    let target = profile_folder.parent().expect("a profile's folder has a parent").join(folder);
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
+    let features = ["--features".to_owned(), features.join(",")];
+    cargo_build(packages.map(str::to_owned).chain(features), "dev".as_ref(), &target);
+    target.join("debug")
+}
+
 /// Returns `<target>/<profile>`, which contains the `deps` folder of the running test.
 fn profile_folder() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
@@ -36,14 +51,12 @@ fn profile_folder() -> PathBuf {
 fn build(package: &str, folder: &Path) {
     let profile = folder.file_name().filter(|name| *name != "debug").unwrap_or("dev".as_ref());
     let target = folder.parent().expect("a profile's folder has a parent");
+    cargo_build(["--package".to_owned(), package.to_owned()], profile, target);
+}
+
+fn cargo_build(what: impl IntoIterator<Item = String>, profile: &OsStr, target: &Path) {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args([
-        "build",
-        "--quiet",
-        "--offline",
-        "--package",
-        package,
-    ]);
+    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--offline"]).args(what);
     let built = cargo.arg("--profile").arg(profile).arg("--target-dir").arg(target).output();
     let built = built.unwrap_or_else(|error| panic!("{cargo:?} cannot be started: {error}"));
     assert!(built.status.success(), "{cargo:?} failed:\n{}", String::from_utf8_lossy(&built.stderr));

@@ -28,6 +28,7 @@ use crate::log_file::LogFile;
 use crate::report::{Action, Recovered, RecoveredFile};
 use bywash_log::join;
 use bywash_log::layout::{FileNumber, Superblock};
+use bywash_log::mutants::{self, Mutant};
 use find::{Found, Rules};
 use replay::Replay;
 use rustix::process::{Resource, Rlimit};
@@ -90,7 +91,7 @@ pub fn recover(
     let rules = Rules {
         log: superblock.id,
         boot,
-        has_crashed: recovery.has_crashed,
+        has_crashed: recovery.has_crashed || mutants::is_chosen(Mutant::ReplayAfterKill),
         may_be_newer: superblock.recovery_boot == boot,
     };
     let tasks = tasks(&contents, &rules, recovery.given_up)?;

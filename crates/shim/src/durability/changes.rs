@@ -5,11 +5,17 @@ use super::descriptors::{self, Target};
 use super::{kernel_fsync, may_write_log};
 use bywash_log::commit::Log;
 use bywash_log::join::CLAIM;
+#[cfg(feature = "mutants")]
+use bywash_log::mutants;
 use bywash_log::robust::Locked;
 use bywash_log::shared::Entry;
 use bywash_log::sys::{self, Errno, Undisturbed};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Time between a truncation and its log, in ns, in builds with faults.
+#[cfg(feature = "mutants")]
+const TRUNCATION_LATE_NS: u32 = 20_000_000;
 
 /// Change of a file that has begun: the file's lock, held until the change was made. Dropped, it makes the next sync the
 /// kernel's.
@@ -233,6 +239,12 @@ pub unsafe fn want_kernel_at(at: c_int, path: *const c_char, flags: c_int) {
 pub fn changing<T: From<i8>>(fd: c_int, kernel: impl FnOnce() -> T) -> T {
     if super::log().is_none() {
         return kernel();
+    }
+    #[cfg(feature = "mutants")]
+    if mutants::is_chosen(mutants::Mutant::TruncationLate) {
+        let result = kernel();
+        mutants::pause(TRUNCATION_LATE_NS);
+        return Change::of_descriptor(fd).map_or_else(super::failed, |_| result);
     }
     match Change::of_descriptor(fd) {
         Err(error) => super::failed(error),
