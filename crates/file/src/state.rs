@@ -208,6 +208,12 @@ pub fn settings() -> &'static Settings {
     SETTINGS.get().unwrap_or(&DEFAULTS)
 }
 
+/// Returns true if the data path has begun: the library is not switched off.
+#[inline(always)]
+pub fn has_begun() -> bool {
+    BEGUN.load(Ordering::Acquire)
+}
+
 /// Returns the record that this process counts into, if it has one.
 #[inline]
 pub fn record() -> Option<Record> {

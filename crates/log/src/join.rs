@@ -3,15 +3,15 @@
 //! Only regular files of ext4 and XFS are logged. Their identity is the file system's UUID and the file's handle, which
 //! differs between inodes that had the same number. An extended attribute says which log may have records of the file.
 
+pub use crate::claim::CLAIM;
+use crate::claim::claim;
 use crate::commit::Log;
 use crate::layout::{FileNumber, HANDLE_MAX, Identity, PATH_MAX};
-use crate::shared::Entry;
+use crate::shared::{Entry, LOG_PATH_MAX};
 use crate::sys::{self, Errno};
 use bywash_syscall::call;
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 
-/// Name of the extended attribute with the id of the log that may have records of a file.
-pub const CLAIM: &CStr = c"user.bywash.log";
 /// Types of file systems that are logged (statfs(2)).
 const EXT4: i64 = 0xef53;
 const XFS: i64 = 0x5846_5342;
@@ -95,15 +95,11 @@ impl Described {
 /// Lets a file join the log, before its first sync by the kernel: claims it for the log and writes its identity.
 ///
 /// # Errors
-/// EBUSY if another log claims the file; otherwise as [`Described::of_descriptor`] and [`Log::join`].
+/// EBUSY if another log claims the file whose records may be live; otherwise as [`Described::of_descriptor`] and [`Log::join`].
 pub fn join(log: &Log, entry: &'static Entry, fd: c_int, described: &Described) -> Result<(), Errno> {
     let lock = log.lock_entry(entry).ok_or(libc::EDEADLK)?;
-    let id = log.shared().id();
-    match sys::attribute(fd, CLAIM)? {
-        Some(claim) if claim == id => {}
-        Some(_) => return Err(libc::EBUSY),
-        None => sys::set_attribute(fd, CLAIM, &id)?,
-    }
+    let mut name = [0; LOG_PATH_MAX];
+    claim(fd, log.shared().id(), log.shared().name(&mut name).ok_or(libc::EPROTO)?)?;
     log.join(&lock, entry, &described.identity())
 }
 

@@ -29,6 +29,7 @@
 //! - [`shared`]: memory that the users of a log share
 //! - [`counts`]: counters and latencies, of a log and of one run
 //! - [`commit`]: commits, and marks for files that the kernel made durable
+//! - [`claim`]: claim of a file for one log, and whether it still means something
 //! - [`join`]: identity of a file, by which recovery finds it again
 //! - `leave`: files that are no longer where their identity says, and syncs of many files at once
 //! - [`log_file`]: writing of the log by one process: `descriptor`, [`window`] or [`relay`], as [`write_method`] says
@@ -47,6 +48,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod checksum;
+pub mod claim;
 pub mod commit;
 pub mod counts;
 mod descriptor;

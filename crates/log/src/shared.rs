@@ -34,7 +34,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 /// `BYWASHLS`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"BYWASHLS");
 /// Version of this layout.
-const VERSION: u64 = 3;
+const VERSION: u64 = 5;
 /// Number of files that programs can have noted ranges of at a time.
 pub const ENTRIES: usize = 4096;
 /// Size of the longest path of a log, in bytes, with its zero byte.
@@ -141,6 +141,8 @@ pub struct Header {
     /// Batch with the last record under each number that its file has left ([`LEFT`]).
     pub left_at: [AtomicU64; FILES_MAX as usize],
     path: [AtomicU8; LOG_PATH_MAX],
+    /// Name of the log, as commands take it; empty: its path.
+    name: [AtomicU8; LOG_PATH_MAX],
 }
 
 /// Value in [`Header::slots`] of a number that its file has left and that the area may still hold records of.
@@ -407,6 +409,29 @@ impl Shared {
             }
             _ => Err(libc::EPROTO),
         }
+    }
+
+    /// Tells programs the name of a log that is not the file at its path, such as a volume. Called before the log runs.
+    ///
+    /// # Errors
+    /// ENAMETOOLONG for a long name.
+    pub fn set_name(&self, name: &CStr) -> Result<(), Errno> {
+        let name = name.to_bytes_with_nul();
+        if name.len() > LOG_PATH_MAX {
+            return Err(libc::ENAMETOOLONG);
+        }
+        self.header().name.iter().zip(name).for_each(|(to, from)| to.store(*from, Ordering::Relaxed));
+        Ok(())
+    }
+
+    /// Copies the name of the log, as commands take it, with its zero byte, into `to`; returns it if it is whole.
+    pub fn name<'a>(&self, to: &'a mut [u8; LOG_PATH_MAX]) -> Option<&'a CStr> {
+        let name = &self.header().name;
+        if name[0].load(Ordering::Relaxed) == 0 {
+            return self.path(to);
+        }
+        to.iter_mut().zip(name).for_each(|(to, from)| *to = from.load(Ordering::Relaxed));
+        CStr::from_bytes_until_nul(to).ok()
     }
 
     /// Copies the path of the keeper's socket, with its zero byte, into `to`; returns it if there is one.

@@ -198,20 +198,38 @@ pub unsafe fn ioctl(fd: c_int, request: usize, argument: usize) -> Result<usize,
     answer(unsafe { call(libc::SYS_ioctl as usize, [fd as usize, request, argument, 0, 0, 0]) })
 }
 
-/// Returns an extended attribute of sixteen bytes; `None` if the file has none of this name.
+/// Returns the first sixteen bytes of an extended attribute; `None` if the file has none of this name.
 ///
 /// # Errors
-/// The kernel's error number; ERANGE if it is of another size.
+/// The kernel's error number; ERANGE if it is shorter, or longer than any claim.
 pub fn attribute(fd: c_int, name: &CStr) -> Result<Option<[u8; 16]>, Errno> {
-    let mut value = [0u8; 16];
-    let arguments = [fd as usize, name.as_ptr() as usize, value.as_mut_ptr() as usize, value.len(), 0, 0];
-    // SAFETY: the name is a C string, and the length of the value is passed along.
-    match answer(unsafe { call(libc::SYS_fgetxattr as usize, arguments) }) {
-        Ok(16) => Ok(Some(value)),
-        Ok(_) => Err(libc::ERANGE),
+    let mut value = [0u8; 16 + 4096];
+    match read_attribute(fd, name, &mut value) {
+        Ok(length) => value[..length].first_chunk().copied().map(Some).ok_or(libc::ERANGE),
         Err(libc::ENODATA) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Reads an extended attribute (fgetxattr(2)), and returns its length. Without room for a byte the length alone is told.
+///
+/// # Errors
+/// The kernel's error number; ENODATA if there is none, ERANGE if it is longer than `to`.
+pub(crate) fn read_attribute(fd: c_int, name: &CStr, to: &mut [u8]) -> Result<usize, Errno> {
+    let arguments = [fd as usize, name.as_ptr() as usize, to.as_mut_ptr() as usize, to.len(), 0, 0];
+    // SAFETY: the name is a C string, and the length of the target is passed along.
+    answer(unsafe { call(libc::SYS_fgetxattr as usize, arguments) })
+}
+
+/// Reads an extended attribute of the file at a path (getxattr(2)), as [`read_attribute`].
+///
+/// # Errors
+/// Those of [`read_attribute`].
+pub(crate) fn read_attribute_at(path: &CStr, name: &CStr, to: &mut [u8]) -> Result<usize, Errno> {
+    let arguments =
+        [path.as_ptr() as usize, name.as_ptr() as usize, to.as_mut_ptr() as usize, to.len(), 0, 0];
+    // SAFETY: path and name are C strings, and the length of the target is passed along.
+    answer(unsafe { call(libc::SYS_getxattr as usize, arguments) })
 }
 
 /// Sets an extended attribute.

@@ -3,7 +3,7 @@
 use crate::durability::changes::changing_at;
 use crate::durability::{self, changes, failed, locks, unseen};
 use crate::processes::notice_child;
-use crate::{real, signals};
+use crate::{claims, real, signals};
 use bywash_file::copy::guarded_copy;
 use bywash_file::{process, state, table};
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
@@ -12,6 +12,9 @@ use libc::{mode_t, msghdr, ssize_t};
 
 fn opened(fd: c_int, flags: c_int) -> c_int {
     if fd >= 0 {
+        if !claims::allows(fd, flags) {
+            return claims::refuse(fd);
+        }
         notice_child();
         table::opened(fd);
         unseen::made(fd);
@@ -30,6 +33,10 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
 unsafe fn opening(at: c_int, path: *const c_char, flags: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     if flags & libc::O_TRUNC == 0 {
         return kernel();
+    }
+    // SAFETY: the caller promises the path.
+    if !unsafe { claims::allow_truncation(at, path, flags) } {
+        return failed(libc::EBUSY);
     }
     let no_follow = if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
     // SAFETY: the caller promises the path.
@@ -65,7 +72,7 @@ pub unsafe extern "C" fn openat64(at: c_int, path: *const c_char, flags: c_int, 
 pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the program keeps the contract of the C library's function that it called.
     let created = unsafe { opening(libc::AT_FDCWD, path, libc::O_TRUNC, || real::creat(path, mode)) };
-    opened(created, libc::O_TRUNC)
+    opened(created, libc::O_WRONLY | libc::O_TRUNC)
 }
 
 #[unsafe(no_mangle)]
@@ -114,6 +121,9 @@ pub unsafe fn openat2(at: c_int, path: *const c_char, how: *const u64, size: usi
         .map_or(0, |[flags]| unsafe { flags.assume_init() } as c_int);
     // SAFETY: the program keeps the contract of the system call.
     let fd = unsafe { opening(at, path, flags, kernel) };
+    if fd >= 0 && !claims::allows(fd, bywash_file::sys::status_flags(fd) as c_int) {
+        return claims::refuse(fd).into();
+    }
     table::made(fd);
     unseen::made(fd);
     fd.into()

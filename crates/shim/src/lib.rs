@@ -12,6 +12,7 @@
 //! - `attributes`: `chmod`, `chown`, `setxattr`, ...
 //! - `mappings`: `mmap`
 //! - `asynchronous`: `aio_write`, `io_setup`, ...
+//! - `claims`: files that belong to the log of another run
 //! - `durability`: commits to the log of `bywash run --log`
 //! - `processes`: `fork`, `vfork`, limits and filters
 //! - `exec`: `execve`, `posix_spawn` and similar calls; takes the library out for programs that it cannot
@@ -41,6 +42,7 @@ mod passing_on;
 mod aliases;
 mod asynchronous;
 mod attributes;
+mod claims;
 mod contents;
 mod data;
 mod descriptors;

@@ -4,9 +4,9 @@
 
 use crate::durability::changes::changing_at;
 use crate::durability::{self, unseen};
-use crate::real;
+use crate::{claims, real};
 use bywash_file::table;
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
@@ -102,6 +102,27 @@ unsafe fn opened(stream: *mut libc::FILE) -> *mut libc::FILE {
     stream
 }
 
+/// Refuses a stream to a file that another log claims; `mode` is that of fopen(3).
+///
+/// # Safety
+/// `stream` is null or an open stream, `mode` null or a C string.
+unsafe fn allowed(stream: *mut libc::FILE, mode: *const c_char) -> *mut libc::FILE {
+    if stream.is_null() || mode.is_null() {
+        return stream;
+    }
+    // SAFETY: the caller promises the mode and the stream.
+    let (mode, fd) = unsafe { (CStr::from_ptr(mode).to_bytes(), libc::fileno(stream)) };
+    let is_written = !mode.starts_with(b"r") || mode.contains(&b'+');
+    let flags = if is_written { libc::O_RDWR } else { libc::O_RDONLY };
+    if claims::allows(fd, flags) {
+        return stream;
+    }
+    // SAFETY: the stream is open, and nobody has it yet.
+    unsafe { real::fclose(stream) };
+    let _: c_int = durability::failed(libc::EBUSY);
+    core::ptr::null_mut()
+}
+
 /// Notes that a stream writes to a descriptor from now on.
 fn has_stream(fd: c_int) {
     if let Some(log) = durability::log() {
@@ -124,6 +145,11 @@ unsafe fn opening(
     if !truncates || path.is_null() {
         return kernel();
     }
+    // SAFETY: the caller promises the path.
+    if !unsafe { claims::allow_truncation(libc::AT_FDCWD, path, 0) } {
+        let _: c_int = durability::failed(libc::EBUSY);
+        return core::ptr::null_mut();
+    }
     let call = || {
         stream = kernel();
         0
@@ -136,7 +162,7 @@ unsafe fn opening(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: the program keeps the contract of the C library's function that it called.
-    unsafe { opened(opening(path, mode, || real::fopen(path, mode))) }
+    unsafe { opened(allowed(opening(path, mode, || real::fopen(path, mode)), mode)) }
 }
 
 #[unsafe(no_mangle)]
@@ -154,7 +180,8 @@ pub unsafe extern "C" fn freopen(
     // SAFETY: the program keeps the contract of the C library's function that it called.
     unsafe {
         closing(stream);
-        opened(opening(path, mode, || real::freopen(path, mode, stream)))
+        let stream = opening(path, mode, || real::freopen(path, mode, stream));
+        opened(if path.is_null() { stream } else { allowed(stream, mode) })
     }
 }
 

@@ -9,6 +9,7 @@ pub use bywash_log::shared::{Counter, SHARED_BYTES, Shared, State};
 use bywash_log::sys;
 use std::ffi::CString;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -38,6 +39,14 @@ impl Storage for LogReader {
     }
 }
 
+/// Returns an id for the log at a path: other logs have others.
+fn id_of(log_file: &Path) -> [u8; 16] {
+    let mut hasher = DefaultHasher::new();
+    log_file.hash(&mut hasher);
+    let half = hasher.finish().to_le_bytes();
+    std::array::from_fn(|at| half[at % half.len()])
+}
+
 /// A log that is running.
 #[derive(Debug)]
 pub struct TestLog {
@@ -54,7 +63,7 @@ impl TestLog {
     pub fn new(log_file: &Path, blocks: u64, files: u32) -> TestLog {
         let geometry = Geometry::new(blocks, files).expect("room for four batches");
         let superblock = Superblock {
-            id: [1; 16],
+            id: id_of(log_file),
             geometry,
             owner: 0,
             writes: 1,

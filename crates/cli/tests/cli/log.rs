@@ -237,6 +237,31 @@ fn each_run_is_told_of_its_own_commits_and_the_status_of_all() {
     assert!(report["log"].is_null());
 }
 
+#[test]
+fn a_run_without_the_log_is_warned_while_the_log_is_in_use() {
+    const SCRIPT: &str = "import os, sys\n\
+        f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n\
+        for turn in range(4): os.pwrite(f, b'x', turn); os.fsync(f)\n";
+    let logs = Logs::new();
+    let (log, file) = (logs.made("log"), logs.path("file"));
+    let python = |flags: &[&str]| {
+        let mut bywash = logs.place.bywash(&["run"]);
+        bywash.env("XDG_RUNTIME_DIR", logs.place.path());
+        bywash.args(flags).args(["--", "/usr/bin/python3", "-c", SCRIPT]).arg(&file);
+        let output = bywash.output().unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    assert_eq!(python(&["--log", log.to_str().unwrap()]), "");
+    let message = python(&[]);
+    let remedy = format!("end the programs of the log and run `bywash log checkpoint {}`", log.display());
+    assert!(message.contains(&file.display().to_string()) && message.contains(&remedy), "{message}");
+    // The remedy is one, also before the keeper has ended: the claim goes with the keeper.
+    assert!(logs.log("checkpoint", &log, &[]).status.success());
+    logs.wait_for_end(&log);
+    assert_eq!(python(&[]), "");
+}
+
 /// A program that takes no notice of the log keeps it in use as long as it runs.
 #[test]
 fn a_keeper_stays_as_long_as_the_program() {

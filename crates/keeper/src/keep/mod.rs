@@ -102,6 +102,9 @@ impl Keeper {
         let name = sys::c_path(log_file.locks().1).map_err(failed())?;
         let shared =
             Shared::prepare(memory.as_raw_fd(), &superblock, log_file.identity()?, &name).map_err(number)?;
+        if log_file.volume().is_some() {
+            shared.set_name(&sys::c_path(path).map_err(failed())?).map_err(number)?;
+        }
         shared.header().keeper.store(std::process::id(), Relaxed);
         let is_told_to_end = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {

@@ -5,6 +5,7 @@ use super::changes::unclaim;
 use super::descriptors::{self, Target, flag};
 use super::locks::Further;
 use super::{failed, folders, kernel_fsync, may_write_log, unseen};
+use crate::claims;
 use bywash_log::commit::Log;
 use bywash_log::join::{self, Described};
 use bywash_log::shared::{Counter, ENTRIES, Entry, entry_state};
@@ -187,9 +188,7 @@ fn first(log: &Log, fd: c_int) -> Option<&'static Entry> {
         unseen::for_good(log, entry, fd);
         return Some(entry);
     }
-    let _undisturbed = Undisturbed::begin();
-    // Without a number, all syncs are the kernel's.
-    let _ = join::join(log, entry, fd, &described);
+    join_as(log, entry, fd, &described);
     Some(entry)
 }
 
@@ -202,9 +201,18 @@ fn join(log: &Log, entry: &'static Entry, fd: c_int) {
         return unseen::for_good(log, entry, fd);
     }
     if let Ok(described) = Described::of_descriptor(fd) {
-        let _undisturbed = Undisturbed::begin();
-        // Without a number, all syncs are the kernel's.
-        let _ = join::join(log, entry, fd, &described);
+        join_as(log, entry, fd, &described);
+    }
+}
+
+/// Lets a file join the log. Without a number, all its syncs are the kernel's.
+fn join_as(log: &Log, entry: &'static Entry, fd: c_int, described: &Described) {
+    let undisturbed = Undisturbed::begin();
+    let joined = join::join(log, entry, fd, described);
+    drop(undisturbed);
+    if joined == Err(libc::EBUSY) {
+        entry.want_kernel_for_good();
+        claims::tell_of_other_log(fd);
     }
 }
 
