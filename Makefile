@@ -1,6 +1,6 @@
 # Bywash: building, showing, checking, installing.
 #
-#   make demo       build, and see an unmodified program with the kernel and with bywash
+#   make demo       build, and see an unmodified program with the kernel and with bywash; as root, power cuts too
 #   make test       everything that is tested, as CI does it
 #   make test-quick format, lints and unit tests of the crates that differ from the last commit or BASE=origin/main
 #   make test-long  the tests and benches that take minutes each, with more rounds than `make test` gives them
@@ -129,7 +129,8 @@ package-test:
 demo:
 	scripts/packages demo
 	@$(MAKE) --no-print-directory build
-	scripts/demo $(release)/bywash
+	$(CARGO) build --release --locked -p bywash-power
+	scripts/demo $(release)/bywash $(release)/bywash-power
 
 # ---- checking ---------------------------------------------------------------------------------------
 

@@ -53,7 +53,11 @@ impl Launch {
     /// If they cannot be built.
     pub fn with_commit_log() -> Launch {
         bywash_support::built::library("bywash-shim", "libbywash_shim.so");
-        let program = bywash_support::built::library("bywash-cli", "bywash");
+        Launch::with_commit_log_of(&bywash_support::built::library("bywash-cli", "bywash"))
+    }
+
+    /// Returns the commands around a workload that commits by a log of this `bywash`.
+    pub fn with_commit_log_of(program: &Path) -> Launch {
         let words = |text: &str| {
             std::iter::once(program.display().to_string()).chain(text.split(' ').map(str::to_owned)).collect()
         };

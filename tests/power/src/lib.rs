@@ -17,6 +17,7 @@
 //!
 //! - [`campaign`]: a recorded run of a workload, and the check after each cut
 //! - [`kill`]: kills of a program and its log's keeper on a machine that goes on
+//! - [`demo`]: the power cuts of `make demo`
 //! - [`workload`]: programs that commit: the model, SQLite, servers
 //! - [`model`]: a program of several processes and the states of its files that a cut may leave
 //! - [`machine`]: mounted disks, the recorder below them
@@ -38,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod campaign;
+pub mod demo;
 pub mod disk;
 pub mod fuse;
 pub mod image;

@@ -1,5 +1,5 @@
 //! `bywash-power`: the server of the recorded disks, the model program, and what writes down the acknowledged commits of
-//! programs that cannot. The tests start them.
+//! programs that cannot. The tests start them; `make demo` starts the last one.
 //!
 //! ```text
 //! bywash-power serve FOLDER INDEX DATA IMAGE...
@@ -7,10 +7,12 @@
 //! bywash-power model-process DATA MEMORY INDEX SEED OPERATIONS CARELESS NUMBER
 //! bywash-power acknowledge INDEX ACKNOWLEDGED < NUMBERS
 //! bywash-power recover [--crashed] LOG          (with the feature `mutants`)
+//! bywash-power demo BYWASH
 //! ```
 
 #![forbid(unsafe_code)]
 
+use bywash_power::demo::demo;
 use bywash_power::model::program::{self, Arguments};
 use bywash_power::serve::serve;
 use bywash_power::workload::acknowledged::write_down;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["acknowledge", index, acknowledged] => {
             write_down(io::stdin().lock(), Path::new(index), Path::new(acknowledged))
         }
+        ["demo", bywash] => demo(Path::new(bywash)),
         ["model", ref words @ ..] => numbers(words).and_then(|(arguments, _)| program::run(&arguments)),
         ["model-process", ref words @ ..] => {
             numbers(words).and_then(|(arguments, number)| program::process(&arguments, number))
