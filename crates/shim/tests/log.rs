@@ -165,6 +165,7 @@ cases! {
     attributes: 2, "file";
     mapped: 1, "file";
     mapped_first: 0, "file";
+    mapped_in_vain: 2, "file";
     streams: 0, "file";
     streams_beside: 0, "file";
     streams_later: 1, "file";

@@ -451,6 +451,17 @@ static void mapped_first(void) {
     snapshot();
 }
 
+// A mapping that the kernel refuses changes nothing.
+static void mapped_in_vain(void) {
+    int fd = begin();
+    for (int turn = 0; turn < 2; turn++) {
+        char *at = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC, fd, 0);
+        MUST(at == MAP_FAILED && errno == EOPNOTSUPP);
+        fill(fd, 'b' + turn, turn * 100, 100);
+        DO(fdatasync(fd));
+    }
+}
+
 static void streams(void) {
     FILE *stream = fopen(path, "w+");
     int second = open(path, O_RDWR);
@@ -1431,7 +1442,7 @@ static const struct {
     CASE(overwrite), CASE(grow), CASE(position), CASE(append), CASE(vectors), CASE(write_only), CASE(write_only_locked), CASE(by_number),
     CASE(forked), CASE(borrowed), CASE(duplicates), CASE(reopened), CASE(truncated), CASE(truncated_by_name),
     CASE(opened_anew), CASE(stream_anew), CASE(punched), CASE(renamed), CASE(folder_renamed), CASE(replaced), CASE(unlinked), CASE(linked),
-    CASE(attributes), CASE(mapped), CASE(mapped_first), CASE(streams), CASE(streams_later), CASE(streams_beside), CASE(executed), CASE(all_by_sync), CASE(all_of_a_disk), CASE(raced), CASE(killed), CASE(synchronous),
+    CASE(attributes), CASE(mapped), CASE(mapped_first), CASE(mapped_in_vain), CASE(streams), CASE(streams_later), CASE(streams_beside), CASE(executed), CASE(all_by_sync), CASE(all_of_a_disk), CASE(raced), CASE(killed), CASE(synchronous),
     CASE(transfers), CASE(unserved), CASE(ring), CASE(passed_on), CASE(asynchronous), CASE(all_files), CASE(direct),
     CASE(closing), CASE(signals), CASE(threads), CASE(cancelled), CASE(two_processes), CASE(writer), CASE(plain), CASE(folders), CASE(tried),
     CASE(synchronous_first), CASE(synchronous_attribute), CASE(synchronous_flags), CASE(synchronous_position), CASE(synchronous_append),
