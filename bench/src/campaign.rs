@@ -131,6 +131,21 @@ pub fn choose<C>(cases: Vec<C>, names: &[String], name_of: impl Fn(&C) -> &str) 
     Ok(named.filter(|(_, name)| is_chosen(name)).map(|(case, _)| case).collect())
 }
 
+/// The cases of a bench that were chosen, each with its name. A quick run leaves out what is not part of it, unless that would
+/// leave nothing.
+pub fn shortened<C>(
+    named: Vec<(String, C)>,
+    choice: &Choice,
+    in_quick: impl Fn(&C) -> bool,
+) -> Result<Vec<C>, Error> {
+    let cases = choose(named, &choice.names, |(name, _)| name)?.into_iter().map(|(_, case)| case);
+    let (short, long): (Vec<C>, Vec<C>) = match choice.quick {
+        true => cases.partition(in_quick),
+        false => (cases.collect(), Vec::new()),
+    };
+    Ok(if short.is_empty() { long } else { short })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

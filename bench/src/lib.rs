@@ -16,7 +16,7 @@
 //! - [`serve`]: our device server against the kernel's memory and disk, and qemu-storage-daemon
 //! - `child`: another program, and waiting for it with a limit
 //! - `place`, `mount`, [`workspace`]: the file systems that cases run on, made and removed
-//! - `programs`: the small C programs that drive a library, compiled when they are needed
+//! - `programs`: programs as lines of words, and the small C programs that drive a library, compiled when they are needed
 //! - `usage`, `clock`: device bytes, page faults and CPU time of a run
 //! - [`row`], [`statistics`], `machine`: the report
 //! - `table`, `html`, `figure`, `number`: its forms for people

@@ -1,9 +1,11 @@
 //! The cases of all benches but `servers`, in the order in which they run.
 
-use super::line::{Mode, Run, Told, Turn};
-use super::{Amount, Case, Data, Done, NOT_SLOWER, Reading, Stage, case, output, unreadable};
+use super::{Case, NOT_SLOWER, Reading, case};
 use crate::number;
 use crate::place::{Kind, xorshift};
+use crate::programs::line::{Mode, Run, Told, Turn};
+use crate::programs::output::{self, Done, unreadable};
+use crate::programs::stage::{Amount, Data, Stage};
 
 /// Ratio of device bytes: the device may read at most 1.1 times as much.
 const NOT_MORE_BYTES: f64 = 1.0 / 1.1;
@@ -308,7 +310,7 @@ fn shell(name: &'static str, limit_ns: u32, by_run: bool) -> Case {
 mod tests {
     use super::*;
     use crate::programs::find;
-    use crate::run::on_stage;
+    use crate::programs::stage::on_stage;
 
     #[test]
     fn the_script_finds_what_is_there_and_text_is_the_same_every_time() {

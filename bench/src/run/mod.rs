@@ -3,153 +3,27 @@
 //! A case is a row of a table in [`cases`] or [`servers`]: a bench, a name, goals, the data that a run starts from and a
 //! closure that does one run of a program. [`sides`] measures a case on one file system. A goal is a ratio to the kernel in
 //! the same rounds; where nothing more is asked of a case it is [`NOT_SLOWER`].
-//!
-//! - [`line`]: command lines with placeholders, and programs on one of the sides
-//! - [`output`]: figures in what programs tell
 
 mod cases;
-mod line;
-mod output;
 mod servers;
 mod sides;
 
 use crate::campaign::{self, Audience, Choice};
-use crate::error::{Attempt, Error};
-use crate::place::{self, Kind, Offer, Place, Places};
+use crate::error::Error;
+use crate::place::{self, Kind, Offer, Places};
 use crate::programs::Programs;
+use crate::programs::line::{Run, find_library};
+use crate::programs::output::Done;
+use crate::programs::stage::{Amount, Data, Stage, make_room};
 use crate::row::{Report, Row};
 use crate::workspace::Workspace;
-use line::{Run, Turn};
 use std::cell::RefCell;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
 
 /// Ratio below which no program may fall.
 const NOT_SLOWER: f64 = 0.97;
 
-/// File system that a case works on, and a folder there, shared by the cases of one bench.
-pub struct Stage<'a> {
-    pub place: &'a Place,
-    pub folder: PathBuf,
-    pub programs: &'a Programs,
-    pub library: &'a Path,
-    pub quick: bool,
-}
-
-impl Stage<'_> {
-    /// The first of two sizes, or the second one in a quick run.
-    pub fn pick<T>(&self, full: T, quick: T) -> T {
-        if self.quick { quick } else { full }
-    }
-
-    /// Folder that a run works in; it is made anew for every run.
-    pub fn work(&self) -> PathBuf {
-        self.folder.join("work")
-    }
-
-    /// File that a run may write; it is removed before every run.
-    pub fn output(&self) -> PathBuf {
-        self.folder.join("output")
-    }
-}
-
-/// Result of one run: operations (or bytes) a second, and the seconds that the measured part took.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Done {
-    pub rate: f64,
-    pub seconds: f64,
-    /// Sum over the results, equal on every side if the work was done right; `None` where the program offers none.
-    pub sum: Option<String>,
-}
-
-/// Function that makes a file or folder of that path.
-type Fill = Box<dyn Fn(&Stage, &Path) -> Result<(), Error>>;
 /// Function that does one run of about so many operations.
 type Work = Box<dyn Fn(&Stage, &Run, u64) -> Result<Done, Error>>;
-
-/// Data that every run of a case starts from: a file, or a folder of which every run has a copy as [`Stage::work`]. It is
-/// made once for all cases of a bench that name it.
-pub struct Data {
-    /// Its name in the folder of the bench; empty if there is none.
-    pub name: String,
-    pub fill: Fill,
-    /// If true, the file is dropped from the page cache before each run.
-    pub drop_cache: bool,
-}
-
-impl Data {
-    fn new(name: &str, fill: impl Fn(&Stage, &Path) -> Result<(), Error> + 'static) -> Data {
-        Data { name: name.into(), fill: Box::new(fill), drop_cache: false }
-    }
-
-    fn nothing() -> Data {
-        Data::new("", |_, _| Ok(()))
-    }
-
-    /// A file of noise, of these sizes in a full run and in a quick one.
-    fn noise([full, quick]: [u64; 2]) -> Data {
-        let fill = move |stage: &Stage, file: &Path| stage.place.write_file(file, stage.pick(full, quick), 1);
-        Data::new(&format!("data-{full}"), fill)
-    }
-
-    fn text(name: &str, text: impl Fn(&Stage) -> Vec<u8> + 'static) -> Data {
-        Data::new(name, move |stage, file| stage.place.write_content(file, &text(stage)))
-    }
-
-    fn loaded(name: &str, line: String) -> Data {
-        Data::new(name, move |stage, folder| {
-            fs::create_dir_all(folder).doing("create", folder)?;
-            Turn { stage, run: &Run::of_kernel(), operations: 0, work: folder }.told(&line).map(drop)
-        })
-    }
-
-    /// Makes it, or takes what another case of the bench has made.
-    fn prepare(&self, stage: &Stage) -> Result<(), Error> {
-        let master = stage.folder.join(&self.name);
-        if self.name.is_empty() || master.exists() {
-            return Ok(());
-        }
-        (self.fill)(stage, &master).inspect_err(|_| drop(fs::remove_dir_all(&master)))
-    }
-
-    fn reset(&self, stage: &Stage) -> Result<(), Error> {
-        let (work, output, master) = (stage.work(), stage.output(), stage.folder.join(&self.name));
-        if work.exists() {
-            fs::remove_dir_all(&work).doing("remove", &work)?;
-        }
-        if output.exists() {
-            fs::remove_file(&output).doing("remove", &output)?;
-        }
-        if !self.name.is_empty() && master.is_dir() {
-            return stage.place.copy_tree(&master, &work);
-        }
-        fs::create_dir(&work).doing("create", &work)?;
-        if self.name.is_empty() {
-            return Ok(());
-        }
-        let file = File::open(&master).doing("open", &master)?;
-        file.sync_all().doing("sync", &master)?;
-        match self.drop_cache {
-            true => rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
-                .doing("drop from the cache", &master),
-            false => Ok(()),
-        }
-    }
-}
-
-/// Amount of work of a run.
-#[derive(Clone, Copy, Debug)]
-pub enum Amount {
-    /// Number of operations of a full run and of a quick one.
-    Of([u64; 2]),
-    /// As many operations as the kernel alone does in so many seconds; so many are tried first to find out.
-    For(u64, f64),
-}
-
-impl Amount {
-    /// Always the same, which the program knows.
-    const FREE: Amount = Amount::Of([0; 2]);
-}
 
 /// Figure that is read off a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,13 +80,9 @@ fn all() -> impl Iterator<Item = Case> {
     cases::all().into_iter().chain(servers::cases())
 }
 
-/// The cases that were chosen. A quick run leaves out what is not part of it, unless that would leave nothing.
 fn chosen(choice: &Choice) -> Result<Vec<Case>, Error> {
-    let named: Vec<(String, Case)> =
-        all().map(|case| (format!("{}: {}", case.bench, case.name), case)).collect();
-    let named = campaign::choose(named, &choice.names, |(name, _)| name)?;
-    let shortens = choice.quick && named.iter().any(|(_, case)| case.in_quick);
-    Ok(named.into_iter().map(|(_, case)| case).filter(|case| case.in_quick || !shortens).collect())
+    let named = all().map(|case| (format!("{}: {}", case.bench, case.name), case)).collect();
+    campaign::shortened(named, choice, |case: &Case| case.in_quick)
 }
 
 pub fn list(choice: &Choice) -> Result<String, Error> {
@@ -230,7 +100,7 @@ pub fn list(choice: &Choice) -> Result<String, Error> {
 /// Measures what was chosen, on every file system that there is. Returns the report, and whether it was interrupted.
 pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
     let cases = chosen(choice)?;
-    let library = line::find_library()?;
+    let library = find_library()?;
     let workspace = Workspace::create(choice.folder.as_deref())?;
     let programs = Programs::new(workspace.programs());
     let is_wanted = |kind: &Kind| cases.iter().any(|case| case.places.contains(kind));
@@ -276,32 +146,8 @@ fn plan<'a>(cases: &'a [Case], offers: &'a [Offer], quick: bool) -> Vec<(&'a Cas
     cases.chunk_by(|one, next| one.bench == next.bench).flat_map(of_bench).collect()
 }
 
-/// One bench's folder at a time, so that a run needs no more room than its largest bench.
-fn make_room(in_use: &mut Option<PathBuf>, folder: &Path) -> Result<(), Error> {
-    if let Some(old) = in_use.take_if(|old| old != folder).filter(|old| old.exists()) {
-        fs::remove_dir_all(&old).doing("remove", &old)?;
-    }
-    fs::create_dir_all(folder).doing("create", folder)?;
-    *in_use = Some(folder.to_path_buf());
-    Ok(())
-}
-
-fn unreadable(program: &str, output: &str) -> Error {
-    let how = "gave output that cannot be read".into();
-    Error::Failed { program: program.to_owned(), how, tail: crate::child::tail(output) }
-}
-
 fn head(case: &Case, place: &str) -> Row {
     Row::head(&format!("run/{}", case.bench), &case.name, place)
-}
-
-/// Calls `work` with a stage in a temporary folder.
-#[cfg(test)]
-fn on_stage<T>(quick: bool, work: impl FnOnce(&Stage) -> T) -> T {
-    let folder = tempfile::tempdir().unwrap();
-    let (place, programs) = (place::in_folder(folder.path()), Programs::new(folder.path()));
-    let library = Path::new("/no/such.so");
-    work(&Stage { place: &place, folder: folder.path().into(), programs: &programs, library, quick })
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@
 //! its own. Calls that were served at user level are counted in one more run, because counting costs time that a user does
 //! not pay.
 
-use super::line::{Calls, Mode, Run};
-use super::{Amount, Case, Done, Reading, Stage, head};
+use super::{Case, Reading, head};
 use crate::engine::{Metric, Rounds, Runs, Side};
 use crate::error::Error;
 use crate::number;
+use crate::programs::line::{Calls, Mode, Run};
+use crate::programs::output::Done;
+use crate::programs::stage::{Stage, check_sums};
 use crate::row::Row;
 use crate::table::share;
 use crate::usage::Usage;
@@ -21,8 +23,6 @@ const DEVICE_FLOOR_BYTES: f64 = 64.0 * 1024.0;
 const KERNEL_ITSELF: &str = "kernel against itself";
 /// Largest ratio of a limit to the time that was added: noise can make that nothing, and less.
 const ADDED_RATIO_MAX: f64 = 100.0;
-/// Divisor of the length of a run, in a quick one.
-const QUICK_DIVISOR: f64 = 8.0;
 
 #[derive(Debug)]
 struct Sample {
@@ -57,12 +57,13 @@ fn metric(case: &Case, reading: Reading) -> Metric<'static, Sample> {
 /// of the kernel against itself, which says how far the machine can be trusted.
 pub fn measure(case: &Case, stage: &Stage, rounds: Rounds) -> Result<Vec<Row>, Error> {
     case.data.prepare(stage)?;
-    let operations = size_up(case, stage)?;
+    let trial = |operations| Ok(run_once(case, stage, Mode::Kernel, operations)?.done.seconds);
+    let operations = case.amount.size_up(stage.quick, trial)?;
     let side = |name, mode| Side::new(name, move || run_once(case, stage, mode, operations));
     let mut sides = vec![side("kernel", Mode::Kernel), side("bywash", Mode::Bywash)];
     sides.extend(case.rival.map(|(name, _)| side(name, Mode::Rival)));
     let runs = rounds.run(sides)?;
-    check_sums(&runs)?;
+    check_sums(&runs, |sample| sample.done.sum.as_ref())?;
     let (kernel, ours) = (&runs[0], &runs[1]);
     let calls = match ours.samples {
         Ok(_) => run_once(case, stage, Mode::Counted, operations)?.calls,
@@ -127,22 +128,6 @@ fn usage(runs: &Runs<Sample>) -> Option<Usage> {
     Some(Usage::median(&samples.iter().map(|sample| sample.usage).collect::<Vec<_>>()))
 }
 
-/// The number of operations of a run; the trial also brings programs and data into memory.
-fn size_up(case: &Case, stage: &Stage) -> Result<u64, Error> {
-    match case.amount {
-        Amount::Of([_, quick]) if stage.quick => Ok(quick),
-        Amount::Of([full, _]) => run_once(case, stage, Mode::Kernel, full).map(|_| full),
-        Amount::For(first, seconds) => {
-            let wanted = if stage.quick { seconds / QUICK_DIVISOR } else { seconds };
-            let trial = run_once(case, stage, Mode::Kernel, first)?.done;
-            // A trial too short to be timed well may not make a run endless, nor a slow one trivial.
-            let factor = (wanted / trial.seconds).clamp(0.25, 1000.0);
-            // A multiple of 64 keeps batches (transactions, groups of writes) whole.
-            Ok(((first as f64 * factor) as u64).next_multiple_of(64))
-        }
-    }
-}
-
 fn run_once(case: &Case, stage: &Stage, mode: Mode, operations: u64) -> Result<Sample, Error> {
     crate::interrupt::check()?;
     let device = stage.place.device.as_ref();
@@ -153,17 +138,6 @@ fn run_once(case: &Case, stage: &Stage, mode: Mode, operations: u64) -> Result<S
     let done = (case.run)(stage, &run, operations)?;
     stage.place.sync()?;
     Ok(Sample { done, usage: Usage::now(device)?.since(&before), calls: run.calls() })
-}
-
-/// Checks that the last runs of all sides have the same sum.
-fn check_sums(runs: &[Runs<Sample>]) -> Result<(), Error> {
-    let sum_of = |runs: &Runs<Sample>| Some(runs.samples.as_ref().ok()?.last()?.done.sum.clone());
-    let sums: Vec<String> =
-        runs.iter().filter_map(sum_of).map(|sum| sum.unwrap_or_else(|| "nothing".into())).collect();
-    let other = sums.iter().find(|sum| **sum != sums[0]);
-    other.map_or(Ok(()), |other| {
-        Err(Error::failed("the program", format!("computed {other}, and {} by the kernel alone", sums[0])))
-    })
 }
 
 /// Says how much time a process took longer with Bywash, at the median, and how much it may take.
@@ -189,7 +163,8 @@ fn calls_note(calls: Calls) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Data, case, on_stage};
+    use crate::programs::stage::{Amount, Data, on_stage};
+    use crate::run::case;
     use std::cell::RefCell;
     use std::rc::Rc;
 

@@ -18,10 +18,10 @@
 //! | `{loop}` | a script for `sh -c`, which runs a command again and again |
 //! | `{bywash}`, `{empty}` | the path of the program `bywash`; the name of a library that does nothing |
 
-use super::Stage;
+use super::stage::Stage;
+use super::{executables::hash, find};
 use crate::child::{self, Process};
 use crate::error::{Attempt, Error};
-use crate::programs;
 use bywash_session::{Counter, Session};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -169,7 +169,7 @@ impl Turn<'_> {
         let seconds = ended.wall.as_secs_f64();
         ended.success()?;
         let content = fs::read(&path).doing("read", &path)?;
-        let output = format!("{} bytes, {:016x}", content.len(), programs::hash(&content));
+        let output = format!("{} bytes, {:016x}", content.len(), hash(&content));
         Ok(Told { output, seconds, operations })
     }
 
@@ -216,7 +216,7 @@ impl Turn<'_> {
             (.., Some((_, rival))) if run.mode == Mode::Rival => rival.to_owned(),
             (.., Some((usual, _))) => usual.to_owned(),
             _ => match name.strip_prefix('?') {
-                Some(name) => programs::find(name).map_or(String::new(), |path| path.display().to_string()),
+                Some(name) => find(name).map_or(String::new(), |path| path.display().to_string()),
                 None => stage.programs.executable(name.trim_start_matches('='))?.display().to_string(),
             },
         })
@@ -246,7 +246,7 @@ fn empty_library() -> Result<&'static str, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::on_stage;
+    use crate::programs::stage::on_stage;
 
     #[test]
     fn only_our_side_preloads_and_a_line_has_an_environment_a_program_and_a_file() {
@@ -265,7 +265,7 @@ mod tests {
             assert_eq!(set("BYWASH_SESSION").is_some(), mode == Mode::Counted, "{mode:?}");
             let output = command.env_remove("LD_PRELOAD").output().unwrap();
             let word = if mode == Mode::Rival { "rival" } else { "usual" };
-            let line = format!("{word} {}\n", programs::find("sh").unwrap().display());
+            let line = format!("{word} {}\n", find("sh").unwrap().display());
             assert_eq!(String::from_utf8_lossy(&output.stdout), line.repeat(3));
         }
         let line = "sh -c {loop} sh 2 echo > {output}";

@@ -14,9 +14,9 @@ use std::process::Command;
 type Program = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
 const PROGRAMS: [Program; 3] = [
-    ("micro", include_str!("../programs/micro.c"), "-lpthread", "pthread.h", "libc6-dev"),
-    ("berkeley", include_str!("../programs/berkeley.c"), "-ldb", "db.h", "libdb5.3-dev"),
-    ("sqlite", include_str!("../programs/sqlite.c"), "-lsqlite3", "sqlite3.h", "libsqlite3-dev"),
+    ("micro", include_str!("../../programs/micro.c"), "-lpthread", "pthread.h", "libc6-dev"),
+    ("berkeley", include_str!("../../programs/berkeley.c"), "-ldb", "db.h", "libdb5.3-dev"),
+    ("sqlite", include_str!("../../programs/sqlite.c"), "-lsqlite3", "sqlite3.h", "libsqlite3-dev"),
 ];
 
 /// Debian packages, and programs of them.

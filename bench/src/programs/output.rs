@@ -1,8 +1,18 @@
 //! Figures of a run, from what its program has told.
 
-use super::Done;
 use super::line::Told;
+use crate::child;
+use crate::error::Error;
 use serde_json::Value;
+
+/// Result of one run: operations (or bytes) a second, and the seconds that the measured part took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    pub rate: f64,
+    pub seconds: f64,
+    /// Sum over the results, equal on every side if the work was done right; `None` where the program offers none.
+    pub sum: Option<String>,
+}
 
 /// The line `ops=N seconds=S sum=X` that the C programs end with.
 pub fn driver(told: &Told) -> Option<Done> {
@@ -57,6 +67,12 @@ pub fn transactions(told: &Told) -> Option<Done> {
     };
     let rate = told.output.lines().find_map(of_line).filter(|rate| *rate > 0.0)?;
     Some(Done { rate, seconds: told.seconds, sum: None })
+}
+
+/// The error of a program whose output holds no figures.
+pub fn unreadable(program: &str, output: &str) -> Error {
+    let how = "gave output that cannot be read".into();
+    Error::Failed { program: program.to_owned(), how, tail: child::tail(output) }
 }
 
 #[cfg(test)]
