@@ -340,6 +340,7 @@ bench-quick: PEERS_IN = $(debug)
 bench-quick: PEERS_PROFILE = dev
 bench-quick: built bench-peers
 	$(debug)/bywash bench run --quick --pairs 1
+	$(debug)/bywash bench log --quick --pairs 1
 	$(debug)/bywash bench ipc --quick --pairs 1
 	$(debug)/bywash bench flow --quick --pairs 1
 	$(debug)/bywash bench plan --quick --pairs 1

@@ -4,9 +4,10 @@
  *     berkeley run  DIR btree|hash none|nosync|sync RECORDS OPS CACHE SEED
  *
  * One operation in four updates a record, the others look one up; with transactions, four operations make
- * one transaction. The last line says how many operations were done, in how many seconds, and a sum over
- * every value that was read.
+ * one transaction. The last line says how many operations were done, in how many seconds, a sum over every value
+ * that was read, and how long transactions took.
  */
+#include "latency.h"
 #include <db.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -110,20 +111,27 @@ int main(int count, char **arguments)
 
     open_all(directory, type, mode, (uint32_t)strtoul(arguments[7], NULL, 10));
     ops -= ops % OPS_PER_TRANSACTION;
+    expect_commits(ops / OPS_PER_TRANSACTION);
+    uint64_t begun = 0;
     clock_gettime(CLOCK_MONOTONIC, &from);
     for (uint64_t i = 0; i < ops; i++) {
-        if (transactions && i % OPS_PER_TRANSACTION == 0)
+        if (transactions && i % OPS_PER_TRANSACTION == 0) {
+            begun = clock_ns();
             check(environment->txn_begin(environment, NULL, &transaction, 0), "begin");
+        }
         uint64_t record = next(&state) % records;
         if (i % 4 == 3)
             put(transaction, record, next(&state));
         else
             sum = (sum ^ get(transaction, record)) * 0x100000001b3u;
-        if (transactions && i % OPS_PER_TRANSACTION == OPS_PER_TRANSACTION - 1)
+        if (transactions && i % OPS_PER_TRANSACTION == OPS_PER_TRANSACTION - 1) {
             check(transaction->commit(transaction, 0), "commit");
+            note_commit(begun);
+        }
     }
     clock_gettime(CLOCK_MONOTONIC, &to);
     close_all();
+    tell_commits();
     printf("ops=%llu seconds=%.9f sum=%016llx\n", (unsigned long long)ops,
            (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9,
            (unsigned long long)sum);

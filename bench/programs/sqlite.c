@@ -1,12 +1,14 @@
 /* Selects and updates by primary key in an SQLite database with a page cache of 100 pages.
  *
  *     sqlite load FILE ROWS
- *     sqlite run  FILE ROWS select-transaction|select-autocommit|update OPS SEED JOURNAL SYNCHRONOUS MMAP
+ *     sqlite run  FILE ROWS KIND OPS SEED JOURNAL SYNCHRONOUS MMAP
  *
- * JOURNAL is WAL or DELETE, SYNCHRONOUS is OFF, NORMAL or FULL, MMAP the bytes for PRAGMA mmap_size. An
- * update operation is a transaction of four updates. The last line says how many operations were done, in
- * how many seconds, and a sum over what was read or is in the table at the end.
+ * KIND is select-transaction, select-autocommit, update (a transaction of four updates) or commit (one of a single
+ * update). JOURNAL is WAL, PERSIST or DELETE, SYNCHRONOUS is OFF, NORMAL or FULL, MMAP the bytes for PRAGMA
+ * mmap_size. The last line says how many operations were done, in how many seconds, a sum over what was read or is
+ * in the table at the end, and how long transactions took.
  */
+#include "latency.h"
 #include <sqlite3.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -77,15 +79,16 @@ static uint64_t select_rows(uint64_t rows, uint64_t ops, uint64_t state)
     return sum;
 }
 
-static void update_rows(uint64_t rows, uint64_t ops, uint64_t state)
+static void update_rows(uint64_t rows, uint64_t ops, uint64_t state, int updates)
 {
     sqlite3_stmt *update = prepare("UPDATE t SET k = ?2 WHERE id = ?1");
     sqlite3_stmt *begin = prepare("BEGIN"), *commit = prepare("COMMIT");
     for (uint64_t i = 0; i < ops; i++) {
+        uint64_t from = clock_ns();
         if (sqlite3_step(begin) != SQLITE_DONE)
             die("begin");
         sqlite3_reset(begin);
-        for (int j = 0; j < UPDATES_PER_TRANSACTION; j++) {
+        for (int j = 0; j < updates; j++) {
             sqlite3_bind_int64(update, 1, (sqlite3_int64)(next(&state) % rows) + 1);
             sqlite3_bind_int64(update, 2, (sqlite3_int64)(next(&state) >> 32));
             if (sqlite3_step(update) != SQLITE_DONE)
@@ -95,6 +98,7 @@ static void update_rows(uint64_t rows, uint64_t ops, uint64_t state)
         if (sqlite3_step(commit) != SQLITE_DONE)
             die("commit");
         sqlite3_reset(commit);
+        note_commit(from);
     }
     sqlite3_finalize(update);
     sqlite3_finalize(begin);
@@ -133,6 +137,7 @@ int main(int count, char **arguments)
              "PRAGMA cache_size=100; PRAGMA mmap_size=%s; PRAGMA journal_mode=%s; PRAGMA synchronous=%s",
              arguments[9], arguments[7], arguments[8]);
     execute(settings);
+    expect_commits(ops);
     struct timespec from, to;
     clock_gettime(CLOCK_MONOTONIC, &from);
     if (!strcmp(kind, "select-transaction")) {
@@ -142,12 +147,13 @@ int main(int count, char **arguments)
     } else if (!strcmp(kind, "select-autocommit")) {
         sum = select_rows(rows, ops, state);
     } else {
-        update_rows(rows, ops, state);
+        update_rows(rows, ops, state, !strcmp(kind, "commit") ? 1 : UPDATES_PER_TRANSACTION);
     }
     clock_gettime(CLOCK_MONOTONIC, &to);
     sum += total();
     if (sqlite3_close(database) != SQLITE_OK)
         die("close");
+    tell_commits();
     printf("ops=%llu seconds=%.9f sum=%016llx\n", (unsigned long long)ops,
            (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9,
            (unsigned long long)sum);

@@ -9,10 +9,12 @@ use crate::interrupt;
 use crate::usage::Usage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -136,17 +138,8 @@ impl Process {
     fn wait_for(&mut self, limit: Duration) -> Result<Ended, Error> {
         let (program, before) = (Path::new("a program"), Usage::now(None)?);
         let handle = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).doing("watch", program)?;
-        let deadline = Instant::now() + limit;
-        loop {
-            interrupt::check()?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) => return Err(self.failure(format!("did not end within {} s", limit.as_secs()))),
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(_) => break,
-                Err(errno) => return Err(Error::io("wait for", program, errno)),
-            }
+        if !has_ended_within(&handle, limit)? {
+            return Err(self.failure(format!("did not end within {} s", limit.as_secs())));
         }
         let status = self.child.wait().doing("wait for", program)?;
         let (wall, cpu_seconds) = (self.begin.elapsed(), Usage::now(None)?.since(&before).cpu_seconds);
@@ -176,6 +169,39 @@ impl Drop for Process {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Ends a process that is no child of this one by `signal`, and waits until it has ended.
+pub fn end_other(process: u32, signal: Signal) -> Result<(), Error> {
+    let name = format!("process {process}");
+    let id = Pid::from_raw(process as i32).ok_or_else(|| Error::failed(&name, "cannot be one".into()))?;
+    let handle = match pidfd_open(id, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(()),
+        opened => opened.doing("watch", Path::new(&name))?,
+    };
+    match pidfd_send_signal(&handle, signal) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(errno) => return Err(Error::io("end", Path::new(&name), errno)),
+    }
+    match has_ended_within(&handle, GRACE)? {
+        true => Ok(()),
+        false => Err(Error::failed(&name, format!("did not end within {} s", GRACE.as_secs()))),
+    }
+}
+
+/// Waits until the process of `handle` has ended; false if it has not within `limit`.
+fn has_ended_within(handle: &OwnedFd, limit: Duration) -> Result<bool, Error> {
+    let deadline = Instant::now() + limit;
+    loop {
+        interrupt::check()?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            Ok(ended) => return Ok(ended > 0),
+            Err(errno) => return Err(Error::io("wait for", Path::new("a process"), errno)),
+        }
     }
 }
 

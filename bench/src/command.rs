@@ -8,7 +8,7 @@ use crate::campaign::{Audience, Choice};
 use crate::error::{Attempt, Error};
 use crate::row::{Report, Row, Verdict};
 use crate::say::say;
-use crate::{flow, html, interrupt, ipc, plan, run, serve, table};
+use crate::{flow, html, interrupt, ipc, log, plan, run, serve, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -41,6 +41,17 @@ The library lies beside the command, or BYWASH_LIBRARY names it. Device bytes ar
 device, so use the machine for nothing else meanwhile. Exit status: 0 measured, 1 a case failed, 2 wrong usage,
 130 interrupted.")]
     Run(RunArgs),
+    /// Programs that commit, with `bywash run --log` against the kernel alone
+    #[command(after_help = "Examples:
+  bywash bench log --quick              does everything work? (under a minute)
+  bywash bench log --html log.html      everything (about ten minutes)
+  bywash bench log sqlite 'page'        cases with 'sqlite' or 'page' in their names
+  bywash bench log servers disk         database servers, and all cases on the disk
+
+Data and log lie on the disk, or both in memory, for which root is needed. The bound is libeatmydata, with which
+nothing is durable. 2 GiB of free memory, 2 GiB on disk. Exit status: 0 measured, 1 a case failed, 2 wrong usage,
+130 interrupted.")]
+    Log(FolderArgs),
     /// Containers and channels against other transports between two processes
     #[command(after_help = "Examples:
   bywash bench ipc --quick              does everything work? (some seconds)
@@ -154,6 +165,7 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
         Bench::Run(RunArgs { with_folder: FolderArgs { common, dir }, place, .. }) => {
             measure(&common, dir, place, run::measure)
         }
+        Bench::Log(args) => with_folder(args, log::measure),
         Bench::Ipc(common) => measure(&common, None, String::new(), ipc::measure),
         Bench::Flow(args) => with_folder(args, flow::measure),
         Bench::Plan(args) => with_folder(args, plan::measure),

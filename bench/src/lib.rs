@@ -10,6 +10,7 @@
 //! - `campaign`: cases that are chosen by name and measured one after the other
 //! - [`engine`]: sides that take turns, and the rows of a case; how a case is declared
 //! - `run`: unmodified programs with the preloaded library against the kernel alone
+//! - `log`: programs that commit, with a commit log against the kernel alone
 //! - `ipc`: containers and channels against other transports between two processes
 //! - `flow`: flows against programs and hand-written loops that move the same bytes
 //! - `plan`: the simulator's engine and the model against what one would write in Python
@@ -38,6 +39,7 @@ mod flow;
 mod html;
 pub mod interrupt;
 mod ipc;
+mod log;
 mod machine;
 mod mount;
 mod number;

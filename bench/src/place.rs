@@ -18,14 +18,18 @@ const MEMORY_PREFIX: &str = "bywash-bench-";
 /// Folders that may be a tmpfs.
 const MEMORY: [&str; 3] = ["/dev/shm", "/tmp", "/run"];
 
+/// Size of a file system over memory, in bytes.
+const LOOP_BYTES: u64 = 768 << 20;
+
 /// Kind of place that a case asks for: a file system in memory, the disk's with files written in chunks of 4 KiB or 1 MiB,
-/// or XFS on a loop device with chunks of 1 MiB.
+/// XFS on a loop device with chunks of 1 MiB, or ext4 on a loop device over memory with chunks of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Tmpfs,
     DiskSmall,
     DiskLarge,
     Xfs,
+    LoopExt4,
 }
 
 impl Kind {
@@ -58,25 +62,28 @@ impl Offer {
 /// Every place of this machine; what was made for them is removed when this is dropped.
 pub struct Places {
     pub offers: Vec<Offer>,
-    made: (Option<TempDir>, Option<Mount>),
+    memory: Option<TempDir>,
+    /// The one on top first: they are unmounted in this order.
+    mounts: Vec<Mount>,
 }
 
 impl Places {
     /// Makes those of `wanted` that can be had and whose name contains `part`, the disk's in `folder`.
     pub fn make(folder: &Path, wanted: &[Kind], part: &str) -> Result<Places, Error> {
-        let mut places = Places { offers: Vec::new(), made: (None, None) };
+        let mut places = Places { offers: Vec::new(), memory: None, mounts: Vec::new() };
         for kind in wanted.iter().copied() {
             let name = name_of(kind, folder);
             if !name.contains(part) {
                 continue;
             }
             let made = match kind {
-                Kind::Tmpfs => in_memory().map(|at| places.made.0.insert(at).path().into()),
+                Kind::Tmpfs => in_memory().map(|at| places.memory.insert(at).path().into()),
                 Kind::DiskSmall => on_disk(folder, "small"),
                 Kind::DiskLarge => on_disk(folder, "large"),
-                Kind::Xfs => Mount::xfs(folder).map(|at| places.made.1.insert(at).path().into()),
+                Kind::Xfs => Mount::xfs(folder).map(|xfs| places.keep(vec![xfs])),
+                Kind::LoopExt4 => loop_ext4(folder).map(|mounts| places.keep(mounts)),
             };
-            let chunk = if matches!(kind, Kind::Tmpfs | Kind::DiskSmall) { 4096 } else { 1 << 20 };
+            let chunk = if matches!(kind, Kind::DiskLarge | Kind::Xfs) { 1 << 20 } else { 4096 };
             let place = match made {
                 Ok(root) => Ok(Place { name: name.clone(), device: BlockDevice::under(&root)?, root, chunk }),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -85,6 +92,13 @@ impl Places {
             places.offers.push(Offer { kind, name, place });
         }
         Ok(places)
+    }
+
+    /// Keeps mounts until this is dropped; returns the folder of the first one.
+    fn keep(&mut self, mounts: Vec<Mount>) -> PathBuf {
+        let folder = mounts[0].path().to_owned();
+        self.mounts.extend(mounts);
+        folder
     }
 
     pub fn find(&self, kind: Kind) -> Result<&Place, Error> {
@@ -100,6 +114,7 @@ pub fn name_of(kind: Kind, folder: &Path) -> String {
         Kind::DiskSmall => format!("{} small folios", file_system(folder)),
         Kind::DiskLarge => format!("{} large folios", file_system(folder)),
         Kind::Xfs => "xfs".into(),
+        Kind::LoopExt4 => "ext4 over memory".into(),
     }
 }
 
@@ -114,6 +129,12 @@ fn in_memory() -> Result<TempDir, Error> {
     workspace::sweep(parent, MEMORY_PREFIX);
     let name = format!("{MEMORY_PREFIX}{}-", std::process::id());
     Builder::new().prefix(&name).tempdir_in(parent).doing("make a folder in", parent)
+}
+
+/// An ext4 and the tmpfs that it lies on.
+fn loop_ext4(folder: &Path) -> Result<Vec<Mount>, Error> {
+    let below = Mount::tmpfs(folder, "loop-memory", LOOP_BYTES + LOOP_BYTES / 8)?;
+    Ok(vec![Mount::ext4(folder, "loop-ext4", below.path().join("image"), LOOP_BYTES)?, below])
 }
 
 fn on_disk(folder: &Path, name: &str) -> Result<PathBuf, Error> {

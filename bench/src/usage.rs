@@ -8,7 +8,10 @@ use crate::error::{Attempt, Error};
 use crate::statistics::Summary;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -89,6 +92,55 @@ impl Usage {
     }
 }
 
+/// What proc_pid_stat(5) says of a process: its parent (field 4), and CPU time in ticks, its own (14 and 15) and that of
+/// children that it has waited for (16 and 17).
+pub(crate) struct Stat {
+    pub parent: u32,
+    pub own: u64,
+    pub waited: u64,
+}
+
+impl Stat {
+    pub fn of(process: u32) -> Result<Stat, Error> {
+        let path = PathBuf::from(format!("/proc/{process}/stat"));
+        let text = fs::read_to_string(&path).doing("read", &path)?;
+        Stat::parse(&text).ok_or_else(|| std::io::Error::other("it lacks fields")).doing("parse", &path)
+    }
+
+    /// All processes that can be read; one that has ended meanwhile is left out.
+    pub fn of_all() -> Result<HashMap<u32, Stat>, Error> {
+        let proc = Path::new("/proc");
+        let entries = fs::read_dir(proc).doing("list", proc)?.flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Ok(ids.filter_map(|id| Some((id, Stat::of(id).ok()?))).collect())
+    }
+
+    fn parse(text: &str) -> Option<Stat> {
+        let fields = stat_fields(text)?;
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        let [own, waited] = [14, 16].map(|field| Some(number(field)? + number(field + 1)?));
+        Some(Stat { parent: number(4)? as u32, own: own?, waited: waited? })
+    }
+}
+
+/// Seconds of so many ticks of the CPU time that proc_pid_stat(5) has.
+pub(crate) fn ticks_to_seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// CPU time until now of a process and all its descendants, in seconds; that of those who have ended, in ticks.
+pub(crate) fn family_seconds(process: u32) -> Result<f64, Error> {
+    let (mut seconds, mut found, all) = (0.0, vec![process], Stat::of_all()?);
+    while let Some(id) = found.pop() {
+        // One that has ended meanwhile has no clock.
+        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(id as i32)).and_then(ClockId::now);
+        let waited = all.get(&id).map_or(0, |stat| stat.waited);
+        seconds += clock.map_or(0.0, |time| time.num_nanoseconds() as f64 / 1e9) + ticks_to_seconds(waited);
+        found.extend(all.iter().filter(|(_, stat)| stat.parent == id).map(|(id, _)| *id));
+    }
+    Ok(seconds)
+}
+
 /// The fields of proc_pid_stat(5) from the third on; the second is a name in parentheses that may itself hold anything.
 pub(crate) fn stat_fields(text: &str) -> Option<Vec<&str>> {
     let (_, rest) = text.rsplit_once(')')?;
@@ -108,6 +160,10 @@ mod tests {
         fs::write(file.path(), "1 2").unwrap();
         device.bytes().unwrap_err();
         assert_eq!(stat_fields("7 (a ) b) S 4 5"), Some(vec!["S", "4", "5"]));
+        let stat = Stat::parse("7 (a ) b) S 2 5 6 7 8 9 10 11 12 13 14 15 16 17 18").unwrap();
+        assert_eq!((stat.parent, stat.own, stat.waited), (2, 14 + 15, 16 + 17));
+        assert!(family_seconds(std::process::id()).unwrap() > 0.0);
+        assert!(Stat::of(u32::MAX).is_err() && Stat::parse("7 (a) S 2 5").is_none());
         let before = Usage::now(None).unwrap();
         assert!(std::process::Command::new("true").status().unwrap().success());
         let usage = Usage::now(None).unwrap().since(&before);

@@ -13,20 +13,24 @@ use std::process::Command;
 /// A program and its source, the flag that links its library, and the header of that with its Debian package.
 type Program = (&'static str, &'static str, &'static str, &'static str, &'static str);
 
-const PROGRAMS: [Program; 3] = [
+const PROGRAMS: [Program; 4] = [
     ("micro", include_str!("../../programs/micro.c"), "-lpthread", "pthread.h", "libc6-dev"),
     ("berkeley", include_str!("../../programs/berkeley.c"), "-ldb", "db.h", "libdb5.3-dev"),
+    ("commit", include_str!("../../programs/commit.c"), "-lc", "unistd.h", "libc6-dev"),
     ("sqlite", include_str!("../../programs/sqlite.c"), "-lsqlite3", "sqlite3.h", "libsqlite3-dev"),
 ];
+
+/// Header that the programs share, by its name.
+const LATENCY: (&str, &str) = ("latency.h", include_str!("../../programs/latency.h"));
 
 /// Debian packages, and programs of them.
 const PACKAGES: [(&str, &[&str]); 10] = [
     ("fio", &["fio"]),
     ("grep", &["grep"]),
     ("gzip", &["gzip"]),
-    ("mariadb-client", &["mariadb-admin"]),
+    ("mariadb-client", &["mariadb", "mariadb-admin"]),
     ("mariadb-server", &["mariadb-install-db", "mariadbd"]),
-    ("postgresql", &["initdb", "pg_isready", "pgbench", "postgres"]),
+    ("postgresql", &["initdb", "pg_isready", "pgbench", "postgres", "psql"]),
     ("rocksdb-tools", &["db_bench"]),
     ("sysbench", &["sysbench"]),
     ("tar", &["tar"]),
@@ -54,13 +58,16 @@ impl Programs {
     }
 
     fn compiled(&self, &(name, text, library, header, package): &Program) -> Result<PathBuf, Error> {
-        let target = self.folder.join(format!("{name}-{:016x}", hash(text.as_bytes())));
+        let whole = [text, LATENCY.1].concat();
+        let target = self.folder.join(format!("{name}-{:016x}", hash(whole.as_bytes())));
         if target.is_file() {
             return Ok(target);
         }
         require("cc", "gcc")?;
-        let source = self.folder.join(format!("{name}.c"));
-        fs::write(&source, text).doing("write", &source)?;
+        let [source, shared] = [format!("{name}.c"), LATENCY.0.into()].map(|file| self.folder.join(file));
+        for (file, text) in [(&source, text), (&shared, LATENCY.1)] {
+            fs::write(file, text).doing("write", file)?;
+        }
         let mut probe = Command::new("cc");
         probe.args(["-E", "-x", "c", &format!("-include{header}"), "-o", "/dev/null", "/dev/null"]);
         if let Err(Error::Failed { .. }) = child::run(&mut probe) {

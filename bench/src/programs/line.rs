@@ -6,6 +6,7 @@
 //!
 //! A line is `[NAME=VALUE]... PROGRAM [WORD]... [> FILE]`. Words end at spaces, before placeholders are replaced; a word that
 //! is empty then is left out. The program is one of the C programs, or one of the path, and works in the folder `{work}`.
+//! What starts it with a log (`bywash run --log`) stands before it, or where the line says `{launch}`.
 //!
 //! | placeholder | becomes |
 //! |---|---|
@@ -16,6 +17,7 @@
 //! | `{A\|B}` | `A`, or `B` in a quick run |
 //! | `{A~B}` | `A`, or `B` on the side of the rival |
 //! | `{loop}` | a script for `sh -c`, which runs a command again and again |
+//! | `{sums}` | a query for the number of rows in sysbench's table, and their sum |
 //! | `{bywash}`, `{empty}` | the path of the program `bywash`; the name of a library that does nothing |
 
 use super::stage::Stage;
@@ -23,7 +25,7 @@ use super::{executables::hash, find};
 use crate::child::{self, Process};
 use crate::error::{Attempt, Error};
 use bywash_session::{Counter, Session};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -34,8 +36,13 @@ const LIBRARY: &str = "libbywash_shim.so";
 const LIBRARY_VARIABLE: &str = "BYWASH_LIBRARY";
 /// A library that does nothing: glibc keeps it for old programs, and since 2.34 it is empty.
 const EMPTY_LIBRARY: &str = "libutil.so.1";
+/// Library that makes syncs do nothing.
+const CARELESS_LIBRARY: &str = "libeatmydata.so";
+/// Word in the place of what starts a program on a side.
+const LAUNCH: &str = "{launch}";
 /// A shell that runs a command again and again: `sh -c LOOP sh COUNT COMMAND...`.
 const LOOP: &str = "n=$1; shift; i=0; while [ $i -lt $n ]; do \"$@\" || exit 1; i=$((i+1)); done";
+const SUMS: &str = "SELECT COUNT(*), SUM(k) FROM sbtest1";
 
 /// Side that serves the program's file I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +53,10 @@ pub enum Mode {
     Counted,
     /// The kernel, with the case's rival: the program's own way to map files, or an empty library.
     Rival,
+    /// `bywash run` with a commit log.
+    Logged,
+    /// The kernel, with libeatmydata: nothing is durable.
+    Careless,
 }
 
 /// Calls on files that the library counted in one run.
@@ -75,6 +86,8 @@ pub fn find_library() -> Result<PathBuf, Error> {
 pub struct Run<'a> {
     pub mode: Mode,
     library: &'a Path,
+    /// Words before those of the program, on the side with a log.
+    launcher: Vec<OsString>,
     /// Session that counts, with a descriptor that started programs inherit: one that has changed its user cannot open the session
     /// by this process's descriptor in /proc.
     counted: Option<(Session, OwnedFd)>,
@@ -91,24 +104,35 @@ impl Run<'_> {
             let file = File::options().read(true).write(true).open(path).doing("open", path)?;
             Ok::<_, Error>((session, rustix::io::dup(&file).doing("duplicate", path)?))
         });
-        Ok(Run { mode, library, counted: counted.transpose()? })
+        if mode == Mode::Careless && !can_be_preloaded(CARELESS_LIBRARY)? {
+            return Err(Error::Missing { what: CARELESS_LIBRARY.into(), package: "libeatmydata1" });
+        }
+        Ok(Run { mode, library, launcher: Vec::new(), counted: counted.transpose()? })
+    }
+
+    /// Begins a run whose programs are started by the words of `launcher`: `bywash run` with a commit log.
+    pub fn logged(library: &Path, launcher: Vec<OsString>) -> Run<'_> {
+        Run { mode: Mode::Logged, library, launcher, counted: None }
     }
 
     /// A run of the kernel's side, for what is not measured.
     pub fn of_kernel() -> Run<'static> {
-        Run { mode: Mode::Kernel, library: Path::new(""), counted: None }
+        Run { mode: Mode::Kernel, library: Path::new(""), launcher: Vec::new(), counted: None }
     }
 
-    fn command(&self, program: &Path) -> Command {
+    fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.as_bytes().starts_with(b"BYWASH_") || name == "LD_PRELOAD" {
                 command.env_remove(name);
             }
         }
-        if matches!(self.mode, Mode::Bywash | Mode::Counted) {
-            command.env("LD_PRELOAD", self.library);
-        }
+        match self.mode {
+            Mode::Bywash | Mode::Counted => command.env("LD_PRELOAD", self.library),
+            Mode::Logged => command.env(LIBRARY_VARIABLE, self.library),
+            Mode::Careless => command.env("LD_PRELOAD", CARELESS_LIBRARY),
+            Mode::Kernel | Mode::Rival => &mut command,
+        };
         if let Some((_, inherited)) = &self.counted {
             command.env("BYWASH_SESSION", format!("/proc/self/fd/{}", inherited.as_raw_fd()));
         }
@@ -144,6 +168,8 @@ pub struct Told {
     pub output: String,
     pub seconds: f64,
     pub operations: u64,
+    /// CPU time of the program, from its start to its end.
+    pub cpu_seconds: f64,
 }
 
 /// Surroundings of a line: the side, the number of operations, and the folder that the program works in.
@@ -161,16 +187,17 @@ impl Turn<'_> {
         let (mut command, operations) = (self.command(line)?, self.operations);
         let Some(file) = file else {
             let ended = child::run(&mut command)?;
-            return Ok(Told { seconds: ended.wall.as_secs_f64(), output: ended.stdout, operations });
+            let (seconds, cpu_seconds) = (ended.wall.as_secs_f64(), ended.cpu_seconds);
+            return Ok(Told { output: ended.stdout, seconds, operations, cpu_seconds });
         };
         let path = PathBuf::from(self.replaced(file)?);
         let output = File::create(&path).doing("create", &path)?;
         let ended = Process::start(command.stdin(Stdio::null()).stdout(output))?.wait()?;
         let seconds = ended.wall.as_secs_f64();
-        ended.success()?;
+        let cpu_seconds = ended.success()?;
         let content = fs::read(&path).doing("read", &path)?;
         let output = format!("{} bytes, {:016x}", content.len(), hash(&content));
-        Ok(Told { output, seconds, operations })
+        Ok(Told { output, seconds, operations, cpu_seconds })
     }
 
     pub fn command(&self, line: &str) -> Result<Command, Error> {
@@ -179,15 +206,18 @@ impl Turn<'_> {
             |word: &&str| word.split_once('=').is_some_and(|(name, _)| !name.contains(['{', '-']));
         let variables: Vec<&str> = std::iter::from_fn(|| words.next_if(is_variable)).collect();
         let program = self.stage.programs.executable(words.next().unwrap_or_default())?;
-        let mut command = self.run.command(&program);
+        let mut all = vec![program.into_os_string()];
+        for word in words {
+            let word = if word == LAUNCH { word.into() } else { self.replaced(word)? };
+            all.extend((!word.is_empty()).then(|| OsString::from(word)));
+        }
+        let launch = all.iter().position(|word| word == LAUNCH);
+        all.splice(launch.map_or(0..0, |at| at..at + 1), self.run.launcher.iter().cloned());
+        let mut command = self.run.command(&all[0]);
+        command.args(&all[1..]).current_dir(self.work);
         for (name, value) in variables.iter().filter_map(|variable| variable.split_once('=')) {
             command.env(name, self.replaced(value)?);
         }
-        for word in words {
-            let word = self.replaced(word)?;
-            command.args((!word.is_empty()).then_some(word));
-        }
-        command.current_dir(self.work);
         Ok(command)
     }
 
@@ -210,6 +240,7 @@ impl Turn<'_> {
             ("work", ..) => self.work.display().to_string(),
             ("ops", ..) => self.operations.to_string(),
             ("loop", ..) => LOOP.to_owned(),
+            ("sums", ..) => SUMS.to_owned(),
             ("bywash", ..) => find_bywash()?.display().to_string(),
             ("empty", ..) => empty_library()?.to_owned(),
             (_, Some((full, quick)), _) => stage.pick(full, quick).to_owned(),
@@ -224,7 +255,7 @@ impl Turn<'_> {
 }
 
 /// The program `bywash`: this one, or the one that starts this one, beside it or above `lib/bywash`.
-fn find_bywash() -> Result<PathBuf, Error> {
+pub fn find_bywash() -> Result<PathBuf, Error> {
     let own = child::this_program()?;
     let candidates = ["bywash", "../../bin/bywash"].map(|path| own.with_file_name(path));
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
@@ -232,15 +263,21 @@ fn find_bywash() -> Result<PathBuf, Error> {
     })
 }
 
-/// The name of the empty library. The loader complains about one that is not there, and goes on without it.
+/// The name of the empty library.
 fn empty_library() -> Result<&'static str, Error> {
-    let mut command = Run::of_kernel().command(Path::new("/bin/true"));
-    let output = command.env("LD_PRELOAD", EMPTY_LIBRARY).output().doing("run", Path::new("/bin/true"))?;
-    if output.status.success() && output.stderr.is_empty() {
-        return Ok(EMPTY_LIBRARY);
+    match can_be_preloaded(EMPTY_LIBRARY)? {
+        true => Ok(EMPTY_LIBRARY),
+        false => {
+            Err(Error::Unavailable(format!("there is no empty library to compare with: {EMPTY_LIBRARY}")))
+        }
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Unavailable(format!("no empty library to compare with: {}", said.trim_end())))
+}
+
+/// Returns whether a library can be preloaded. The loader complains about one that is not there, and goes on without it.
+fn can_be_preloaded(library: &str) -> Result<bool, Error> {
+    let mut command = Run::of_kernel().command("/bin/true");
+    let output = command.env("LD_PRELOAD", library).output().doing("run", Path::new("/bin/true"))?;
+    Ok(output.status.success() && output.stderr.is_empty())
 }
 
 #[cfg(test)]
@@ -268,6 +305,20 @@ mod tests {
             let line = format!("{word} {}\n", find("sh").unwrap().display());
             assert_eq!(String::from_utf8_lossy(&output.stdout), line.repeat(3));
         }
+        let launcher = ["env", "X=log"].map(OsString::from).to_vec();
+        let logged = Run::logged(Path::new("/lib/x.so"), launcher);
+        for (line, words) in
+            [("sh -c y", ["X=log", "SH", "-c", "y"]), ("sh y {launch} z", ["y", "env", "X=log", "z"])]
+        {
+            let turn = |stage: &Stage| {
+                Turn { stage, run: &logged, operations: 0, work: Path::new("/") }.command(line)
+            };
+            let command = on_stage(true, turn).unwrap();
+            let shell = find("sh").unwrap();
+            let expected = words.map(|word| if word == "SH" { shell.as_os_str() } else { OsStr::new(word) });
+            assert_eq!(command.get_args().collect::<Vec<_>>(), expected);
+            assert!(command.get_envs().all(|(name, value)| name != "LD_PRELOAD" || value.is_none()));
+        }
         let line = "sh -c {loop} sh 2 echo > {output}";
         let told = on_stage(true, |stage| {
             Turn { stage, run: &Run::of_kernel(), operations: 0, work: &stage.folder }.told(line)
@@ -282,7 +333,7 @@ mod tests {
             run.count_user_reads(5);
         }
         assert_eq!(run.calls(), Calls { user: 10, kernel: 0 });
-        let mut command = run.command(Path::new("sh"));
+        let mut command = run.command("sh");
         command.env_remove("LD_PRELOAD").args(["-c", "head -c 8 $BYWASH_SESSION"]);
         assert_eq!(command.output().unwrap().stdout, b"BYWASHSE");
         assert_eq!(Run::of_kernel().calls(), Calls::default());

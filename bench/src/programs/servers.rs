@@ -27,7 +27,11 @@ pub struct Server {
     install: String,
     start: String,
     answers: &'static str,
-    load: Vec<String>,
+    /// Words that start it as another user, if it has to be one.
+    pub as_other: &'static str,
+    /// Line that queries `{sums}`.
+    pub sums: &'static str,
+    pub load: Vec<String>,
     /// Words by which sysbench connects.
     connection: &'static str,
     end: Signal,
@@ -44,6 +48,8 @@ pub fn mariadb(options: &str) -> Server {
              --datadir={{work}} --socket={{work}}/socket --pid-file={{work}}/pid {options}"
         ),
         answers: "mariadb-admin --no-defaults --user=root --socket={work}/socket ping",
+        as_other: "",
+        sums: "mariadb --no-defaults --user=root --socket={work}/socket --batch --skip-column-names --execute={sums} sbtest",
         load: vec!["mariadb-admin --no-defaults --user=root --socket={work}/socket create sbtest".into()],
         connection: "--mysql-socket={work}/socket --mysql-user=root",
         end: Signal::TERM,
@@ -60,9 +66,11 @@ pub fn postgresql(options: &str) -> Server {
             "{as_other} {ENDS_WITH_US} {{=initdb}} --username=bench --auth=trust --no-sync -D {{work}}"
         ),
         start: format!(
-            "{as_other} {ENDS_WITH_US} {{=postgres}} -D {{work}} -k {{work}} -c listen_addresses= {options}"
+            "{as_other} {{launch}} {ENDS_WITH_US} {{=postgres}} -D {{work}} -k {{work}} -c listen_addresses= {options}"
         ),
         answers: "pg_isready --quiet -h {work}",
+        as_other,
+        sums: "psql --no-psqlrc --username=bench -h {work} --tuples-only --no-align --command={sums} postgres",
         load: vec!["pgbench --username=bench -h {work} --initialize --quiet --scale={4|1} postgres".into()],
         connection: "--db-driver=pgsql --pgsql-host={work} --pgsql-user=bench --pgsql-db=postgres",
         // The fast shutdown, which does not wait for clients.

@@ -6,11 +6,11 @@
 //! taken together. For a run that is alone on its machine it is an upper bound of what the medium took.
 
 use crate::error::{Attempt, Error};
-use crate::usage::stat_fields;
+use crate::usage::{Stat, ticks_to_seconds};
 use std::collections::HashMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Parent of every kernel thread.
 const KTHREADD: u32 = 2;
@@ -27,43 +27,28 @@ pub struct Snapshot {
 impl Snapshot {
     /// Takes a snapshot; `server` is a process, which has to exist.
     pub fn take(server: Option<u32>) -> Result<Snapshot, Error> {
-        let (mut kernel, proc) = (HashMap::new(), Path::new("/proc"));
-        for entry in fs::read_dir(proc).doing("list", proc)?.flatten() {
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A process that has ended meanwhile is not counted.
-            if let Ok((KTHREADD, ticks)) = read(&entry.path().join("stat"), parse_stat) {
-                kernel.insert(id, ticks);
-            }
-        }
-        let server = server.map(|id| read(Path::new(&format!("/proc/{id}/stat")), parse_stat)).transpose()?;
-        Ok(Snapshot { server: server.map(|(_, ticks)| ticks), kernel })
+        let all = Stat::of_all()?.into_iter();
+        let kernel =
+            all.filter(|(_, stat)| stat.parent == KTHREADD).map(|(id, stat)| (id, stat.own)).collect();
+        let server = server.map(Stat::of).transpose()?;
+        Ok(Snapshot { server: server.map(|stat| stat.own), kernel })
     }
 
     /// Returns the seconds since `earlier` of the server, if there is one, and of all kernel threads that exist now.
     pub fn since(&self, earlier: &Snapshot) -> (Option<f64>, f64) {
-        let seconds = |ticks: u64| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
         let of_thread =
             |(id, now): (&u32, &u64)| now.saturating_sub(earlier.kernel.get(id).copied().unwrap_or(0));
-        let server = self.server.zip(earlier.server).map(|(now, then)| seconds(now.saturating_sub(then)));
-        (server, seconds(self.kernel.iter().map(of_thread).sum()))
+        let server =
+            self.server.zip(earlier.server).map(|(now, then)| ticks_to_seconds(now.saturating_sub(then)));
+        (server, ticks_to_seconds(self.kernel.iter().map(of_thread).sum()))
     }
 }
 
 /// Returns the resident bytes of a process without the memory of devices and arenas.
 pub fn own_bytes(process: u32) -> Result<u64, Error> {
-    read(&PathBuf::from(format!("/proc/{process}/smaps")), parse_smaps)
-}
-
-fn read<T>(path: &Path, parse: fn(&str) -> Option<T>) -> Result<T, Error> {
-    let text = fs::read_to_string(path).doing("read", path)?;
-    parse(&text).ok_or_else(|| io::Error::other("it lacks fields")).doing("parse", path)
-}
-
-/// Parses the parent and the ticks of a process: fields 4, 14 and 15 of proc_pid_stat(5).
-fn parse_stat(stat: &str) -> Option<(u32, u64)> {
-    let fields = stat_fields(stat)?;
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some((number(4)? as u32, number(14)? + number(15)?))
+    let path = PathBuf::from(format!("/proc/{process}/smaps"));
+    let text = fs::read_to_string(&path).doing("read", &path)?;
+    parse_smaps(&text).ok_or_else(|| io::Error::other("it lacks fields")).doing("parse", &path)
 }
 
 /// Parses proc_pid_smaps(5): a line for a mapping, which ends with its name, and lines for its sizes.
@@ -92,7 +77,6 @@ mod tests {
 
     #[test]
     fn a_process_that_works_and_its_memory_without_that_of_devices_and_arenas() {
-        assert_eq!(parse_stat("7 (a ) b) S 2 5 6 7 8 9 10 11 12 13 14 15 16 17 18"), Some((2, 14 + 15)));
         let here = std::process::id();
         let (before, begin) = (Snapshot::take(Some(here)).unwrap(), Instant::now());
         while begin.elapsed() < Duration::from_millis(200) {}
