@@ -100,7 +100,7 @@ pub const NAMES: [(Counter, &str, &str); 15] = [
     (
         Counter::KernelElsewhere,
         "kernel_elsewhere",
-        "left to the kernel: folder, or file that is not on ext4 or XFS",
+        "left to the kernel: changed folder, or file not on ext4 or XFS",
     ),
     (Counter::KernelFaster, "kernel_faster", "left to the kernel: faster there than by the log"),
 ];

@@ -99,7 +99,7 @@ pub const LOG_COUNTS: Setting = Setting {
     value: "",
     variable_value: "a path",
     default: None,
-    sentence: "where the processes of a run count their commits; set by `bywash run --stats --log`",
+    sentence: "where the processes of a run count their commits; --stats and --report set it with --log",
 };
 
 /// A library that does nothing.
