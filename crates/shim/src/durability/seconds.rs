@@ -28,13 +28,13 @@ const SECONDS: usize = 32;
 const DESCRIPTOR_MIN: usize = 900;
 /// Time between two looks at whether a second descriptor is in use, in nanoseconds.
 const LOOK_NS: u32 = 100_000;
-/// Values of [`Slot::owner`] that are no descriptor.
-const FREE: c_int = -1;
-const CLAIMED: c_int = -2;
+/// Values of [`Slot::owner`] that are no descriptor's.
+const FREE: c_int = 0;
+const CLAIMED: c_int = -1;
 
 /// Second descriptor and the descriptor that it belongs to.
 struct Slot {
-    /// Descriptor of the program, [`FREE`], or [`CLAIMED`] by a thread that fills the slot or empties it.
+    /// Descriptor of the program, plus one; [`FREE`]; or [`CLAIMED`] by a thread that fills the slot or empties it.
     owner: AtomicI32,
     /// Second descriptor.
     second: AtomicI32,
@@ -47,7 +47,7 @@ struct Slot {
 static SLOTS: [Slot; SECONDS] = [const {
     Slot {
         owner: AtomicI32::new(FREE),
-        second: AtomicI32::new(-1),
+        second: AtomicI32::new(0),
         users: AtomicU32::new(0),
         key: [const { AtomicU64::new(0) }; 3],
     }
@@ -98,15 +98,16 @@ impl Drop for Second {
 
 /// Returns the slot of a descriptor, counted as used, if its second descriptor leads to the file with this key.
 fn taken(fd: c_int, key: (u64, u64, u64), flags: c_int) -> Option<&'static Slot> {
-    let slot = SLOTS.iter().find(|slot| slot.owner.load(SeqCst) == fd)?;
+    let owner = fd + 1;
+    let slot = SLOTS.iter().find(|slot| slot.owner.load(SeqCst) == owner)?;
     slot.users.fetch_add(1, SeqCst);
     // Looked at again behind the count, which whoever empties the slot waits for.
-    if slot.owner.load(SeqCst) == fd && leads_to(slot, key) && adjust(slot.second.load(Relaxed), flags) {
+    if slot.owner.load(SeqCst) == owner && leads_to(slot, key) && adjust(slot.second.load(Relaxed), flags) {
         return Some(slot);
     }
     slot.users.fetch_sub(1, SeqCst);
     // The number of the descriptor or of its second one was closed without this library.
-    empty(slot, fd, true);
+    empty(slot, owner, true);
     None
 }
 
@@ -149,7 +150,7 @@ fn open(fd: c_int, key: (u64, u64, u64), flags: c_int) -> Option<&'static Slot> 
     }
     ANY.store(true, SeqCst);
     slot.users.fetch_add(1, SeqCst);
-    slot.owner.store(fd, SeqCst);
+    slot.owner.store(fd + 1, SeqCst);
     Some(slot)
 }
 
@@ -168,7 +169,7 @@ fn open_high(fd: c_int, append: c_int) -> Option<c_int> {
     }
 }
 
-/// Empties a slot that belongs to `owner` when no thread uses it, and closes its second descriptor if `closes`.
+/// Empties a slot whose `owner` is this one when no thread uses it, and closes its second descriptor if `closes`.
 fn empty(slot: &Slot, owner: c_int, closes: bool) {
     if slot.owner.compare_exchange(owner, CLAIMED, SeqCst, Relaxed).is_err() {
         return;
@@ -194,7 +195,7 @@ pub fn has_any() -> bool {
 
 /// Returns true if a descriptor is a second one, which the program did not open and must not close.
 pub fn is_second(fd: c_int) -> bool {
-    has_any() && SLOTS.iter().any(|slot| slot.owner.load(SeqCst) >= 0 && slot.second.load(Relaxed) == fd)
+    has_any() && SLOTS.iter().any(|slot| slot.owner.load(SeqCst) > FREE && slot.second.load(Relaxed) == fd)
 }
 
 /// Closes the second descriptors of the descriptors `first..=last`, which are about to be closed or replaced, and forgets
@@ -206,7 +207,7 @@ pub fn forget_range(first: u32, last: u32) {
     let covers = |fd: c_int| fd >= 0 && (first..=last).contains(&(fd as u32));
     for slot in &SLOTS {
         let (owner, second) = (slot.owner.load(SeqCst), slot.second.load(Relaxed));
-        if covers(owner) || owner >= 0 && covers(second) {
+        if owner > FREE && (covers(owner - 1) || covers(second)) {
             empty(slot, owner, !covers(second));
         }
     }
@@ -221,7 +222,7 @@ pub fn forget_file(identity: Option<(u64, u64)>) {
     for slot in &SLOTS {
         let owner = slot.owner.load(SeqCst);
         let of = (slot.key[0].load(Relaxed), slot.key[1].load(Relaxed));
-        if owner >= 0 && identity.is_none_or(|identity| identity == of) {
+        if owner > FREE && identity.is_none_or(|identity| identity == of) {
             empty(slot, owner, true);
         }
     }
