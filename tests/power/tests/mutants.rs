@@ -179,15 +179,19 @@ fn a_log_without_a_fault() {
     if let Some(why) = missing() {
         return println!("left out: {why}");
     }
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("power-a_log_without_a_fault");
     for log in [None, Some(Format::Ext4)] {
         let campaign = Campaign {
             launch: Launch { log, ..Launch::with_mutant("") },
             replay: None,
+            keep: Some(kept.clone()),
             ..Campaign::from_environment(20)
         };
         let program = Path::new(env!("CARGO_BIN_EXE_bywash-power"));
         let outcome = campaign.run(program, &Model::new(Format::Ext4, 400)).expect("a campaign");
-        assert_eq!(outcome.failure, None, "BYWASH_POWER_SEED={}", campaign.seed);
+        let again =
+            format!("BYWASH_POWER_SEED={}, its recording is kept in {}", campaign.seed, kept.display());
+        assert!(outcome.failure.is_none(), "{}\n{again}", outcome.failure.unwrap_or_default());
     }
 }
 
