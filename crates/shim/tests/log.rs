@@ -147,6 +147,7 @@ cases! {
     vectors: 7, "file";
     write_only: 5, "file";
     write_only_locked: 1, "file";
+    write_only_anew: 1, "file";
     by_number: 2, "file";
     forked: 2, "file";
     borrowed: 2, "file";

@@ -79,6 +79,8 @@ fn add(hash: u64) -> bool {
 
 /// Returns a number that is not zero for the file of a descriptor.
 fn hash(fd: c_int) -> Option<u64> {
-    let (device, inode) = sys::status(fd).ok()?.identity();
-    Some((device.rotate_left(40) ^ inode).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    // With the time of creation, since the number of a file that is gone is soon another's.
+    let (device, inode, born) = sys::identity(fd).ok()?;
+    let mixed = device.rotate_left(40) ^ inode ^ born.rotate_left(20);
+    Some(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
 }

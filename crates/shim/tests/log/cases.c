@@ -186,6 +186,30 @@ static void write_only_locked(void) {
     snapshot();
 }
 
+// A lock of a file that is gone, whose inode number another file has now, leaves commits to the log.
+static void write_only_anew(void) {
+    struct stat gone, there;
+    int fd = -1;
+    // The file system gives the number of the last one that was freed, unless others make files meanwhile.
+    for (int turn = 0; turn < 100; turn++) {
+        int lock = open(path, O_RDWR | O_CREAT, 0600);
+        struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        DO(fcntl(lock, F_SETLK, &whole));
+        DO(fstat(lock, &gone));
+        DO(close(lock));
+        DO(unlink(path));
+        if (turn > 0)
+            close(fd);
+        fd = begin();
+        DO(fstat(fd, &there));
+        if (there.st_ino == gone.st_ino)
+            break;
+    }
+    fd = open(path, O_WRONLY);
+    fill(fd, 'n', 0, 4096);
+    DO(fdatasync(fd));
+}
+
 static void by_number(void) {
     int fd = begin();
     MUST(syscall(SYS_pwrite64, fd, "number", 6, 4000) == 6);
@@ -1439,7 +1463,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } CASES[] = {
-    CASE(overwrite), CASE(grow), CASE(position), CASE(append), CASE(vectors), CASE(write_only), CASE(write_only_locked), CASE(by_number),
+    CASE(overwrite), CASE(grow), CASE(position), CASE(append), CASE(vectors), CASE(write_only), CASE(write_only_locked), CASE(write_only_anew), CASE(by_number),
     CASE(forked), CASE(borrowed), CASE(duplicates), CASE(reopened), CASE(truncated), CASE(truncated_by_name),
     CASE(opened_anew), CASE(stream_anew), CASE(punched), CASE(renamed), CASE(folder_renamed), CASE(replaced), CASE(unlinked), CASE(linked),
     CASE(attributes), CASE(mapped), CASE(mapped_first), CASE(mapped_in_vain), CASE(streams), CASE(streams_later), CASE(streams_beside), CASE(executed), CASE(all_by_sync), CASE(all_of_a_disk), CASE(raced), CASE(killed), CASE(synchronous),
