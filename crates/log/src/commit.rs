@@ -281,6 +281,15 @@ impl Log {
         sys::wake(word);
     }
 
+    /// Returns true if the area became half full when its end moved from one block to another: the keeper makes room then,
+    /// before commits have to wait for it.
+    fn has_passed_half(&self, before: u64, now: u64) -> bool {
+        let area = self.geometry.area_blocks();
+        let tail = self.shared.header().tail_block.load(Relaxed);
+        let used = |end: u64| (end + area - tail) % area;
+        used(before) < area / 2 && used(now) >= area / 2
+    }
+
     /// Returns true if the area has room for the batches that can be under way.
     fn has_room(&self) -> bool {
         let header = self.shared.header();
@@ -399,6 +408,9 @@ impl Log {
         header.head_block[buffer].store(next.block, Relaxed);
         header.durable.store(batch, Release);
         header.sealed.store(0, SeqCst);
+        if self.has_passed_half(head.block, next.block) {
+            self.want_room();
+        }
         self.count(Counter::Batches, 1);
         self.count(Counter::BatchBytes, described.blocks() * BLOCK as u64);
         self.shared.changed();
