@@ -35,11 +35,22 @@ impl Contents {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::UnknownFile`] or [`Error::Io`].
     pub fn read(log_file: &LogFile, superblock: &Superblock) -> Result<Contents, Error> {
-        let mut reader = Reader::new(log_file);
-        let files = read::files(&mut reader, superblock).map_err(|error| failed(log_file, error))?;
+        Contents::read_by(&mut Reader::new(log_file), log_file, superblock)
+    }
+
+    /// Reads and checks a log by a reader of it.
+    ///
+    /// # Errors
+    /// Same as [`Contents::read`].
+    pub(crate) fn read_by(
+        reader: &mut Reader<'_>,
+        log_file: &LogFile,
+        superblock: &Superblock,
+    ) -> Result<Contents, Error> {
+        let files = read::files(reader, superblock).map_err(|error| failed(log_file, error))?;
         let mut live = BTreeMap::<FileNumber, Live>::new();
         let mut unknown = None;
-        let head = read::batches(&mut reader, superblock, |record, bytes| match files.get(&record.file) {
+        let head = read::batches(reader, superblock, |record, bytes| match files.get(&record.file) {
             None => unknown = unknown.or(Some(record.file.slot)),
             Some(file) if file.is_live(record.sequence) => {
                 let live = live.entry(record.file).or_default();

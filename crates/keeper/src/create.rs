@@ -209,9 +209,11 @@ pub fn remove(path: &Path) -> Result<(), Error> {
         log_file.write_block(1, &[0; BLOCK])?;
         // So that another log can be made there.
         let bytes = LOOKED_AT.min(superblock.geometry.blocks as usize) * BLOCK;
-        return log_file
-            .write_at(Aligned::new(bytes).bytes(), 0)
-            .map_err(Error::io("write", log_file.path()));
+        log_file.write_at(Aligned::new(bytes).bytes(), 0).map_err(Error::io("write", log_file.path()))?;
+        return match log_file.volume().map(|volume| volume.locks().1) {
+            Some(locks) => std::fs::remove_file(locks).map_err(Error::io("remove", locks)),
+            None => Ok(()),
+        };
     }
     std::fs::remove_file(log_file.path()).map_err(Error::io("remove", log_file.path()))?;
     sync_folder(log_file.path())

@@ -19,9 +19,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Size of the window in which [`Reader`] reads ahead, in bytes.
-const WINDOW: usize = 1 << 20;
+/// Size of a window in which [`Reader`] reads ahead, in bytes: several of the largest batches.
+const WINDOW: usize = 4 << 20;
+/// Number of windows that are kept of a log that is read more than once: those of one of the default size.
+const KEPT_MAX: usize = 80;
+
+/// Number of attempts to lock a log, and the time between two.
+const LOCK_ATTEMPTS: u32 = 5;
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// An open log file.
 #[derive(Debug)]
@@ -164,11 +171,21 @@ impl LogFile {
     /// # Errors
     /// [`Error::InUse`] if somebody else has it; [`Error::Io`].
     pub fn lock(&self) -> Result<(), Error> {
-        match rustix::fs::flock(self.locks().0, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(()),
-            Err(Errno::WOULDBLOCK) => Err(Error::InUse(self.path.clone())),
-            Err(error) => Err(Error::io("lock", &self.path)(error.into())),
+        let (file, path) = self.locks();
+        for attempt in 1.. {
+            match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                // A process that was just forked has its parent's lock until it executes its program.
+                Err(Errno::WOULDBLOCK) if attempt < LOCK_ATTEMPTS => std::thread::sleep(LOCK_INTERVAL),
+                Err(Errno::WOULDBLOCK) => return Err(Error::InUse(self.path.clone())),
+                Err(error) => return Err(Error::io("lock", &self.path)(error.into())),
+            }
         }
+        // The file of a volume's locks is removed with the log.
+        let is_there = std::fs::metadata(path).is_ok_and(|there| {
+            file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
+        });
+        if is_there { Ok(()) } else { Err(Error::InUse(self.path.clone())) }
     }
 
     /// Checks that no program uses the log, whose keeper is not there.
@@ -294,45 +311,66 @@ impl LogFile {
 #[derive(Debug)]
 pub struct Reader<'a> {
     log_file: &'a LogFile,
-    window: Aligned,
+    /// Windows, the last one read behind the others.
+    windows: Vec<Window>,
+    /// Greatest number of windows that are kept.
+    windows_max: usize,
+}
+
+/// Part of a log file in memory.
+#[derive(Debug)]
+struct Window {
+    memory: Aligned,
     /// First block of the window, and the number of bytes in it.
     start: u64,
     length: usize,
 }
 
-impl<'a> Reader<'a> {
-    /// Reads from a log file.
-    pub fn new(log_file: &'a LogFile) -> Reader<'a> {
-        Reader { log_file, window: Aligned::new(WINDOW), start: 0, length: 0 }
-    }
-
+impl Window {
     fn copy(&mut self, block: u64, to: &mut [u8]) -> bool {
         let Some(blocks) = block.checked_sub(self.start) else { return false };
         let at = blocks as usize * BLOCK;
-        match self.window.bytes()[..self.length].get(at..at.saturating_add(to.len())) {
+        match self.memory.bytes()[..self.length].get(at..at.saturating_add(to.len())) {
             Some(found) => to.copy_from_slice(found),
             None => return false,
         }
         true
     }
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from a log file.
+    pub fn new(log_file: &'a LogFile) -> Reader<'a> {
+        Reader { log_file, windows: Vec::new(), windows_max: 1 }
+    }
+
+    /// Reads from a log file that is read more than once: keeps what it has read of a log of usual size.
+    pub fn keeping(log_file: &'a LogFile) -> Reader<'a> {
+        Reader { windows_max: KEPT_MAX, ..Reader::new(log_file) }
+    }
+
+    fn copy(&mut self, block: u64, to: &mut [u8]) -> bool {
+        self.windows.iter_mut().rev().any(|window| window.copy(block, to))
+    }
 
     fn fill(&mut self, block: u64) -> io::Result<()> {
-        self.length = 0;
-        let mut length = 0;
-        while length < WINDOW {
-            let window = &mut self.window.bytes()[length..];
-            match self.log_file.read_at(window, block * BLOCK as u64 + length as u64) {
+        let full = self.windows.len() >= self.windows_max;
+        let memory = self.windows.pop_if(|_| full).map_or_else(|| Aligned::new(WINDOW), |last| last.memory);
+        let mut window = Window { memory, start: block, length: 0 };
+        while window.length < WINDOW {
+            let to = &mut window.memory.bytes()[window.length..];
+            match self.log_file.read_at(to, block * BLOCK as u64 + window.length as u64) {
                 Ok(0) => break,
-                Ok(count) => length += count,
+                Ok(count) => window.length += count,
                 // A bad block further on fails the read that needs it.
-                Err(_) if length > 0 => break,
+                Err(_) if window.length > 0 => break,
                 Err(error) => return Err(error),
             }
-            if !length.is_multiple_of(BLOCK) {
+            if !window.length.is_multiple_of(BLOCK) {
                 break;
             }
         }
-        (self.start, self.length) = (block, length);
+        self.windows.push(window);
         Ok(())
     }
 }

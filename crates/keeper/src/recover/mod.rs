@@ -24,7 +24,7 @@ mod replay;
 
 use crate::contents::Contents;
 use crate::error::Error;
-use crate::log_file::LogFile;
+use crate::log_file::{LogFile, Reader};
 use crate::report::{Action, Recovered, RecoveredFile};
 use bywash_log::join;
 use bywash_log::layout::{FileNumber, Superblock};
@@ -82,7 +82,8 @@ pub fn recover(
     superblock: &mut Superblock,
     recovery: &mut Recovery<'_>,
 ) -> Result<Recovered, Error> {
-    let contents = Contents::read(log_file, superblock)?;
+    let mut reader = Reader::keeping(log_file);
+    let contents = Contents::read_by(&mut reader, log_file, superblock)?;
     if contents.is_untouched(superblock) && superblock.recovery_boot == [0; 16] {
         return Ok(Recovered::new(log_file.path(), recovery.is_dry_run));
     }
@@ -104,8 +105,9 @@ pub fn recover(
     if tasks.iter().any(|task| matches!(task.found, Found::Written(_))) {
         steps.take(Step::Begin)?;
         log_file.update(superblock, |superblock| superblock.recovery_boot = boot)?;
-        Replay::new(&tasks).run(log_file, superblock, &contents, &mut steps)?;
+        Replay::new(&tasks)?.run(&mut reader, log_file, superblock, (&contents, &mut steps))?;
     }
+    drop(reader);
     for task in &tasks {
         make_durable(log_file, superblock, &contents, task, &mut steps)?;
     }

@@ -15,34 +15,49 @@ use std::path::Path;
 
 /// Files that are written.
 pub struct Replay<'a> {
-    files: BTreeMap<FileNumber, (&'a File, &'a Path)>,
+    files: BTreeMap<FileNumber, Written<'a>>,
+}
+
+/// File that is written.
+struct Written<'a> {
+    file: &'a File,
+    path: &'a Path,
+    /// Size of the file, in bytes.
+    size: u64,
 }
 
 impl<'a> Replay<'a> {
     /// Takes the files among the tasks that are to be written.
-    pub fn new(tasks: &'a [Task]) -> Replay<'a> {
-        let files = tasks.iter().filter_map(|task| match &task.found {
-            Found::Written(file) => Some((task.number, (file, task.path.as_path()))),
-            _ => None,
-        });
-        Replay { files: files.collect() }
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn new(tasks: &'a [Task]) -> Result<Replay<'a>, Error> {
+        let mut files = BTreeMap::new();
+        for task in tasks {
+            let Found::Written(file) = &task.found else { continue };
+            let path = task.path.as_path();
+            let size = file.metadata().map_err(Error::io("look at", path))?.len();
+            files.insert(task.number, Written { file, path, size });
+        }
+        Ok(Replay { files })
     }
 
     /// Writes all live records of these files.
     pub fn run(
-        &self,
+        &mut self,
+        reader: &mut Reader<'_>,
         log_file: &LogFile,
         superblock: &Superblock,
-        contents: &Contents,
-        steps: &mut Steps<'_, '_>,
+        (contents, steps): (&Contents, &mut Steps<'_, '_>),
     ) -> Result<(), Error> {
         let mut outcome = Ok(());
-        let read = read::batches(&mut Reader::new(log_file), superblock, |record, bytes| {
+        let read = read::batches(reader, superblock, |record, bytes| {
             let is_live = contents.files.get(&record.file).is_some_and(|file| file.is_live(record.sequence));
-            let Some((file, path)) = self.files.get(&record.file).filter(|_| is_live) else { return };
+            let Some(written) = self.files.get_mut(&record.file).filter(|_| is_live) else { return };
             if outcome.is_ok() {
                 let step = steps.take(Step::Write);
-                outcome = step.and_then(|()| write(file, &record, bytes).map_err(Error::io("write", path)));
+                let path = written.path;
+                outcome = step.and_then(|()| written.write(&record, bytes).map_err(Error::io("write", path)));
             }
         });
         read.map_err(|error| failed(log_file, error))?;
@@ -50,10 +65,14 @@ impl<'a> Replay<'a> {
     }
 }
 
-fn write(file: &File, record: &RecordHeader, bytes: &[u8]) -> io::Result<()> {
-    file.write_all_at(bytes, record.offset)?;
-    if file.metadata()?.len() < record.size {
-        file.set_len(record.size)?;
+impl Written<'_> {
+    fn write(&mut self, record: &RecordHeader, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, record.offset)?;
+        self.size = self.size.max(record.offset + bytes.len() as u64);
+        if self.size < record.size {
+            self.file.set_len(record.size)?;
+            self.size = record.size;
+        }
+        Ok(())
     }
-    Ok(())
 }

@@ -4,7 +4,7 @@ use crate::keep::{Keeper, attach};
 use crate::machine::{Logged, Machine, Program, claim};
 use bywash_client::{Client, NewVolume, Permissions};
 use bywash_keeper::report::LogState;
-use bywash_keeper::{Error, NewLog, checkpoint_at, create, remove, status_at};
+use bywash_keeper::{Access, Error, LogFile, NewLog, checkpoint_at, create, remove, status_at};
 use bywash_log::join::CLAIM;
 use bywash_log::ranges::Range;
 use bywash_log::shared::Counter;
@@ -52,6 +52,19 @@ impl Served {
     /// Returns the name of a log on a volume.
     fn log(&self, volume: &str, path: &str) -> PathBuf {
         format!("volume:{}/{volume},path={path}", self.folder.path().join("socket").display()).into()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.server.is_none() {
+            self.start();
+        }
+        // The files of the logs' locks, which go with a log that is removed.
+        for volume in ["durable", "volatile"] {
+            let Ok(log_file) = LogFile::open(&self.log(volume, "channel"), Access::Read) else { continue };
+            let _ = fs::remove_file(log_file.locks().1);
+        }
     }
 }
 
