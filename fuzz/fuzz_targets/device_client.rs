@@ -232,6 +232,7 @@ fn answer(ask: &ControlRequest, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
             access,
             device: "liar".into(),
             unmappable_reason: not_mapped,
+            is_volatile: mapped,
         })
     };
     let (answer, files) = match said {
