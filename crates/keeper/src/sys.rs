@@ -69,6 +69,13 @@ pub fn device_bytes(device: &std::fs::File) -> io::Result<u64> {
     }
 }
 
+/// Makes memory of huge pages when it is first used, where the kernel has them. The memory begins at a page.
+pub fn use_huge_pages(memory: &mut [u8]) {
+    // SAFETY: the range is the caller's own memory, whose contents the advice does not change. A kernel without huge pages
+    // refuses it, and small ones are as right.
+    unsafe { libc::madvise(memory.as_mut_ptr().cast(), memory.len(), libc::MADV_HUGEPAGE) };
+}
+
 /// Returns a path as a C string.
 ///
 /// # Errors

@@ -204,7 +204,8 @@ impl LogFile {
     /// [`Error::NotALog`], [`Error::Version`], [`Error::Superblock`] or [`Error::Io`].
     pub fn superblock(&self) -> Result<Superblock, Error> {
         let path = || self.path.clone();
-        match read::superblock(&mut Reader::new(self)) {
+        // Nothing behind the two copies is needed.
+        match read::superblock(&mut Reader { window_bytes: 2 * BLOCK, ..Reader::new(self) }) {
             Ok(superblock) => Ok(superblock),
             Err(ReadError::Storage(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(Error::NotALog(path()))
@@ -315,6 +316,8 @@ pub struct Reader<'a> {
     windows: Vec<Window>,
     /// Greatest number of windows that are kept.
     windows_max: usize,
+    /// Size of a window, in bytes.
+    window_bytes: usize,
 }
 
 /// Part of a log file in memory.
@@ -341,7 +344,7 @@ impl Window {
 impl<'a> Reader<'a> {
     /// Reads from a log file.
     pub fn new(log_file: &'a LogFile) -> Reader<'a> {
-        Reader { log_file, windows: Vec::new(), windows_max: 1 }
+        Reader { log_file, windows: Vec::new(), windows_max: 1, window_bytes: WINDOW }
     }
 
     /// Reads from a log file that is read more than once: keeps what it has read of a log of usual size.
@@ -355,9 +358,10 @@ impl<'a> Reader<'a> {
 
     fn fill(&mut self, block: u64) -> io::Result<()> {
         let full = self.windows.len() >= self.windows_max;
-        let memory = self.windows.pop_if(|_| full).map_or_else(|| Aligned::new(WINDOW), |last| last.memory);
+        let reused = self.windows.pop_if(|_| full);
+        let memory = reused.map_or_else(|| Aligned::new(self.window_bytes), |last| last.memory);
         let mut window = Window { memory, start: block, length: 0 };
-        while window.length < WINDOW {
+        while window.length < self.window_bytes {
             let to = &mut window.memory.bytes()[window.length..];
             match self.log_file.read_at(to, block * BLOCK as u64 + window.length as u64) {
                 Ok(0) => break,
