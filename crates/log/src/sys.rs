@@ -14,13 +14,15 @@ pub(crate) fn answer(value: isize) -> Result<usize, Errno> {
     usize::try_from(value).map_err(|_| (-value) as Errno)
 }
 
-/// Parts of fstat(2)'s result.
+/// Parts of statx(2)'s result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Device number of the file's file system.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
+    /// Time of creation, in nanoseconds; `None` if the file system keeps none.
+    pub born: Option<u64>,
     /// Number of names.
     pub links: u64,
     /// Type and permissions.
@@ -37,6 +39,11 @@ impl Status {
         let is_device = self.mode & libc::S_IFMT == libc::S_IFBLK;
         if is_device { (self.rdev, 0) } else { (self.device, self.inode) }
     }
+
+    /// Returns the identity of the inode among all that had its number ([`identity`](identity())).
+    pub fn key(&self) -> Option<(u64, u64, u64)> {
+        self.born.map(|born| (self.device, self.inode, born))
+    }
 }
 
 /// Returns the status of the file of a descriptor, without its times: Linux 6.13 gives a file whose times were asked for new
@@ -45,10 +52,16 @@ impl Status {
 /// # Errors
 /// The kernel's error number.
 pub fn status(fd: c_int) -> Result<Status, Errno> {
-    let wanted = libc::STATX_TYPE | libc::STATX_MODE | libc::STATX_NLINK | libc::STATX_INO | libc::STATX_SIZE;
+    let wanted = libc::STATX_TYPE
+        | libc::STATX_MODE
+        | libc::STATX_NLINK
+        | libc::STATX_INO
+        | libc::STATX_SIZE
+        | libc::STATX_BTIME;
     // SAFETY: the path is a C string.
     let found = unsafe { statx(fd, c"".as_ptr(), libc::AT_EMPTY_PATH, wanted)? };
     Ok(Status {
+        born: (found.stx_mask & libc::STATX_BTIME != 0).then(|| nanoseconds(found.stx_btime)),
         device: libc::makedev(found.stx_dev_major, found.stx_dev_minor),
         inode: found.stx_ino,
         links: found.stx_nlink.into(),
@@ -129,6 +142,24 @@ unsafe fn described(
     }
     let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
     Ok(((device, found.stx_ino, nanoseconds(found.stx_btime)), found.stx_size))
+}
+
+/// Returns permissions and owner (user, group) of the file at a path that the program passed, with flags of statx(2).
+///
+/// # Errors
+/// The kernel's error number, also for a bad address.
+///
+/// # Safety
+/// If the path is readable, it is a C string.
+pub unsafe fn access_at(
+    at: c_int,
+    path: *const core::ffi::c_char,
+    flags: c_int,
+) -> Result<(u16, u32, u32), Errno> {
+    let wanted = libc::STATX_MODE | libc::STATX_UID | libc::STATX_GID;
+    // SAFETY: the caller promises the path.
+    let found = unsafe { statx(at, path, flags, wanted)? };
+    Ok((found.stx_mode, found.stx_uid, found.stx_gid))
 }
 
 /// Returns the [`identity`] of a folder and the time of its last change (ctime), in nanoseconds; `None` if the descriptor leads
@@ -271,11 +302,10 @@ pub fn descriptor_path(fd: c_int, to: &mut [u8; 32]) -> usize {
 
 /// Returns the time of the real-time clock, in nanoseconds since 1970, as files' times are.
 pub fn now() -> Option<u64> {
-    let mut time = [0i64; 2];
-    let arguments = [libc::CLOCK_REALTIME as usize, time.as_mut_ptr() as usize, 0, 0, 0, 0];
-    // SAFETY: the kernel writes a timespec, two words.
-    let answer = unsafe { call(libc::SYS_clock_gettime as usize, arguments) };
-    (answer == 0).then(|| (time[0] as u64).wrapping_mul(1_000_000_000).wrapping_add(time[1] as u64))
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the C library writes a timespec, a local variable, without a system call where it can (vdso(7)).
+    let answer = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut time) };
+    (answer == 0).then(|| (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64))
 }
 
 /// Returns the time of the monotonic clock, in nanoseconds. It is read without a system call where the kernel lets programs

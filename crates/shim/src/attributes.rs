@@ -4,26 +4,9 @@
 use crate::durability;
 use crate::durability::changes::{want_kernel, want_kernel_at};
 use crate::real;
+use bywash_log::sys;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, mode_t, size_t};
-
-/// Permissions and owner of a file.
-type Access = (u32, u32, u32);
-
-/// Returns permissions and owner of the file at a path, if the process uses a log.
-///
-/// # Safety
-/// If the path is readable, it is a C string.
-unsafe fn access_at(at: c_int, path: *const c_char, flags: c_int) -> Option<Access> {
-    durability::log()?;
-    // SAFETY: all zeroes are a valid structure, which the kernel fills in; the kernel checks the path.
-    unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        let arguments = [at as usize, path as usize, (&raw mut status) as usize, flags as usize, 0, 0];
-        let answer = bywash_file::sys::call(libc::SYS_newfstatat as usize, arguments);
-        (answer == 0).then_some((status.st_mode, status.st_uid, status.st_gid))
-    }
-}
 
 /// Changes permissions or owner by `kernel`. A call that sets what is set already leaves nothing to make durable: SQLite
 /// makes one for each transaction.
@@ -33,9 +16,12 @@ unsafe fn access_at(at: c_int, path: *const c_char, flags: c_int) -> Option<Acce
 unsafe fn setting(at: c_int, path: *const c_char, flags: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: the caller promises the path.
     unsafe {
-        let before = access_at(at, path, flags);
+        if durability::log().is_none() {
+            return kernel();
+        }
+        let before = sys::access_at(at, path, flags);
         let result = kernel();
-        if durability::log().is_some() && (before.is_none() || access_at(at, path, flags) != before) {
+        if before.is_err() || sys::access_at(at, path, flags) != before {
             want_kernel_at(at, path, flags);
         }
         result

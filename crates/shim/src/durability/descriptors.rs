@@ -145,8 +145,9 @@ pub fn look(log: &Log, fd: c_int) -> Target {
     if value & KNOWN_BIT != 0 && (value & flag::NEVER != 0 || value >> 32 == changes & 0xffff_ffff) {
         return target(log, value);
     }
-    let flags = if value & KNOWN_BIT != 0 { value & flag::ALL } else { examine(fd) };
-    let found = value_of(log, fd, flags, changes);
+    let (flags, key) =
+        if value & KNOWN_BIT != 0 { (value & flag::ALL, sys::identity(fd).ok()) } else { examine(fd) };
+    let found = value_of(log, flags, key, changes);
     if flags & KNOWN_BIT != 0 {
         // If another thread was faster, it has found the same.
         let _ = word.compare_exchange(value, found, Relaxed, Relaxed);
@@ -166,17 +167,14 @@ pub fn is_third_sync(fd: c_int) -> bool {
 
 /// Finds the file of a descriptor without the table.
 fn fresh(log: &Log, fd: c_int) -> Target {
-    target(log, value_of(log, fd, examine(fd), 0))
+    let (flags, key) = examine(fd);
+    target(log, value_of(log, flags, key, 0))
 }
 
-fn value_of(log: &Log, fd: c_int, flags: u64, changes: u64) -> u64 {
-    let index = match sys::identity(fd) {
-        Ok(key) if flags & flag::NEVER == 0 => {
-            log.shared().find(key).map_or(0, |entry| log.shared().index_of(entry) as u64 + 1)
-        }
-        _ => 0,
-    };
-    changes << 32 | flags | index
+fn value_of(log: &Log, flags: u64, key: Option<(u64, u64, u64)>, changes: u64) -> u64 {
+    let key = key.filter(|_| flags & flag::NEVER == 0);
+    let entry = key.and_then(|key| log.shared().find(key));
+    changes << 32 | flags | entry.map_or(0, |entry| log.shared().index_of(entry) as u64 + 1)
 }
 
 fn target(log: &Log, value: u64) -> Target {
@@ -187,16 +185,18 @@ fn target(log: &Log, value: u64) -> Target {
     }
 }
 
-/// Finds out the flags of a descriptor; not [`flag::KNOWN`] if it is not open.
-fn examine(fd: c_int) -> u64 {
+/// Finds out the flags of a descriptor, and the identity of its file; not [`flag::KNOWN`] if it is not open.
+fn examine(fd: c_int) -> (u64, Option<(u64, u64, u64)>) {
+    const NEVER: (u64, Option<(u64, u64, u64)>) = (flag::KNOWN | flag::NEVER, None);
     let status = file_sys::status_flags(fd);
     if status < 0 {
-        return flag::NEVER;
+        return (flag::NEVER, None);
     }
     let status = status as c_int;
-    let is_regular = file_sys::status(fd).is_ok_and(|status| status.is_regular());
+    let Ok(file) = sys::status(fd) else { return NEVER };
+    let is_regular = file.mode & libc::S_IFMT == libc::S_IFREG;
     if !is_regular || status & libc::O_PATH != 0 || !join::is_logged_filesystem(fd) {
-        return flag::KNOWN | flag::NEVER;
+        return NEVER;
     }
     let mut flags = flag::KNOWN;
     let mut add = |condition: bool, flag: u64| flags |= if condition { flag } else { 0 };
@@ -207,7 +207,7 @@ fn examine(fd: c_int) -> u64 {
     add(access != libc::O_RDONLY, flag::WRITABLE);
     add((0..STREAMS).contains(&fd), flag::STREAM);
     add(status & libc::O_DIRECT != 0 || !is_covered(fd), flag::PASSED);
-    flags
+    (flags, file.key())
 }
 
 /// Returns true if the settings let the file of a descriptor be logged.

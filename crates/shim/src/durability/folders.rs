@@ -30,7 +30,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Makes the file of a descriptor durable, which the log has no business with: by `kernel`, unless it is a folder that has
 /// not changed since it was durable.
 pub fn sync(log: &Log, fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
-    let Some((key, changed)) = sys::folder(fd).filter(|_| is_covered(fd) && is_logged_filesystem(fd)) else {
+    let Some((key, changed)) = sys::folder(fd) else {
         log.count(Counter::KernelElsewhere, 1);
         return kernel();
     };
@@ -40,9 +40,9 @@ pub fn sync(log: &Log, fd: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
         return 0;
     }
     log.count(Counter::KernelElsewhere, 1);
-    let begun = sys::now();
+    let has_settled = sys::now().is_some_and(|now| changed.saturating_add(SETTLED_NS) < now);
     let result = kernel();
-    if result == 0 && begun.is_some_and(|begun| changed.saturating_add(SETTLED_NS) < begun) {
+    if result == 0 && has_settled && is_covered(fd) && is_logged_filesystem(fd) {
         let slot = NEXT.fetch_add(1, Relaxed) as usize % FOLDERS;
         DURABLE[slot].store(state, SeqCst);
     }
