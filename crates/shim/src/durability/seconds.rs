@@ -1,5 +1,5 @@
-//! Second open file descriptions of files whose program's descriptors are synchronous (O_SYNC, O_DSYNC): without the flag, and
-//! readable, so that the log can make durable what is written through them.
+//! Second open file descriptions of files whose program's descriptors are synchronous (O_SYNC, O_DSYNC) or cannot be read:
+//! without the flag, and readable, so that the log can make durable what is written.
 //!
 //! A second description has a descriptor of this process with a high number, closed on exec, and belongs to one descriptor of
 //! the program. Its position is used for nothing but to learn where an appending write ended.
@@ -67,7 +67,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// Returns the second descriptor of a synchronous one that leads to the file of `entry`, opened if there is none. `None`
+    /// Returns the second descriptor of one that leads to the file of `entry`, opened if there is none. `None`
     /// if it cannot be had: the program may not read or write the file any more, has locked a part of it, writes it by
     /// O_DIRECT, or has too many descriptors.
     pub fn begin(entry: &'static Entry, fd: c_int) -> Option<Second> {

@@ -4,6 +4,7 @@
 use super::changes::unclaim;
 use super::descriptors::{self, Target, flag};
 use super::locks::Further;
+use super::seconds::Second;
 use super::{failed, folders, kernel_fsync, may_write_log, unseen};
 use crate::claims;
 use bywash_log::commit::Log;
@@ -159,6 +160,10 @@ fn commit(log: &Log, entry: &'static Entry, fd: c_int, target: Target, readable:
     if let Some(readable) = readable.or((!target.is(flag::UNREADABLE)).then_some(fd)) {
         return log.commit(entry, readable).is_ok();
     }
+    if let Some(second) = Second::begin(entry, fd) {
+        return log.commit(entry, second.fd).is_ok();
+    }
+    // The file is opened for this commit alone.
     let Some(_further) = Further::begin(fd) else {
         log.count(Counter::KernelUnsuited, 1);
         return false;
