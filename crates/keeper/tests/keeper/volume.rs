@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// Size of each volume, in bytes.
 const BYTES: u64 = 8 << 20;
 
+/// Volumes of a server, and their devices.
+const VOLUMES: [(&str, &str); 2] = [("durable", "disk"), ("volatile", "fast")];
+
 /// A device server with two volumes: `durable`, on a file, and `volatile`, in memory.
 struct Served {
     server: Option<Server>,
@@ -30,7 +33,7 @@ impl Served {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut served = Served { server: None, folder };
         served.start();
-        for (volume, device) in [("durable", "disk"), ("volatile", "fast")] {
+        for (volume, device) in VOLUMES {
             served.client().create(NewVolume::new(volume, device, BYTES)).unwrap();
         }
         served
@@ -61,7 +64,9 @@ impl Drop for Served {
             self.start();
         }
         // The files of the logs' locks, which go with a log that is removed.
-        for volume in ["durable", "volatile"] {
+        for (volume, device) in VOLUMES {
+            // A volume in memory is gone with its server, and its log's file of locks is found by it alone.
+            let _ = self.client().create(NewVolume::new(volume, device, BYTES));
             let Ok(log_file) = LogFile::open(&self.log(volume, "channel"), Access::Read) else { continue };
             let _ = fs::remove_file(log_file.locks().1);
         }
