@@ -1,0 +1,52 @@
+//! Devices that compute on data as it passes from a source to a sink.
+//!
+//! A [`Device`] is a processor or a card: it has memory, and runs [`Kernel`]s. A [`Session`] is one kernel at work
+//! on one stream of bytes. It lends buffers of the device's own memory, which the caller fills with input; while the device
+//! computes, the caller fills the next one, and takes finished output out of other buffers. So nothing is copied between
+//! the caller's memory and the device's, and transfer, computing and storage overlap.
+//!
+//! ```
+//! use bywash_accelerator::{Cpu, Device, Kernel, Output, SessionOptions};
+//! use std::time::Duration;
+//!
+//! let mut session = Cpu.session(&Kernel::Sha256, &SessionOptions::default())?;
+//! if let Some(memory) = session.input()? {
+//!     memory[..3].copy_from_slice(b"abc");
+//! }
+//! session.submit(3)?;
+//! session.finish()?;
+//! let mut blocks = Vec::new();
+//! loop {
+//!     match session.output(Duration::from_secs(1))? {
+//!         Output::Block(block) => blocks.push(block.to_vec()),
+//!         Output::None => {}
+//!         Output::End => break,
+//!     }
+//! }
+//! // The bytes, and then their digest.
+//! assert_eq!(blocks[0], b"abc");
+//! assert_eq!(blocks[1][..4], [0xba, 0x78, 0x16, 0xbf]);
+//! # Ok::<(), bywash_accelerator::Error>(())
+//! ```
+//!
+//! - [`device`]: the interface of devices and sessions
+//! - [`kernel`]: what a device computes, and how its input and output are laid out
+//! - [`cpu`]: the processor as a device
+//! - [`devices`]: the devices of this machine, by name
+//! - [`sar`]: image formation of a synthetic-aperture radar, with a simulator and measures of focus
+//! - [`Error`]: reasons of failures
+
+#![deny(unsafe_code)]
+
+pub mod cpu;
+pub mod device;
+pub mod devices;
+mod error;
+pub mod kernel;
+mod memory;
+pub mod sar;
+
+pub use cpu::Cpu;
+pub use device::{Device, Output, Session, SessionOptions, Statistics};
+pub use error::Error;
+pub use kernel::Kernel;

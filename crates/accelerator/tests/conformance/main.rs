@@ -1,0 +1,8 @@
+//! Devices compute the same results, and sessions on them keep the same rules: one suite for all.
+//!
+//! A test of a device calls [`suite::check`] with it, and asserts which cases it cannot run.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cpu;
+mod suite;
