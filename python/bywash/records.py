@@ -150,6 +150,8 @@ class Report(NamedTuple):
     """Pieces of the flow: one, one more for each program, and one for the way back between sockets."""
     hashes: tuple[Hash, ...]
     """Hashes of the data, in the order of their stages."""
+    accelerations: tuple[dict[str, Any], ...]
+    """Work of each `accel:` stage, with the keys of the report's JSON."""
     notes: tuple[str, ...]
     """Further remarks for people."""
     whole: bool

@@ -95,6 +95,10 @@ pub(crate) fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py
         hashes: tuple(py, &known.hashes, |one| {
             record!(py, MODULE, "Hash", { algorithm: one.algorithm.to_string(), digits: &one.digits })
         })?,
+        accelerations: tuple(py, &known.accelerations, |work| {
+            // Numbers and strings always have a JSON form, so serialisation cannot fail.
+            py.import("json")?.call_method1("loads", (serde_json::to_string(work).unwrap_or_default(),))
+        })?,
         notes: PyTuple::new(py, &known.notes)?,
         whole: known.whole,
         partial: known.partial.as_deref(),

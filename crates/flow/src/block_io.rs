@@ -13,6 +13,11 @@ pub(crate) trait Input: Send {
     /// # Errors
     /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
     fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error>;
+
+    /// Returns true if blocks lie in memory of this end, and not in the caller's.
+    fn has_memory(&self) -> bool {
+        false
+    }
 }
 
 /// An end that bytes are written to, block by block.

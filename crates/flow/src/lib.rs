@@ -27,7 +27,7 @@
 //!
 //! ```text
 //!     movers error shell sys                     | names of movers, errors, shell quoting, system calls
-//!     mac congestion hash                        | words that the user writes
+//!     mac congestion hash scene                  | words that the user writes
 //!     facts plan explain                         | the planner, pure
 //!     control block_buffer rate_limiter block_io | what everything that moves bytes needs
 //!     address                                    | names of hosts
@@ -68,6 +68,8 @@ mod rate_limiter;
 mod reliable;
 pub mod report;
 mod run;
+#[cfg(feature = "accelerator")]
+mod scene;
 mod serve;
 mod shell;
 mod stage;
@@ -79,7 +81,7 @@ pub use endpoint::Endpoint;
 pub use error::Error;
 pub use flow::{Flow, ProgressHandle, Running};
 pub use hash::HashAlgorithm;
-pub use report::{Failed, Fallback, Hash, Piece, Report, Share};
+pub use report::{Acceleration, Bottleneck, Failed, Fallback, Hash, Piece, Report, Share};
 pub use stage::Stage;
 
 /// The syntax of flows: the endpoints, stages and movers that exist, and shell quoting.

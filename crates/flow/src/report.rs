@@ -37,6 +37,8 @@ pub struct Report {
     pub pieces: Vec<Piece>,
     /// Results of the `hash:` stages, in the order of the stages.
     pub hashes: Vec<Hash>,
+    /// Work of the `accel:` stages, in the order of the stages.
+    pub accelerations: Vec<Acceleration>,
     /// Remarks for the user that have no member of their own.
     pub notes: Vec<String>,
     /// True if all data arrived and the flow succeeded.
@@ -111,6 +113,51 @@ pub struct Hash {
     pub algorithm: HashAlgorithm,
     /// Hash as lower-case hexadecimal digits.
     pub digits: String,
+}
+
+/// Work of an accelerator in a flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Acceleration {
+    /// Name of the device, as in `device=`.
+    pub device: String,
+    /// Text of the stage.
+    pub stage: String,
+    /// Bytes that the device got.
+    pub input_bytes: u64,
+    /// Bytes that the device gave.
+    pub output_bytes: u64,
+    /// Bytes that the processor copied between memory of the flow and memory of the device.
+    pub copied_bytes: u64,
+    /// Blocks that the device computed.
+    pub blocks: u64,
+    /// Greatest number of blocks that were in flight at a time.
+    pub in_flight_max: u64,
+    /// Time during which the device computed, in seconds.
+    pub computing_seconds: f64,
+    /// Part of that time in which the flow was reading or writing meanwhile, in seconds.
+    pub overlapped_seconds: f64,
+    /// Time in which the flow filled buffers of the device, in seconds.
+    pub reading_seconds: f64,
+    /// Time in which the flow emptied buffers of the device, in seconds.
+    pub writing_seconds: f64,
+    /// Time in which the flow waited for the device, in seconds.
+    pub waiting_seconds: f64,
+    /// Activity that took most of the flow's time.
+    pub bound: Bottleneck,
+}
+
+/// Activity that bounds a flow through an accelerator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Bottleneck {
+    /// Filling the device's buffers from the source.
+    Reading,
+    /// The device.
+    Computing,
+    /// Emptying the device's buffers into the sink.
+    Writing,
 }
 
 /// JSON record of a flow that has ended: the members of its [`Report`], plus a version and the error.

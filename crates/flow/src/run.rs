@@ -108,6 +108,7 @@ fn whole(
         report.pieces.push(one.piece());
         let FinishedTransfer { transfer, time, .. } = one;
         report.hashes.extend(transfer.chain.0.iter().filter_map(|stage| stage.hash()));
+        report.accelerations.extend(transfer.chain.0.iter().filter_map(|stage| stage.acceleration()));
         if !transfer.is_progress {
             report.cpu_seconds += time.as_secs_f64();
         }

@@ -38,7 +38,13 @@ pub fn probe() -> Vec<Finding> {
         transparent_huge_pages(),
         tmpfs_huge_pages(),
     ]);
+    findings.extend(bywash_accelerator::devices::all().into_iter().map(accelerator));
     findings
+}
+
+/// Tells of a device for `accel:`.
+fn accelerator(found: bywash_accelerator::devices::Found) -> Finding {
+    usable(format!("accelerator {}", found.name), found.description)
 }
 
 /// Returns the directories whose file systems are tried and measured: the one for temporary files, and tmpfs.

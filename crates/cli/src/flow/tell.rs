@@ -1,7 +1,7 @@
 //! The report of a flow for people.
 
 use bywash_flow::plan::Prefer;
-use bywash_flow::{Accounting, Piece, Report, Share};
+use bywash_flow::{Acceleration, Accounting, Bottleneck, Piece, Report, Share};
 use bywash_quantity::{Bytes, Count};
 use std::fmt::Write;
 
@@ -16,6 +16,9 @@ pub fn render(report: &Report) -> String {
     text.push('\n');
     for piece in &report.pieces {
         line(&mut text, piece, report.pieces.len() > 1);
+    }
+    for acceleration in &report.accelerations {
+        let _ = writeln!(text, "  {}", accelerated(acceleration));
     }
     for hash in &report.hashes {
         let _ = writeln!(text, "  {} {}", hash.algorithm, hash.digits);
@@ -73,6 +76,34 @@ fn share(share: &Share) -> String {
         share.mover,
         Bytes(share.bytes),
         if share.won { ", and went on" } else { "" }
+    )
+}
+
+/// Describes the work of an accelerator.
+fn accelerated(work: &Acceleration) -> String {
+    let share = 100.0 * work.overlapped_seconds / work.computing_seconds.max(1e-9);
+    let bound = match work.bound {
+        Bottleneck::Reading => "reading",
+        Bottleneck::Writing => "writing",
+        _ => "computing",
+    };
+    let copied = match work.copied_bytes {
+        0 => "nothing copied to or from its memory".to_owned(),
+        bytes => format!("{} copied to or from its memory", Bytes(bytes)),
+    };
+    format!(
+        "{} on {}: {} in, {} out, {} blocks, up to {} in flight, {copied}; computing {:.2} s, {share:.0} % of it during \
+         reading and writing; bound by {bound} (reading {:.2} s, waiting {:.2} s, writing {:.2} s)",
+        work.stage,
+        work.device,
+        Bytes(work.input_bytes),
+        Bytes(work.output_bytes),
+        Count(work.blocks),
+        work.in_flight_max,
+        work.computing_seconds,
+        work.reading_seconds,
+        work.waiting_seconds,
+        work.writing_seconds,
     )
 }
 

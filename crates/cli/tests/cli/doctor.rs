@@ -23,6 +23,16 @@ fn json_has_the_machine_the_paths_and_the_costs() {
     }
     let library = &value["paths"][0];
     assert_eq!((&library["name"], &library["usable"]), (&"preloaded library".into(), &true.into()));
+    let accelerators = value["paths"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|path| path["name"].as_str().unwrap().starts_with("accelerator "));
+    let accelerators: Vec<&Value> = accelerators.collect();
+    assert_eq!(
+        (&accelerators[0]["name"], &accelerators[0]["usable"]),
+        (&"accelerator cpu".into(), &true.into())
+    );
 }
 
 #[test]

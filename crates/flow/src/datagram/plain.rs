@@ -69,6 +69,10 @@ impl PlainInput {
 }
 
 impl Input for PlainInput {
+    fn has_memory(&self) -> bool {
+        true
+    }
+
     fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
         if self.taken == self.ready.len() && !self.fetch(control)? {
             return Ok(&[]);

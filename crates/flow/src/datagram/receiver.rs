@@ -224,6 +224,10 @@ impl SequencedInput {
 }
 
 impl Input for SequencedInput {
+    fn has_memory(&self) -> bool {
+        true
+    }
+
     fn next<'a>(&'a mut self, room: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
         while !self.state.assembly.is_ready() {
             if !self.state.is_over {

@@ -11,6 +11,8 @@ mod host;
 mod memory;
 mod null;
 mod quic;
+#[cfg(feature = "accelerator")]
+mod radar;
 mod random;
 mod raw;
 mod standard;
@@ -60,13 +62,15 @@ pub(crate) struct EndpointKind {
 }
 
 /// All kinds of endpoints, in the order in which messages list them.
-static KINDS: [&EndpointKind; 16] = [
+static KINDS: &[&EndpointKind] = &[
     &file::KIND,
     &raw::KIND,
     &standard::KIND,
     &null::KIND,
     &zero::KIND,
     &random::KIND,
+    #[cfg(feature = "accelerator")]
+    &radar::KIND,
     &memory::CONNECT,
     &memory::LISTEN,
     &unix::CONNECT,
@@ -389,6 +393,7 @@ mod tests {
     /// Returns an address that the row's kind accepts, and the options that the kind requires.
     fn example(row: &Row) -> String {
         let address = row.address.replace("[ADDRESS:]PORT", "80").replace("HOST:PORT", "host:80");
+        let address = address.replace("SAMPLESxPULSES", "512x512");
         let required = match row.name {
             "eth" => ",to=02:00:00:00:00:01,port=1",
             "eth-listen" => ",port=1",

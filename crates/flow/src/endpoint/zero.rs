@@ -69,6 +69,10 @@ impl Zeros {
 }
 
 impl Input for Zeros {
+    fn has_memory(&self) -> bool {
+        true
+    }
+
     fn next<'a>(&'a mut self, room: &'a mut [u8], _: &Control) -> Result<&'a [u8], Error> {
         self.0.resize(room.len().max(self.0.len()), 0);
         Ok(&self.0[..room.len()])

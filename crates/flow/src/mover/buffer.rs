@@ -58,15 +58,24 @@ pub(crate) fn through(blocks: &mut Blocks<'_, '_>, from: &mut Source, to: &mut S
         if let Some(limiter) = &mut job.rate_limiter {
             most = limiter.take(most, control)?;
         }
-        let block = from.input().next(&mut memory[..most as usize], control)?;
-        let read = block.len();
-        if read == 0 {
-            break;
-        }
+        let filled = chain.fill(most as usize, from.input(), control, to.output())?;
+        let (read, passed) = match filled {
+            Some(filled) => filled,
+            None => {
+                let block = from.input().next(&mut memory[..most as usize], control)?;
+                (
+                    block.len(),
+                    if block.is_empty() {
+                        Demand::Enough
+                    } else {
+                        chain.pass(block, control, to.output())?
+                    },
+                )
+            }
+        };
         job.left -= read as u64;
-        let passed = chain.pass(block, control, to.output())?;
         job.record_written(read);
-        if passed == Demand::Enough {
+        if read == 0 || passed == Demand::Enough {
             break;
         }
     }

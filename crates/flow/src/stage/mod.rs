@@ -5,6 +5,8 @@
 //! does the work. Nothing outside of such a module asks a stage for its kind; callers ask for its role.
 //! Called by [`crate::flow`] and the modules below it.
 
+#[cfg(feature = "accelerator")]
+mod accel;
 mod compress;
 mod decompress;
 mod exec;
@@ -52,8 +54,17 @@ pub(crate) struct StageKind {
 }
 
 /// All kinds of stages, in the order in which messages list them.
-static KINDS: [&StageKind; 7] =
-    [&hash::KIND, &tee::KIND, &limit::KIND, &rate::KIND, &compress::KIND, &decompress::KIND, &exec::KIND];
+static KINDS: &[&StageKind] = &[
+    &hash::KIND,
+    &tee::KIND,
+    &limit::KIND,
+    &rate::KIND,
+    &compress::KIND,
+    &decompress::KIND,
+    #[cfg(feature = "accelerator")]
+    &accel::KIND,
+    &exec::KIND,
+];
 
 /// Returns the rows of all kinds of stages.
 pub fn stages() -> impl Iterator<Item = &'static Row> {

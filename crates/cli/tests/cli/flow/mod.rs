@@ -10,6 +10,7 @@
 //! - [`whole`]: what is not whole is told from what is
 //! - [`hosts`]: datagrams and frames from host to host
 
+mod accel;
 mod failures;
 mod faults;
 mod files;

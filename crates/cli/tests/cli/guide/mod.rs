@@ -160,6 +160,11 @@ fn the_examples_of_flow() {
 }
 
 #[test]
+fn the_examples_of_accelerators() {
+    run_examples("docs/guide/accelerators.md", 3);
+}
+
+#[test]
 fn the_examples_of_serve() {
     run_examples("docs/guide/serve.md", 3);
 }
