@@ -238,6 +238,17 @@ impl<'a, S> Metric<'a, S> {
             |best: (_, f64), next: (_, f64)| if (self.ratio)(next.1, best.1) > 1.0 { next } else { best };
         measured.reduce(better).map(|best| best.0)
     }
+
+    /// The one of `peers` whose median is worst; `None` if none has runs.
+    pub fn worst<'r>(&self, peers: impl IntoIterator<Item = &'r Runs<S>>) -> Option<&'r Runs<S>>
+    where
+        S: 'r,
+    {
+        let measured = peers.into_iter().filter_map(|peer| Some((peer, peer.median(&self.figure)?)));
+        let worse =
+            |worst: (_, f64), next: (_, f64)| if (self.ratio)(next.1, worst.1) < 1.0 { next } else { worst };
+        measured.reduce(worse).map(|worst| worst.0)
+    }
 }
 
 #[cfg(test)]

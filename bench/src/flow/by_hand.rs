@@ -44,6 +44,7 @@ pub fn peer(name: &str, from: &str, to: &str, block: usize) -> Result<(), Error>
         }
         ("send", "sendfile") => stream(task, from, to, sendfile_all),
         ("receive" | "forward", "splice") => stream(task, from, to, splice_all),
+        ("accel", part) => super::accel::peer(part, Path::new(from), Path::new(to)),
         _ => return Err(Error::Usage(format!("there is no hand-written loop '{name}'"))),
     };
     ended.map_err(|error| Error::io(name, Path::new(from), error))

@@ -2,6 +2,7 @@
 //!
 //! - `disk`: from file to file, from device to device
 //! - `tcp`: a file over TCP into a file, directly and through a process in the middle
+//! - `accel`: from file to file through an accelerator
 //! - `datagrams`: the highest rate at which datagrams and frames pass through a host without loss
 //! - `figures`: every mover, and datagrams, over transfer size and buffer size
 //! - `route`: the two ends of a copy
@@ -11,6 +12,7 @@
 //! Each side runs once before the rounds, and what arrived is compared with what was sent. That also makes every page,
 //! buffer and program warm.
 
+mod accel;
 mod by_hand;
 mod datagrams;
 mod disk;
@@ -218,6 +220,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
 /// All cases in the order in which they are measured; `folder` is the one on disk.
 fn cases(folder: &Path, quick: bool) -> Vec<Needing> {
     let mut cases = disk::cases(folder, quick);
+    cases.extend(accel::cases(folder, quick));
     cases.extend(figures::cases_of_copies(folder, quick));
     cases.extend(tcp::cases(quick));
     cases.extend(datagrams::cases());
@@ -239,11 +242,11 @@ mod tests {
     #[test]
     fn every_case_has_a_name_of_its_own_and_every_bench_a_goal() {
         let folder = tempfile::tempdir().unwrap();
-        for (quick, count) in [(false, 85), (true, 38)] {
+        for (quick, count) in [(false, 98), (true, 45)] {
             let cases = cases(folder.path(), quick);
             let names: std::collections::HashSet<_> = cases.iter().map(|case| case.1.name()).collect();
             assert_eq!((cases.len(), names.len()), (count, count));
-            for bench in ["flow/disk", "flow/tcp", "flow/forward", "flow/datagram"] {
+            for bench in ["flow/accel", "flow/disk", "flow/tcp", "flow/forward", "flow/datagram"] {
                 let has_goal = |case: &Needing| case.1.head.bench == bench && case.1.head.goal.is_some();
                 assert!(cases.iter().any(has_goal), "{bench}");
             }
