@@ -69,6 +69,7 @@ fn through(
     (kernel, goal): (&str, Option<f64>),
 ) -> Result<Vec<Row>, Error> {
     let ends = &Ends::make(Route::DISK, &stage.places, bytes)?;
+    write_samples(&ends.source, bytes).doing("write", &ends.source)?;
     let wanted = &ends.sink.with_extension("wanted");
     let line = |task: &str| format!("bywash bench peer flow accel-{task}-{kernel} {{from}} {{to}} 0");
     let run = |line: String| move || ends.run(&Net(None), [&line, "", ""], false);
@@ -111,6 +112,17 @@ fn through(
         rows.push(row);
     }
     Ok(rows)
+}
+
+/// Writes samples of a wave into a file that is there: of noise some numbers would be none.
+fn write_samples(path: &Path, bytes: u64) -> io::Result<()> {
+    let parts = (0..BLOCK / size_of::<f32>()).map(|number| (number as f32 * 0.37).sin());
+    let block: Vec<u8> = parts.flat_map(f32::to_le_bytes).collect();
+    let mut file = File::options().write(true).open(path)?;
+    for _ in 0..bytes / MIB {
+        file.write_all(&block)?;
+    }
+    file.sync_all()
 }
 
 const TRANSFORMS: &str = "its Fourier transforms alone";
