@@ -92,7 +92,7 @@ impl Usage {
     }
 }
 
-/// What proc_pid_stat(5) says of a process: its parent (field 4), and CPU time in ticks, its own (14 and 15) and that of
+/// Fields of proc_pid_stat(5) of a process: its parent (field 4), and CPU time in ticks, its own (14 and 15) and that of
 /// children that it has waited for (16 and 17).
 pub(crate) struct Stat {
     pub parent: u32,

@@ -182,7 +182,7 @@ pub struct CommitLog<'l> {
     server_seconds: f64,
 }
 
-/// What a log's keeper tells of itself.
+/// State and counters of a log's keeper.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Keeper {
     pub pid: u32,

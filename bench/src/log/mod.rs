@@ -33,7 +33,7 @@ const DISKS: [(Kind, &str, &[Device]); 2] = [
     (Kind::LoopExt4, "memory", &[Device::OwnDisk, Device::Mapped, Device::Channel, Device::SlowChannel]),
 ];
 
-/// What all cases work with.
+/// Resources of all cases.
 struct Ground {
     data: Places,
     /// File system of logs that do not share that of the data.

@@ -27,7 +27,7 @@ pub struct Sample {
     pub commits: Commits,
     /// CPU time of the program.
     pub cpu_seconds: f64,
-    /// What the log's keeper counted, if there is one.
+    /// Counters of the log's keeper; `None` without a log.
     pub keeper: Option<Keeper>,
 }
 
@@ -117,7 +117,7 @@ fn with_gain(row: Row, absorbed: u64) -> Row {
     Row { met: row.met.map(|met| met && counts), ..row }
 }
 
-/// What the keepers of all runs have counted together.
+/// Returns the sum of the counters of all runs' keepers.
 fn keepers(runs: &Runs<Sample>) -> Keeper {
     let samples = runs.samples.as_deref().unwrap_or_default();
     Keeper::sum(samples.iter().filter_map(|sample| sample.keeper.as_ref()))

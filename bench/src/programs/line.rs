@@ -6,7 +6,7 @@
 //!
 //! A line is `[NAME=VALUE]... PROGRAM [WORD]... [> FILE]`. Words end at spaces, before placeholders are replaced; a word that
 //! is empty then is left out. The program is one of the C programs, or one of the path, and works in the folder `{work}`.
-//! What starts it with a log (`bywash run --log`) stands before it, or where the line says `{launch}`.
+//! The words that start a program with a log (`bywash run --log`) stand before it, or where the line says `{launch}`.
 //!
 //! | placeholder | becomes |
 //! |---|---|

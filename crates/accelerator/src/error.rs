@@ -27,7 +27,7 @@ pub enum Error {
         device: String,
         /// Bytes that were asked for.
         bytes: u64,
-        /// What to do.
+        /// Remedy, for the user.
         remedy: &'static str,
     },
     /// The device is gone, or failed while it computed.

@@ -173,7 +173,7 @@ fn a_truncation_that_is_logged_late() {
     log_is_convicted("truncation-late", None);
 }
 
-/// What the faults are built into passes without them.
+/// The programs that have the faults built in pass when none is chosen.
 #[test]
 fn a_log_without_a_fault() {
     if let Some(why) = missing() {

@@ -70,7 +70,7 @@ pub(super) struct Queue {
     pub(super) is_caller_waiting: bool,
     pub(super) computed: u64,
     pub(super) in_flight_max: u64,
-    /// Whether the threads are to end.
+    /// True if the threads are to end.
     pub(super) is_closed: bool,
     has_failed: bool,
 }

@@ -14,9 +14,9 @@ pub(super) struct Layout {
     pub(super) output_bytes: usize,
     /// Bytes of the input before a block that the kernel sees in front of it.
     pub(super) history_bytes: usize,
-    /// Whether zeros fill up the last block to whole units.
+    /// True if zeros fill up the last block to whole units.
     pub(super) is_padded: bool,
-    /// Whether input buffers are passed on as output.
+    /// True if input buffers are passed on as output.
     pub(super) passes_on: bool,
     /// Greatest size of the output behind the last block, in bytes.
     pub(super) tail_bytes: usize,
