@@ -1,4 +1,4 @@
-/* Bywash: kernel of a shared library, which an accelerator runs on data as it passes (accel:so,so=FILE).
+/* Bywash: kernel of a shared library, which an accelerator runs on data as it passes (accel:so=FILE).
  *
  * The library defines the constant bywash_kernel. Compile it, for example, with cc -O2 -shared -fPIC -o kernel.so kernel.c
  *
