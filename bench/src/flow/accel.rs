@@ -175,13 +175,13 @@ pub(super) fn peer(task: &str, from: &Path, to: &Path) -> io::Result<()> {
             // A digest behind the data is not written.
             let left = written(name, from.metadata()?.len());
             plain(
-                session(name)?.as_mut(),
+                &mut session(name)?,
                 File::open(from)?,
                 &mut Sink { to: File::create(to)?, copy: Vec::new(), left },
             )
         }
         "read" => read_alone(File::open(from)?),
-        "compute" => compute_alone(session(name)?.as_mut(), from.metadata()?.len()),
+        "compute" => compute_alone(&mut session(name)?, from.metadata()?.len()),
         "write" => write_alone(File::create(to)?, written(name, from.metadata()?.len())),
         _ => Err(io::Error::other(format!("there is no part '{part}' of the plain program"))),
     }
@@ -197,7 +197,7 @@ fn kernel(name: &str) -> Result<Kernel, bywash_accelerator::Error> {
 }
 
 /// A session of two buffers in each direction, of the kernel that the stage has by default.
-fn session(name: &str) -> io::Result<Box<dyn Session>> {
+fn session(name: &str) -> io::Result<Session> {
     let kernel = kernel(name).map_err(io::Error::other)?;
     let device: Box<dyn Device> = devices::open("cpu").map_err(io::Error::other)?;
     device.session(&kernel, &SessionOptions::default().blocks(2)).map_err(io::Error::other)
@@ -226,7 +226,7 @@ impl Sink {
     }
 }
 
-fn plain(session: &mut dyn Session, mut from: File, sink: &mut Sink) -> io::Result<()> {
+fn plain(session: &mut Session, mut from: File, sink: &mut Sink) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
     loop {
         let read = from.read(&mut block)?;
@@ -235,25 +235,25 @@ fn plain(session: &mut dyn Session, mut from: File, sink: &mut Sink) -> io::Resu
         }
         put(session, &block[..read], &mut |output| sink.write(output))?;
     }
-    session.finish().map_err(io::Error::other)?;
+    session.input.finish().map_err(io::Error::other)?;
     while take(session, LOOK, &mut |output| sink.write(output))? {}
     Ok(())
 }
 
 /// Copies a block into the device's memory.
 fn put(
-    session: &mut dyn Session,
+    session: &mut Session,
     mut block: &[u8],
     write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<()> {
     while !block.is_empty() {
-        let Some(memory) = session.input().map_err(io::Error::other)? else {
+        let Some(memory) = session.input.buffer(Duration::ZERO).map_err(io::Error::other)? else {
             take(session, LOOK, write)?;
             continue;
         };
         let bytes = memory.len().min(block.len());
         memory[..bytes].copy_from_slice(&block[..bytes]);
-        session.submit(bytes).map_err(io::Error::other)?;
+        session.input.submit(bytes).map_err(io::Error::other)?;
         block = &block[bytes..];
     }
     Ok(())
@@ -261,12 +261,12 @@ fn put(
 
 /// Takes an output; false at the end.
 fn take(
-    session: &mut dyn Session,
+    session: &mut Session,
     limit: Duration,
     write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<bool> {
-    match session.output(limit).map_err(io::Error::other)? {
-        Output::Block(output) => write(output).map(|()| true),
+    match session.output.next(limit).map_err(io::Error::other)? {
+        Output::Block => write(session.output.block()).map(|()| true),
         Output::None => Ok(true),
         Output::End => Ok(false),
     }
@@ -287,18 +287,18 @@ fn write_alone(mut to: File, bytes: u64) -> io::Result<()> {
 }
 
 /// Computes on whatever lies in the device's buffers.
-fn compute_alone(session: &mut dyn Session, bytes: u64) -> io::Result<()> {
+fn compute_alone(session: &mut Session, bytes: u64) -> io::Result<()> {
     let mut left = bytes;
     while left > 0 {
-        let Some(memory) = session.input().map_err(io::Error::other)? else {
+        let Some(memory) = session.input.buffer(Duration::ZERO).map_err(io::Error::other)? else {
             take(session, LOOK, &mut |_| Ok(()))?;
             continue;
         };
         let some = left.min(memory.len() as u64);
-        session.submit(some as usize).map_err(io::Error::other)?;
+        session.input.submit(some as usize).map_err(io::Error::other)?;
         left -= some;
     }
-    session.finish().map_err(io::Error::other)?;
+    session.input.finish().map_err(io::Error::other)?;
     while take(session, LOOK, &mut |_| Ok(()))? {}
     Ok(())
 }

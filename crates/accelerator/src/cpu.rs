@@ -49,7 +49,7 @@ impl Device for Cpu {
         available_bytes(&fs::read_to_string("/proc/meminfo").ok()?)
     }
 
-    fn session(&self, kernel: &Kernel, options: &SessionOptions) -> Result<Box<dyn Session>, Error> {
+    fn session(&self, kernel: &Kernel, options: &SessionOptions) -> Result<Session, Error> {
         kernel.check()?;
         options.check()?;
         let threads = threads(options);

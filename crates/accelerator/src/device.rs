@@ -27,7 +27,7 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`Error::Parameter`] for a kernel or options that [`Kernel::check`] or [`SessionOptions::check`] refuses,
     /// [`Error::Unsupported`], [`Error::Memory`], [`Error::Lost`], and [`Error::Kernel`] for a kernel from a file.
-    fn session(&self, kernel: &Kernel, options: &SessionOptions) -> Result<Box<dyn Session>, Error>;
+    fn session(&self, kernel: &Kernel, options: &SessionOptions) -> Result<Session, Error>;
 }
 
 /// Sizes of a session.
@@ -88,48 +88,65 @@ impl SessionOptions {
     }
 }
 
-/// Kernel at work on one stream of bytes.
+/// Kernel at work on one stream of bytes: the end where input goes in, and the end where output comes out.
 ///
-/// The caller fills [`Session::input`], tells by [`Session::submit`] how much, and takes [`Session::output`] until it is
-/// [`Output::End`]. Output comes in the order of the input.
-pub trait Session: Send {
-    /// Returns the free part of the buffer that is being filled, in the device's memory; `None` while all buffers are in
-    /// flight, and behind the end of the input. The caller then takes output.
+/// Two threads may use the two ends at the same time. A single thread gives input until no buffer is free, and then takes
+/// output, which frees one. Output comes in the order of the input.
+pub struct Session {
+    /// End for the input.
+    pub input: Box<dyn SessionInput>,
+    /// End for the output.
+    pub output: Box<dyn SessionOutput>,
+}
+
+/// End of a session where input goes in. The caller fills [`SessionInput::buffer`], tells by [`SessionInput::submit`] how much,
+/// and ends the input by [`SessionInput::finish`].
+pub trait SessionInput: Send {
+    /// Returns the free part of the buffer that is being filled, in the device's memory. While all buffers are in flight, waits
+    /// for one at most `limit`; `None` if there is none then, and behind the end of the input.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Memory`], and the error that ended the session.
-    fn input(&mut self) -> Result<Option<&mut [u8]>, Error>;
+    /// [`Error::Memory`], the error that ended the session, and [`Error::Closed`] if [`Session::output`] was dropped.
+    fn buffer(&mut self, limit: Duration) -> Result<Option<&mut [u8]>, Error>;
 
-    /// Tells that the first `bytes` of [`Session::input`] are filled. A buffer that is full is given to the device, which
+    /// Tells that the first `bytes` of [`SessionInput::buffer`] are filled. A buffer that is full is given to the device, which
     /// computes while the caller goes on.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Input`] for more bytes than [`Session::input`] has, and those of the kernel.
+    /// [`Error::Input`] for more bytes than [`SessionInput::buffer`] has, and the error that ended the session.
     fn submit(&mut self, bytes: usize) -> Result<(), Error>;
 
     /// Ends the input: what is in the buffer is given to the device.
     ///
     /// # Errors
-    /// [`Error::Input`] if the input ends in the middle of a sample; those of [`Session::submit`].
+    /// [`Error::Input`] if the input ends in the middle of a sample, and the error that ended the session.
     fn finish(&mut self) -> Result<(), Error>;
+}
 
-    /// Returns the next finished output, which is never empty, waiting for it at most `limit`. Its buffer is the session's
-    /// again with the next call.
+/// End of a session where output comes out.
+pub trait SessionOutput: Send {
+    /// Goes on to the next finished output, waiting for it at most `limit`. The buffer of the one before is the session's
+    /// again.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Input`], and those of the kernel.
-    fn output(&mut self, limit: Duration) -> Result<Output<'_>, Error>;
+    /// The error that ended the session: [`Error::Lost`], [`Error::Input`], and those of the kernel; [`Error::Closed`] if
+    /// [`Session::input`] was dropped before the input had ended.
+    fn next(&mut self, limit: Duration) -> Result<Output, Error>;
+
+    /// Returns the output that [`SessionOutput::next`] has gone on to, in the device's memory: at least one byte; empty if
+    /// there is none.
+    fn block(&self) -> &[u8];
 
     /// Returns what the session has done so far.
     fn statistics(&self) -> Statistics;
 }
 
-/// Next output of a session.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Output<'a> {
-    /// Bytes in the device's memory.
-    Block(&'a [u8]),
-    /// Nothing is finished yet, or more input is needed first.
+/// State of a session's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// There is an output: [`SessionOutput::block`].
+    Block,
+    /// Nothing is finished within the limit, or more input is needed first.
     None,
     /// All output was taken, and there will be no more.
     End,

@@ -38,6 +38,9 @@ pub enum Error {
         /// Message of its driver.
         message: String,
     },
+    /// The other end of the session was dropped before the input had ended.
+    #[error("the other end of the session was given up before the input had ended")]
+    Closed,
     /// The device cannot run this kernel.
     #[error("{device} cannot run {kernel}: {reason}")]
     Unsupported {
@@ -48,4 +51,11 @@ pub enum Error {
         /// Reason, and what to use instead.
         reason: String,
     },
+}
+
+impl Error {
+    /// Returns the failure of a session to which more bytes were submitted than its buffer has.
+    pub(crate) fn beyond_buffer(bytes: usize, room: usize) -> Error {
+        Error::Input(format!("{bytes} bytes were submitted, but the input buffer has room for {room}"))
+    }
 }

@@ -2,23 +2,23 @@
 //!
 //! A [`Device`] is a processor or a card: it has memory, and runs [`Kernel`]s. A [`Session`] is one kernel at work
 //! on one stream of bytes. It lends buffers of the device's own memory, which the caller fills with input; while the device
-//! computes, the caller fills the next one, and takes finished output out of other buffers. So nothing is copied between
-//! the caller's memory and the device's, and transfer, computing and storage overlap.
+//! computes, the caller fills the next one, and takes finished output out of other buffers, by another thread if it likes. So nothing is
+//! copied between the caller's memory and the device's, and transfer, computing and storage overlap.
 //!
 //! ```
 //! use bywash_accelerator::{Cpu, Device, Kernel, Output, SessionOptions};
 //! use std::time::Duration;
 //!
 //! let mut session = Cpu.session(&Kernel::Sha256, &SessionOptions::default())?;
-//! if let Some(memory) = session.input()? {
+//! if let Some(memory) = session.input.buffer(Duration::ZERO)? {
 //!     memory[..3].copy_from_slice(b"abc");
 //! }
-//! session.submit(3)?;
-//! session.finish()?;
+//! session.input.submit(3)?;
+//! session.input.finish()?;
 //! let mut blocks = Vec::new();
 //! loop {
-//!     match session.output(Duration::from_secs(1))? {
-//!         Output::Block(block) => blocks.push(block.to_vec()),
+//!     match session.output.next(Duration::from_secs(1))? {
+//!         Output::Block => blocks.push(session.output.block().to_vec()),
 //!         Output::None => {}
 //!         Output::End => break,
 //!     }
@@ -47,6 +47,6 @@ mod memory;
 pub mod sar;
 
 pub use cpu::Cpu;
-pub use device::{Device, Output, Session, SessionOptions, Statistics};
+pub use device::{Device, Output, Session, SessionInput, SessionOptions, SessionOutput, Statistics};
 pub use error::Error;
 pub use kernel::Kernel;

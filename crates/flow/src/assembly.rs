@@ -13,9 +13,10 @@ use crate::error::Error;
 use crate::facts::Kind;
 use crate::part::{Part, PartEnd};
 use crate::plan::Plan;
-use crate::stage::{Bound, Chain, FilterContext, Program};
+use crate::stage::{Bound, Chain, DeviceAccount, DeviceWork, FilterContext, Program};
 use crate::transfer::Transfer;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Bytes that data from a source without a size may leave in the page cache of the sink, before older pages
 /// are written back and dropped.
@@ -95,6 +96,14 @@ pub(crate) fn both_ends(
     Ok((source, sink))
 }
 
+/// Connection of two neighbouring parts of a flow.
+pub(crate) enum Joint {
+    /// Program that the first part feeds, and whose output the second one reads.
+    Program(Program),
+    /// Device that the first part feeds, and whose output the second one takes.
+    Device(Arc<dyn DeviceAccount>),
+}
+
 /// Inputs from which the transfers of a flow are built.
 pub(crate) struct Assembly<'a> {
     pub(crate) flow: &'a Description,
@@ -105,32 +114,35 @@ pub(crate) struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// Starts the programs and builds one transfer for each part, plus one for the reverse direction between
-    /// two sockets.
+    /// Starts the programs and devices and builds one transfer for each part, plus one for the reverse direction
+    /// between two sockets.
     pub(crate) fn transfers(
         &self,
         (source, sink): (OpenedStream<Source>, OpenedStream<Sink>),
-    ) -> Result<(Vec<Transfer<'a>>, Vec<Program>), Error> {
+    ) -> Result<(Vec<Transfer<'a>>, Vec<Joint>), Error> {
         let back = self.reverse_transfer(&source, &sink)?;
         let (first, last) = (&self.plans[0].source, &self.plans[self.plans.len() - 1].sink);
         let mut source = match source {
             OpenedStream::OneWay(source) => source,
             OpenedStream::BothWays(stream) => stream.source(first),
         };
-        let (mut transfers, mut programs) = (Vec::new(), Vec::new());
+        let (mut transfers, mut joints) = (Vec::new(), Vec::new());
         for (part, plan) in self.parts.iter().zip(self.plans) {
-            let PartEnd::Program(command) = part.sink else { break };
-            let (program, feed, result) = Program::start(command)?;
-            programs.push(program);
-            let next = self.read(result, Kind::Pipe, &plan.sink);
+            let (joint, feed, next) = match part.sink {
+                PartEnd::Named(_) => break,
+                PartEnd::Program(command) => {
+                    let (program, feed, result) = Program::start(command)?;
+                    let next = self.read(result, Kind::Pipe, &plan.sink);
+                    (Joint::Program(program), self.write(feed, Kind::Pipe, &plan.sink), next)
+                }
+                PartEnd::Device(device) => {
+                    let DeviceWork { intake, outlet, account } = device.start(self.flow.options.block)?;
+                    (Joint::Device(account), Sink::Other(intake), Source::Other(outlet))
+                }
+            };
+            joints.push(joint);
             let from = std::mem::replace(&mut source, next);
-            transfers.push(self.transfer(
-                part,
-                plan,
-                from,
-                self.write(feed, Kind::Pipe, &plan.sink),
-                transfers.is_empty(),
-            )?);
+            transfers.push(self.transfer(part, plan, from, feed, transfers.is_empty())?);
         }
         let sink = match sink {
             OpenedStream::OneWay(sink) => sink,
@@ -140,7 +152,7 @@ impl<'a> Assembly<'a> {
         let last = self.transfer(&self.parts[at], &self.plans[at], source, sink, at == 0)?;
         transfers.push(Transfer { ends_early: back.is_some(), ..last });
         transfers.extend(back);
-        Ok((transfers, programs))
+        Ok((transfers, joints))
     }
 
     fn transfer(

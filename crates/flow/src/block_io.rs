@@ -33,4 +33,24 @@ pub(crate) trait Output: Send {
     /// # Errors
     /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
     fn finish(&mut self, control: &Control) -> Result<(), Error>;
+
+    /// Returns the end as one with memory of its own, if it has some: blocks are then read into that.
+    fn filled(&mut self) -> Option<&mut dyn Filled> {
+        None
+    }
+}
+
+/// End whose blocks can be read into memory of its own.
+pub(crate) trait Filled {
+    /// Waits until memory for a block is free, and returns it; never empty.
+    ///
+    /// # Errors
+    /// Those of [`Output::put`].
+    fn memory(&mut self, control: &Control) -> Result<&mut [u8], Error>;
+
+    /// Writes the block in the first `bytes` of [`Filled::memory`].
+    ///
+    /// # Errors
+    /// Those of [`Output::put`].
+    fn put_filled(&mut self, bytes: usize) -> Result<(), Error>;
 }

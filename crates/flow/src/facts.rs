@@ -62,6 +62,8 @@ pub(crate) enum Kind {
     Null,
     /// A path of containers to another process.
     Memory,
+    /// Memory of an accelerator.
+    Accelerator,
     /// A connected socket that carries a stream in frames with an end mark (`whole`).
     Framed,
     /// A stream over QUIC.

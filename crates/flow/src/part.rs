@@ -1,11 +1,11 @@
-//! A flow split into parts at its `exec:` programs; each part has two ends, stages and a plan.
+//! A flow split into parts at its programs (`exec:`) and devices (`accel:`); each part has two ends, stages and a plan.
 
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::facts::{End, Facts, Kind};
 use crate::machine;
 use crate::plan::{self, FlowOptions, Plan};
-use crate::stage::{Bound, FilterStage, Stage, StageRole};
+use crate::stage::{Bound, DeviceStage, FilterStage, Stage, StageRole};
 
 /// One end of a part of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -14,9 +14,27 @@ pub(crate) enum PartEnd<'a> {
     Named(&'a Endpoint),
     /// Command of an `exec:` program that is connected by a pipe.
     Program(&'a str),
+    /// Device whose memory is filled and emptied.
+    Device(&'a dyn DeviceStage),
 }
 
-/// Section of a flow between two neighbouring ends, without a program inside.
+impl PartEnd<'_> {
+    /// Returns the properties of the end; those of an endpoint come from `named`.
+    fn inspect(self, named: impl Fn(&Endpoint) -> Result<End, Error>) -> Result<End, Error> {
+        match self {
+            PartEnd::Named(endpoint) => named(endpoint),
+            PartEnd::Program(command) => Ok(End::new(format!("exec:{command}"), Kind::Pipe)),
+            PartEnd::Device(device) => Ok(End::new(device.to_string(), Kind::Accelerator)),
+        }
+    }
+
+    /// Returns true for an end within the flow.
+    pub(crate) fn is_within(self) -> bool {
+        !matches!(self, PartEnd::Named(_))
+    }
+}
+
+/// Section of a flow between two neighbouring ends, without a program or device inside.
 #[derive(Debug)]
 pub(crate) struct Part<'a> {
     pub(crate) source: PartEnd<'a>,
@@ -29,20 +47,22 @@ pub(crate) struct Part<'a> {
     pub(crate) stages: Vec<&'a dyn FilterStage>,
 }
 
-/// Splits a flow at its `exec:` stages.
+/// Splits a flow at its programs and devices.
 pub(crate) fn cut<'a>(source: &'a Endpoint, stages: &'a [Stage], sink: &'a Endpoint) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     let mut begin = PartEnd::Named(source);
     let mut between = Vec::new();
     for stage in stages {
-        match stage.kind.role() {
-            StageRole::Program(command) => {
-                let program = PartEnd::Program(command);
-                parts.push(Part::new(begin, std::mem::take(&mut between), program));
-                begin = program;
+        let end = match stage.kind.role() {
+            StageRole::Program(command) => PartEnd::Program(command),
+            StageRole::Device(device) => PartEnd::Device(device),
+            StageRole::Filter(filter) => {
+                between.push(filter);
+                continue;
             }
-            StageRole::Filter(filter) => between.push(filter),
-        }
+        };
+        parts.push(Part::new(begin, std::mem::take(&mut between), end));
+        begin = end;
     }
     parts.push(Part::new(begin, between, PartEnd::Named(sink)));
     parts
@@ -70,23 +90,13 @@ impl<'a> Part<'a> {
 
     fn facts(&self) -> Result<Facts, Error> {
         Ok(Facts {
-            source: match self.source {
-                PartEnd::Named(endpoint) => endpoint.kind.inspect_source()?,
-                PartEnd::Program(command) => pipe(command),
-            },
-            sink: match self.sink {
-                PartEnd::Named(endpoint) => endpoint.kind.inspect_sink()?,
-                PartEnd::Program(command) => pipe(command),
-            },
+            source: self.source.inspect(|endpoint| endpoint.kind.inspect_source())?,
+            sink: self.sink.inspect(|endpoint| endpoint.kind.inspect_sink())?,
             first_stage: self.stages.first().map(ToString::to_string),
             is_limited: self.limit != u64::MAX,
             machine: machine::inspect(),
         })
     }
-}
-
-fn pipe(command: &str) -> End {
-    End::new(format!("exec:{command}"), Kind::Pipe)
 }
 
 #[cfg(test)]

@@ -135,15 +135,14 @@ pub struct Acceleration {
     pub in_flight_max: u64,
     /// Time during which the device computed, in seconds.
     pub computing_seconds: f64,
-    /// Part of that time in which the flow was reading or writing meanwhile, in seconds.
-    pub overlapped_seconds: f64,
     /// Time in which the flow filled buffers of the device, in seconds.
     pub reading_seconds: f64,
     /// Time in which the flow emptied buffers of the device, in seconds.
     pub writing_seconds: f64,
-    /// Time in which the flow waited for the device, in seconds.
-    pub waiting_seconds: f64,
-    /// Activity that took most of the flow's time.
+    /// Time that was saved because reading, computing and writing went on at the same time: their sum less the
+    /// time from the first block's begin to the last one's end, in seconds.
+    pub overlapped_seconds: f64,
+    /// Activity that took longest.
     pub bound: Bottleneck,
 }
 

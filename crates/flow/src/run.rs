@@ -4,7 +4,7 @@
 //! Invariant: a sink file gets its name only after the whole flow has succeeded. Called by
 //! [`crate::flow`] and, for each connection, by [`crate::serve`].
 
-use crate::assembly::{self, Assembly};
+use crate::assembly::{self, Assembly, Joint};
 use crate::control::Control;
 use crate::datagram::{self, DatagramEndpoint, Ledger, Rate, RelayOptions};
 use crate::description::Description;
@@ -73,7 +73,7 @@ fn whole(
     }
     let ends = assembly::both_ends(flow, accepted, &settings, control)?;
     let assembly = Assembly { flow, parts: &parts, plans, settings: &settings, control };
-    let (mut transfers, mut programs) = assembly.transfers(ends)?;
+    let (mut transfers, mut joints) = assembly.transfers(ends)?;
     if let Some(total) = flow.expect_size.or(transfers[0].total()) {
         control.set_total(total);
     }
@@ -89,12 +89,20 @@ fn whole(
         std::iter::once(first).chain(others).collect()
     });
     let mut outcome = verdict(&mut done);
-    // Part `n` feeds program `n`, and part `n + 1` reads its output.
-    for (program, behind) in programs.iter_mut().zip(&done[1..]) {
-        if outcome.is_ok() {
-            outcome = program.finish(behind.is_unread, control);
+    // Part `n` feeds joint `n`, and part `n + 1` reads its output.
+    for (joint, behind) in joints.iter_mut().zip(&done[1..]) {
+        match joint {
+            Joint::Program(program) => {
+                if outcome.is_ok() {
+                    outcome = program.finish(behind.is_unread, control);
+                }
+                report.cpu_seconds += program.time().as_secs_f64();
+            }
+            Joint::Device(account) => {
+                report.hashes.extend(account.hash());
+                report.accelerations.push(account.acceleration());
+            }
         }
-        report.cpu_seconds += program.time().as_secs_f64();
     }
     outcome = outcome
         .and_then(|()| nothing_dropped(flow, done.iter().map(FinishedTransfer::dropped).sum()))
@@ -108,7 +116,6 @@ fn whole(
         report.pieces.push(one.piece());
         let FinishedTransfer { transfer, time, .. } = one;
         report.hashes.extend(transfer.chain.0.iter().filter_map(|stage| stage.hash()));
-        report.accelerations.extend(transfer.chain.0.iter().filter_map(|stage| stage.acceleration()));
         if !transfer.is_progress {
             report.cpu_seconds += time.as_secs_f64();
         }

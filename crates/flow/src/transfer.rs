@@ -6,6 +6,7 @@ use crate::control::Control;
 use crate::datagram::{Accounting, Ledger};
 use crate::end::{self, Sink, Source};
 use crate::error::Error;
+use crate::facts::Kind;
 use crate::mover::{self, Blocks, Job, RaceResult, Stop};
 use crate::movers::Mover;
 use crate::part::{Part, PartEnd};
@@ -124,20 +125,22 @@ impl<'a> Transfer<'a> {
         let mut way = MoverResult::new(self.plan.movers[0].mover, self.plan.block);
         let outcome = match self.move_data(control, &mut way) {
             // A program may close its input early; its exit status, checked later, tells whether that was an
-            // error.
+            // error. A device does so when nothing takes its output any more.
             Err(Error::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::BrokenPipe && self.feeds_a_program() =>
+                if source.kind() == std::io::ErrorKind::BrokenPipe && self.part.sink.is_within() =>
             {
                 Ok(())
             }
-            Ok(()) if self.ends_early => self.sink.output().finish(control),
+            Ok(()) if self.ends_early || self.feeds_device() => self.sink.output().finish(control),
             other => other,
         };
         if outcome.is_err() {
             control.cancel();
         }
-        way.copies = mover::copies(way.mover, self.source.kind(), self.sink.kind());
-        let is_cut = self.close_program_pipes();
+        let kind = |end, named| if matches!(end, PartEnd::Device(_)) { Kind::Accelerator } else { named };
+        let (from, to) = (kind(self.part.source, self.source.kind()), kind(self.part.sink, self.sink.kind()));
+        way.copies = mover::copies(way.mover, from, to);
+        let is_cut = self.close_inner_ends();
         self.close_datagram_source();
         FinishedTransfer {
             transfer: self,
@@ -153,18 +156,18 @@ impl<'a> Transfer<'a> {
         self.chain.0.iter_mut().filter_map(|stage| stage.sink()).chain([&mut self.sink])
     }
 
-    fn feeds_a_program(&self) -> bool {
-        matches!(self.part.sink, PartEnd::Program(_))
+    fn feeds_device(&self) -> bool {
+        matches!(self.part.sink, PartEnd::Device(_))
     }
 
-    /// Closes the pipes of this transfer's programs, so that one reads the end of its input and another one
-    /// can no longer write its output. Returns true if output of a program was left unread.
-    fn close_program_pipes(&mut self) -> bool {
-        if self.feeds_a_program() {
+    /// Closes the ends within the flow, so that a program reads the end of its input, and that what another
+    /// program or a device still gives is not waited for. Returns true if output of a program was left unread.
+    fn close_inner_ends(&mut self) -> bool {
+        if self.part.sink.is_within() {
             self.sink = Sink::Other(Box::new(end::Null));
         }
         let is_cut = matches!(self.part.source, PartEnd::Program(_)) && !self.source.is_at_end();
-        if is_cut {
+        if is_cut || matches!(self.part.source, PartEnd::Device(_)) {
             self.source = Source::Other(Box::new(end::Null));
         }
         is_cut

@@ -16,7 +16,7 @@
 use super::Cpu;
 use super::buffer::Buffer;
 use super::worker::Layout;
-use crate::device::Device;
+use crate::device::{Device, Statistics};
 use crate::error::Error;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -64,15 +64,23 @@ pub(super) struct Queue {
     running: usize,
     running_since: Option<Instant>,
     busy: Duration,
-    /// Number of threads that wait for work, and whether the caller waits for a result: signals to nobody are system calls,
+    /// Number of threads that wait for work, and whether the ends of the session wait: signals to nobody are system calls,
     /// too.
     pub(super) idle: usize,
-    pub(super) is_caller_waiting: bool,
-    pub(super) computed: u64,
-    pub(super) in_flight_max: u64,
+    pub(super) waits_for_output: bool,
+    pub(super) waits_for_room: bool,
+    computed: u64,
+    in_flight_max: u64,
+    pub(super) input_bytes: u64,
+    pub(super) copied_bytes: u64,
+    /// True behind the last block of the input.
+    has_ended: bool,
     /// True if the threads are to end.
     pub(super) is_closed: bool,
-    has_failed: bool,
+    /// True if no further block is to be computed.
+    is_stopped: bool,
+    /// Error that ended the session, once an end has got it.
+    failure: Option<Error>,
 }
 
 impl Queue {
@@ -100,11 +108,16 @@ impl Queue {
             running_since: None,
             busy: Duration::ZERO,
             idle: 0,
-            is_caller_waiting: false,
+            waits_for_output: false,
+            waits_for_room: false,
             computed: 0,
             in_flight_max: 0,
+            input_bytes: 0,
+            copied_bytes: 0,
+            has_ended: false,
             is_closed: false,
-            has_failed: false,
+            is_stopped: false,
+            failure: None,
         })
     }
 
@@ -126,15 +139,32 @@ impl Queue {
         self.in_flight_max = self.in_flight_max.max(self.in_flight() as u64);
     }
 
-    /// Adds the end of the input.
-    pub(super) fn end(&mut self, output: Buffer) {
-        self.waiting.push_back(Job::End { number: self.submitted, output });
-        self.submitted += 1;
+    /// Ends the input, with a buffer for the output behind the last block if there can be some.
+    pub(super) fn end(&mut self, output: Option<Buffer>) {
+        self.has_ended = true;
+        if let Some(output) = output {
+            self.waiting.push_back(Job::End { number: self.submitted, output });
+            self.submitted += 1;
+        }
+    }
+
+    /// Keeps the error that ends the session, unless there is one already. Returns the one that ended it.
+    pub(super) fn fail(&mut self, error: Error) -> Error {
+        self.is_stopped = true;
+        self.failure.get_or_insert(error).clone()
+    }
+
+    /// Checks that the session has not failed.
+    ///
+    /// # Errors
+    /// The error that ended the session.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.failure.clone().map_or(Ok(()), Err)
     }
 
     /// Returns the next work of a thread, if there is some that can be begun.
     pub(super) fn next_job(&mut self, passes_on: bool) -> Option<Job> {
-        if self.has_failed {
+        if self.is_stopped {
             return None;
         }
         match self.waiting.front()? {
@@ -160,7 +190,7 @@ impl Queue {
         if self.running == 0 {
             self.busy += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         }
-        self.has_failed |= result.is_err();
+        self.is_stopped |= result.is_err();
         self.computed += u64::from(!matches!(&result, Ok(Computed { origin: Origin::Tail, .. }) | Err(_)));
         self.inputs.extend(input);
         // Results are taken from the front, which is the block `taken`.
@@ -168,9 +198,16 @@ impl Queue {
         self.results[index] = Some(result);
     }
 
-    /// Returns true if the oldest result has been computed, and the caller waits for it.
-    pub(super) fn is_awaited(&self) -> bool {
-        self.is_caller_waiting && matches!(self.results.front(), Some(Some(_)))
+    /// Returns true if the end for the output waits for what there is now.
+    pub(super) fn is_output_awaited(&self) -> bool {
+        let has_news =
+            matches!(self.results.front(), Some(Some(_))) || self.has_ended() || self.failure.is_some();
+        self.waits_for_output && has_news
+    }
+
+    /// Returns true if the end for the input waits, and need not any more.
+    pub(super) fn is_room_awaited(&self) -> bool {
+        self.waits_for_room && (self.has_room() || self.failure.is_some())
     }
 
     /// Returns true if a thread waits for the work that there is.
@@ -196,14 +233,22 @@ impl Queue {
         }
     }
 
-    /// Returns true if no result is to come for what was submitted.
-    pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.results.is_empty()
+    /// Returns true if all results of all input were taken.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended && self.waiting.is_empty() && self.results.is_empty()
     }
 
-    /// Returns the time during which at least one block was computed.
-    pub(super) fn busy(&self) -> Duration {
-        self.busy + self.running_since.map_or(Duration::ZERO, |since| since.elapsed())
+    /// Returns the counters, but for those of the output that was taken.
+    pub(super) fn statistics(&self) -> Statistics {
+        let running = self.running_since.map_or(Duration::ZERO, |since| since.elapsed());
+        Statistics {
+            input_bytes: self.input_bytes,
+            output_bytes: 0,
+            copied_bytes: self.copied_bytes,
+            blocks: self.computed,
+            busy: self.busy + running,
+            in_flight_max: self.in_flight_max,
+        }
     }
 
     /// Returns the number of blocks that are waiting or being computed.

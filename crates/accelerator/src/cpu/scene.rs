@@ -4,14 +4,18 @@
 //! compresses the slab in range while the caller fills the next one. In memory the slabs are the scene itself, so nothing is
 //! copied, and the rows of the image are lent out of the same slabs. If the scene lies in a temporary file, a few slabs
 //! circulate. The image begins to be formed with the last row of the input, and no row of it is finished before all are.
+//!
+//! ```text
+//!   SceneInput  -- filled slabs -->  thread  -- rows of the image -->  SceneOutput
+//!        ^------ slabs to fill again ---'
+//! ```
 
-use crate::device::{Output, Session, SessionOptions, Statistics};
+use crate::device::{Output, Session, SessionInput, SessionOptions, SessionOutput, Statistics};
 use crate::error::Error;
 use crate::kernel::Sar;
 use crate::sar::{Former, SarOptions, Slab};
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,262 +24,323 @@ use std::time::{Duration, Instant};
 const BEYOND_BYTES: usize = 4096;
 /// Slabs of the image that wait for the caller at most.
 const FINISHED_MAX: usize = 2;
+/// Size of a sample, in bytes.
+const SAMPLE: usize = size_of::<[f32; 2]>();
 
 /// Begins the formation of an image.
 ///
 /// # Errors
 /// Those of [`Former::new`]; [`Error::Lost`] if no thread can be started.
-pub(crate) fn session(sar: &Sar, options: &SessionOptions) -> Result<Box<dyn Session>, Error> {
+pub(crate) fn session(sar: &Sar, options: &SessionOptions) -> Result<Session, Error> {
     let former = Former::new(sar, &SarOptions::default().threads(options.threads))?;
-    Ok(Box::new(Scene::new(sar, former, options)?))
+    let (input, output) = start(sar, former, options)?;
+    Ok(Session { input: Box::new(input), output: Box::new(output) })
 }
 
-/// Message of the thread that forms the image.
-enum Event {
-    /// Slab whose rows were written to the temporary file: it can be filled again.
-    Free(Slab),
-    /// Next rows of the image.
-    Rows(Slab),
-    /// All rows were sent.
-    End,
-    /// Nothing more will come.
-    Failed(Error),
+/// Sizes of a scene, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    scene: usize,
+    row: usize,
+    slab: usize,
+    /// Greatest size of an input buffer and of an output.
+    block: usize,
 }
 
-/// Counters that both threads change.
+/// Counters and result.
 #[derive(Default)]
-struct Counters {
+struct State {
     busy: Duration,
     slabs: u64,
     in_flight: u64,
     in_flight_max: u64,
+    input_bytes: usize,
+    /// True once all rows of the image were sent.
+    is_complete: bool,
+    failure: Option<Error>,
 }
 
-/// Image that is being formed, as a session.
-struct Scene {
-    /// Sizes of the whole scene and of one row, in bytes.
-    scene_bytes: usize,
-    row_bytes: usize,
-    slab_rows: usize,
-    block_bytes: usize,
+/// State that both ends and the thread share.
+struct Shared {
+    state: Mutex<State>,
+    /// Flag that ends the work of the thread.
+    stop: Arc<AtomicBool>,
     uses_file: bool,
-    /// Slab that is being filled, its number of bytes that are, and free ones.
+}
+
+/// Thread that forms the image; it ends with the last end of the session.
+struct Thread {
+    handle: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+/// End for the rows of raw echoes.
+struct SceneInput {
+    sizes: Sizes,
+    /// Slab that is being filled, and its number of bytes that are.
     filling: Option<Slab>,
     filled: usize,
-    free: Vec<Slab>,
     /// Number of slabs that may still be allocated.
     slabs_left: usize,
-    /// Rows of the image that are not taken yet: finished slabs, and the bytes taken of the first one.
-    finished: VecDeque<Slab>,
-    taken: usize,
-    is_finished: bool,
-    has_ended: bool,
-    beyond: Vec<u8>,
     input_bytes: usize,
-    output_bytes: usize,
-    counters: Arc<Mutex<Counters>>,
-    stop: Arc<AtomicBool>,
-    slabs: Option<SyncSender<Slab>>,
-    events: Option<Receiver<Event>>,
-    thread: Option<JoinHandle<()>>,
+    beyond: Vec<u8>,
+    is_finished: bool,
+    slabs: SyncSender<Slab>,
+    free: Receiver<Slab>,
+    shared: Arc<Shared>,
+    /// Dropped behind the channels, without which the thread ends.
+    _thread: Arc<Thread>,
 }
 
-impl Scene {
-    fn new(sar: &Sar, former: Former, options: &SessionOptions) -> Result<Scene, Error> {
-        let (row_bytes, slab_rows, uses_file) =
-            (sar.range * size_of::<[f32; 2]>(), former.slab_rows(), former.uses_file());
-        let all = sar.azimuth.div_ceil(slab_rows);
-        let slabs_left = if uses_file { options.blocks.clamp(2, 4).min(all) } else { all };
-        let (counters, stop) = (Arc::<Mutex<Counters>>::default(), former.stop());
-        // Each channel has room for all slabs, so handing one over does not wait.
-        let (slabs, incoming) = sync_channel(slabs_left);
-        let (outgoing, events) = sync_channel(slabs_left.min(4) + FINISHED_MAX);
-        let shared = Arc::clone(&counters);
-        let azimuth = sar.azimuth;
-        let work = move || {
-            if let Err(error) = form(former, azimuth, &incoming, &outgoing, &shared) {
-                // Nobody is there to be told if the session was dropped.
-                let _ = outgoing.send(Event::Failed(error));
-            }
-        };
-        let started = std::thread::Builder::new().name("accelerator-sar".into()).spawn(work);
-        let lost =
-            |error| Error::Lost { device: "cpu".into(), message: format!("cannot start a thread: {error}") };
-        Ok(Scene {
-            scene_bytes: row_bytes * azimuth,
-            row_bytes,
-            slab_rows,
-            block_bytes: options.block_bytes.max(1),
-            uses_file,
-            filling: None,
-            filled: 0,
-            free: Vec::new(),
-            slabs_left,
-            finished: VecDeque::new(),
-            taken: 0,
-            is_finished: false,
-            has_ended: false,
-            beyond: vec![0; BEYOND_BYTES],
-            input_bytes: 0,
-            output_bytes: 0,
-            counters,
-            stop,
-            slabs: Some(slabs),
-            events: Some(events),
-            thread: Some(started.map_err(lost)?),
-        })
+/// End for the rows of the image.
+struct SceneOutput {
+    block_bytes: usize,
+    /// Rows that are being taken, and the bytes of them that the caller has.
+    current: Option<Slab>,
+    begin: usize,
+    end: usize,
+    output_bytes: usize,
+    rows: Receiver<Slab>,
+    shared: Arc<Shared>,
+    /// Dropped behind the channel, without which the thread ends.
+    _thread: Arc<Thread>,
+}
+
+fn start(sar: &Sar, former: Former, options: &SessionOptions) -> Result<(SceneInput, SceneOutput), Error> {
+    let row = sar.range * SAMPLE;
+    let sizes = Sizes {
+        scene: row * sar.azimuth,
+        row,
+        slab: row * former.slab_rows(),
+        block: options.block_bytes.max(1),
+    };
+    let all = sar.azimuth.div_ceil(former.slab_rows());
+    let slabs_left = if former.uses_file() { options.blocks.clamp(2, 4).min(all) } else { all };
+    // Each of these channels has room for all slabs, so handing one over does not wait.
+    let (slabs, incoming) = sync_channel(slabs_left);
+    let (freed, free) = channel();
+    let (outgoing, rows) = sync_channel(FINISHED_MAX);
+    let (stop, uses_file) = (former.stop(), former.uses_file());
+    let shared = Arc::new(Shared { state: Mutex::default(), stop: Arc::clone(&stop), uses_file });
+    let (azimuth, forming) = (sar.azimuth, Arc::clone(&shared));
+    let work = move || {
+        if let Err(error) = form(former, azimuth, &incoming, &freed, &outgoing, &forming) {
+            forming.fail(error);
+        }
+    };
+    let handle = std::thread::Builder::new().name("bywash-sar".into()).spawn(work).map_err(|error| {
+        Error::Lost { device: super::NAME.into(), message: format!("a thread cannot be started: {error}") }
+    })?;
+    let thread = Arc::new(Thread { handle: Some(handle), stop });
+    let input = SceneInput {
+        sizes,
+        filling: None,
+        filled: 0,
+        slabs_left,
+        input_bytes: 0,
+        beyond: vec![0; BEYOND_BYTES],
+        is_finished: false,
+        slabs,
+        free,
+        shared: Arc::clone(&shared),
+        _thread: Arc::clone(&thread),
+    };
+    let output = SceneOutput {
+        block_bytes: sizes.block,
+        current: None,
+        begin: 0,
+        end: 0,
+        output_bytes: 0,
+        rows,
+        shared,
+        _thread: thread,
+    };
+    Ok((input, output))
+}
+
+impl Shared {
+    /// Locks the state, which is valid whatever a thread that panicked did.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets a slab to fill, if one is free.
-    fn begin_slab(&mut self) -> Result<(), Error> {
-        if self.filling.is_some() || self.input_bytes == self.scene_bytes {
+    /// Ends the session by an error, unless one has ended it before. Returns the error that ended it.
+    fn fail(&self, error: Error) -> Error {
+        self.stop.store(true, Ordering::Relaxed);
+        self.state().failure.get_or_insert(error).clone()
+    }
+
+    /// Checks that the session has not failed.
+    fn check(&self) -> Result<(), Error> {
+        self.state().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Returns the reason for which the thread has ended.
+    fn gone(&self) -> Error {
+        let message = "the thread that formed the image is gone".into();
+        self.fail(Error::Lost { device: super::NAME.into(), message })
+    }
+}
+
+impl SceneInput {
+    /// Gets a slab to fill, if one is free within the limit.
+    fn begin_slab(&mut self, limit: Duration) -> Result<(), Error> {
+        if self.filling.is_some() {
             return Ok(());
         }
         if self.slabs_left > 0 {
-            let rows_left = (self.scene_bytes - self.input_bytes) / self.row_bytes;
+            let rows_left = (self.sizes.scene - self.input_bytes) / self.sizes.row;
+            let rows = self.sizes.slab / self.sizes.row;
             // A slab in the file's case is used again, and is of full size.
-            let rows = if self.uses_file { self.slab_rows } else { self.slab_rows.min(rows_left) };
-            self.filling = Some(Slab::new(rows, self.row_bytes / size_of::<[f32; 2]>())?);
+            let rows = if self.shared.uses_file { rows } else { rows.min(rows_left) };
+            self.filling = Some(Slab::new(rows, self.sizes.row / SAMPLE)?);
             self.slabs_left -= 1;
             return Ok(());
         }
-        while self.free.is_empty() && self.take_event(Duration::ZERO)? {}
-        self.filling = self.free.pop();
+        match self.free.recv_timeout(limit) {
+            Ok(slab) => self.filling = Some(slab),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(self.shared.gone()),
+        }
         Ok(())
     }
 
-    /// Returns the bytes of the slab that is being filled, which may be fewer than it has memory for at the end of the scene.
-    fn slab_bytes(&self) -> usize {
-        let begin = self.input_bytes - self.filled;
-        (self.slab_rows * self.row_bytes).min(self.scene_bytes - begin)
-    }
-
-    /// Takes a message of the other thread, and returns whether there was one.
-    fn take_event(&mut self, limit: Duration) -> Result<bool, Error> {
-        let Some(events) = &self.events else { return Err(gone()) };
-        let event = if limit.is_zero() {
-            events.try_recv().map_err(|error| matches!(error, TryRecvError::Empty))
-        } else {
-            events.recv_timeout(limit).map_err(|error| matches!(error, RecvTimeoutError::Timeout))
-        };
-        match event {
-            Ok(Event::Free(slab)) => self.free.push(slab),
-            Ok(Event::Rows(slab)) => self.finished.push_back(slab),
-            Ok(Event::End) => self.has_ended = true,
-            Ok(Event::Failed(error)) => return Err(error),
-            Err(true) => return Ok(false),
-            Err(false) => return Err(gone()),
+    /// Returns the range of the slab that can be filled. The last slab of a scene may have fewer bytes than it has memory for.
+    fn room(&self) -> std::ops::Range<usize> {
+        if self.filling.is_none() {
+            return 0..0;
         }
-        Ok(true)
+        let begin = self.input_bytes - self.filled;
+        let end = self.sizes.slab.min(self.sizes.scene - begin);
+        self.filled..end.min(self.filled + self.sizes.block)
     }
 
-    /// Gives the slab that is full to the other thread.
+    /// Gives the slab that is full to the thread.
     fn hand_over(&mut self) -> Result<(), Error> {
         let Some(mut slab) = self.filling.take() else { return Ok(()) };
-        slab.truncate(self.filled / size_of::<[f32; 2]>());
+        slab.truncate(self.filled / SAMPLE);
         self.filled = 0;
-        {
-            let mut counters = lock(&self.counters);
-            counters.in_flight += 1;
-            counters.in_flight_max = counters.in_flight_max.max(counters.in_flight);
-        }
-        match self.slabs.as_ref().map(|slabs| slabs.send(slab)) {
-            Some(Ok(())) => Ok(()),
-            // The other thread has ended, and its last message says why.
-            Some(Err(_)) | None => loop {
-                if !self.take_event(Duration::from_secs(1))? {
-                    return Err(gone());
-                }
-            },
-        }
+        let mut state = self.shared.state();
+        state.in_flight += 1;
+        state.in_flight_max = state.in_flight_max.max(state.in_flight);
+        drop(state);
+        self.slabs.send(slab).map_err(|_| self.shared.gone())
     }
 }
 
-impl Session for Scene {
-    fn input(&mut self) -> Result<Option<&mut [u8]>, Error> {
-        if self.input_bytes == self.scene_bytes {
+impl SessionInput for SceneInput {
+    fn buffer(&mut self, limit: Duration) -> Result<Option<&mut [u8]>, Error> {
+        self.shared.check()?;
+        if self.is_finished {
+            return Ok(None);
+        }
+        if self.input_bytes == self.sizes.scene {
             return Ok(Some(&mut self.beyond));
         }
-        self.begin_slab()?;
-        let (from, to) = (self.filled, self.slab_bytes().min(self.filled + self.block_bytes));
-        Ok(self.filling.as_mut().map(|slab| &mut bytemuck::cast_slice_mut(slab.samples_mut())[from..to]))
+        self.begin_slab(limit)?;
+        let room = self.room();
+        Ok(self.filling.as_mut().map(|slab| &mut bytemuck::cast_slice_mut(slab.samples_mut())[room]))
     }
 
     fn submit(&mut self, bytes: usize) -> Result<(), Error> {
-        if self.is_finished && bytes > 0 {
-            return Err(Error::Input("sar: input after its end".into()));
+        self.shared.check()?;
+        if bytes > 0 && self.input_bytes == self.sizes.scene && !self.is_finished {
+            let Sizes { scene, row, .. } = self.sizes;
+            let rows = scene / row;
+            return Err(self.shared.fail(Error::Input(format!(
+                "sar: the input goes on after {rows} rows of {row} bytes: give the scene more rows"
+            ))));
         }
-        if bytes > 0 && self.input_bytes == self.scene_bytes {
-            let (rows, row_bytes) = (self.scene_bytes / self.row_bytes, self.row_bytes);
-            let message = format!(
-                "sar: the input goes on after {rows} rows of {row_bytes} bytes: give the scene more rows"
-            );
-            return Err(Error::Input(message));
+        let room = self.room();
+        if bytes > room.len() {
+            return Err(self.shared.fail(Error::beyond_buffer(bytes, room.len())));
         }
-        let room = self.filling.as_ref().map_or(0, |_| self.slab_bytes() - self.filled).min(self.block_bytes);
-        assert!(bytes <= room, "{bytes} bytes in a buffer of {room}");
-        let slab_bytes = self.slab_bytes();
         self.filled += bytes;
         self.input_bytes += bytes;
-        if self.filled == slab_bytes { self.hand_over() } else { Ok(()) }
+        self.shared.state().input_bytes = self.input_bytes;
+        if self.room().is_empty() { self.hand_over() } else { Ok(()) }
     }
 
     fn finish(&mut self) -> Result<(), Error> {
+        self.shared.check()?;
         self.is_finished = true;
-        if self.input_bytes == self.scene_bytes {
+        let Sizes { scene, row, .. } = self.sizes;
+        let missing = scene - self.input_bytes;
+        if missing == 0 {
             return Ok(());
         }
-        self.stop.store(true, Ordering::Relaxed);
-        let (rows, row_bytes, missing) =
-            (self.scene_bytes / self.row_bytes, self.row_bytes, self.scene_bytes - self.input_bytes);
-        let (missing_rows, rest) = (missing / row_bytes, missing % row_bytes);
-        Err(Error::Input(format!(
-            "sar: the input ends early: {missing_rows} of {rows} rows and {rest} bytes are missing ({row_bytes} bytes a row)"
-        )))
+        let (rows, missing_rows, rest) = (scene / row, missing / row, missing % row);
+        Err(self.shared.fail(Error::Input(format!(
+            "sar: the input ends early: {missing_rows} of {rows} rows and {rest} bytes are missing ({row} bytes a row)"
+        ))))
     }
+}
 
-    fn output(&mut self, limit: Duration) -> Result<Output<'_>, Error> {
-        if self.finished.front().is_some_and(|slab| self.taken == size_of_val(slab.samples())) {
-            self.finished.pop_front();
-            self.taken = 0;
-        }
-        if self.finished.is_empty() && !self.has_ended {
-            // A slab that is free again, or a failure, ends the wait, too.
-            self.take_event(limit)?;
-        }
-        let Some(slab) = self.finished.front() else {
-            return Ok(if self.has_ended && self.is_finished { Output::End } else { Output::None });
-        };
-        let bytes: &[u8] = bytemuck::cast_slice(slab.samples());
-        let from = self.taken;
-        self.taken = bytes.len().min(from + self.block_bytes);
-        self.output_bytes += self.taken - from;
-        Ok(Output::Block(&bytes[from..self.taken]))
-    }
-
-    fn statistics(&self) -> Statistics {
-        let counters = lock(&self.counters);
-        let copied = if self.uses_file { self.input_bytes + self.output_bytes } else { 0 };
-        Statistics {
-            input_bytes: self.input_bytes as u64,
-            output_bytes: self.output_bytes as u64,
-            copied_bytes: copied as u64,
-            blocks: counters.slabs,
-            busy: counters.busy,
-            in_flight_max: counters.in_flight_max,
+impl Drop for SceneInput {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.shared.fail(Error::Closed);
         }
     }
 }
 
-impl Drop for Scene {
+impl SessionOutput for SceneOutput {
+    fn next(&mut self, limit: Duration) -> Result<Output, Error> {
+        self.shared.check()?;
+        if self.current.as_ref().is_some_and(|slab| self.end == size_of_val(slab.samples())) {
+            self.current = None;
+        }
+        if self.current.is_none() {
+            (self.begin, self.end) = (0, 0);
+            match self.rows.recv_timeout(limit) {
+                Ok(slab) => self.current = Some(slab),
+                Err(RecvTimeoutError::Timeout) => return Ok(Output::None),
+                Err(RecvTimeoutError::Disconnected) if self.shared.state().is_complete => {
+                    return Ok(Output::End);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.shared.gone()),
+            }
+        }
+        self.begin = self.end;
+        let bytes = self.current.as_ref().map_or(0, |slab| size_of_val(slab.samples()));
+        self.end = bytes.min(self.begin + self.block_bytes);
+        self.output_bytes += self.end - self.begin;
+        Ok(Output::Block)
+    }
+
+    fn block(&self) -> &[u8] {
+        let bytes: &[u8] = self.current.as_ref().map_or(&[], |slab| bytemuck::cast_slice(slab.samples()));
+        &bytes[self.begin..self.end]
+    }
+
+    fn statistics(&self) -> Statistics {
+        let state = self.shared.state();
+        let copied = if self.shared.uses_file { state.input_bytes + self.output_bytes } else { 0 };
+        Statistics {
+            input_bytes: state.input_bytes as u64,
+            output_bytes: self.output_bytes as u64,
+            copied_bytes: copied as u64,
+            blocks: state.slabs,
+            busy: state.busy,
+            in_flight_max: state.in_flight_max,
+        }
+    }
+}
+
+impl Drop for SceneOutput {
+    fn drop(&mut self) {
+        if !self.shared.state().is_complete {
+            self.shared.fail(Error::Closed);
+        }
+    }
+}
+
+impl Drop for Thread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Without its channels the other thread ends at its next message.
-        self.slabs = None;
-        self.events = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some(handle) = self.handle.take() {
             // A panic of that thread was reported as the session's failure.
-            let _ = thread.join();
+            let _ = handle.join();
         }
     }
 }
@@ -285,45 +350,39 @@ fn form(
     mut former: Former,
     rows: usize,
     incoming: &Receiver<Slab>,
-    outgoing: &SyncSender<Event>,
-    counters: &Mutex<Counters>,
+    freed: &Sender<Slab>,
+    outgoing: &SyncSender<Slab>,
+    shared: &Shared,
 ) -> Result<(), Error> {
     while former.pushed_rows() < rows {
         // The session was dropped, or its input has ended early.
         let Ok(slab) = incoming.recv() else { return Ok(()) };
         let begin = Instant::now();
         let spare = former.push(slab)?;
-        let mut counters = lock(counters);
-        counters.busy += begin.elapsed();
-        counters.slabs += 1;
-        counters.in_flight -= 1;
-        drop(counters);
-        if spare.is_some_and(|slab| outgoing.send(Event::Free(slab)).is_err()) {
-            return Ok(());
+        let mut state = shared.state();
+        state.busy += begin.elapsed();
+        state.slabs += 1;
+        state.in_flight -= 1;
+        drop(state);
+        if let Some(slab) = spare {
+            // Nobody fills it if the end for the input is gone.
+            let _ = freed.send(slab);
         }
     }
     let mut begin = Instant::now();
     former.form()?;
     loop {
         let slab = former.pop()?;
-        lock(counters).busy += begin.elapsed();
-        let event = slab.map_or(Event::End, Event::Rows);
-        let is_end = matches!(event, Event::End);
-        if outgoing.send(event).is_err() || is_end {
-            return Ok(());
+        let mut state = shared.state();
+        state.busy += begin.elapsed();
+        state.is_complete |= slab.is_none();
+        drop(state);
+        // Nobody takes the rows if the end for the output is gone.
+        match slab.map(|slab| outgoing.send(slab)) {
+            Some(Ok(())) => begin = Instant::now(),
+            Some(Err(_)) | None => return Ok(()),
         }
-        begin = Instant::now();
     }
-}
-
-/// Returns the failure of a thread that ended without a message.
-fn gone() -> Error {
-    Error::Lost { device: "cpu".into(), message: "the thread that formed the image is gone".into() }
-}
-
-/// Locks the counters, which are valid whatever a thread that panicked did.
-fn lock(counters: &Mutex<Counters>) -> MutexGuard<'_, Counters> {
-    counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -339,33 +398,29 @@ mod tests {
         Echoes::new(sar, vec![target]).noise(0.1, 5).scene()
     }
 
-    fn scene(sar: &Sar, memory_bytes: u64, block_bytes: usize) -> Scene {
+    fn scene(sar: &Sar, memory_bytes: u64, block_bytes: usize) -> (SceneInput, SceneOutput) {
         let former = Former::new(sar, &SarOptions::default().threads(2).memory_bytes(memory_bytes)).unwrap();
-        Scene::new(sar, former, &SessionOptions::default().block_bytes(block_bytes)).unwrap()
+        start(sar, former, &SessionOptions::default().block_bytes(block_bytes)).unwrap()
     }
 
-    /// Gives the input to the session, and takes output whenever no buffer is free.
-    fn fill(scene: &mut Scene, mut bytes: &[u8]) -> Result<(), Error> {
+    /// Gives bytes to a session, waiting for free buffers.
+    fn fill(input: &mut SceneInput, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
-            match scene.input()? {
-                Some(buffer) => {
-                    let count = buffer.len().min(bytes.len());
-                    buffer[..count].copy_from_slice(&bytes[..count]);
-                    scene.submit(count)?;
-                    bytes = &bytes[count..];
-                }
-                None => assert_eq!(scene.output(WAIT)?, Output::None),
-            }
+            let buffer = input.buffer(WAIT)?.expect("a free buffer");
+            let count = buffer.len().min(bytes.len());
+            buffer[..count].copy_from_slice(&bytes[..count]);
+            input.submit(count)?;
+            bytes = &bytes[count..];
         }
         Ok(())
     }
 
-    fn drain(scene: &mut Scene) -> Vec<u8> {
+    fn drain(output: &mut SceneOutput) -> Vec<u8> {
         let (mut bytes, begin) = (Vec::new(), Instant::now());
         loop {
             assert!(begin.elapsed() < WAIT, "no end of the output");
-            match scene.output(Duration::from_millis(100)).unwrap() {
-                Output::Block(block) => bytes.extend_from_slice(block),
+            match output.next(Duration::from_millis(100)).unwrap() {
+                Output::Block => bytes.extend_from_slice(output.block()),
                 Output::None => {}
                 Output::End => return bytes,
             }
@@ -379,21 +434,22 @@ mod tests {
         let expected = image(&sar, &SarOptions::default(), &raw).unwrap();
         let size = raw.len() * 8;
         for (memory_bytes, block_bytes) in [(0, 1 << 20), (0, 1000), (0, 12_800), (size as u64 / 2, 1000)] {
-            let mut scene = scene(&sar, memory_bytes, block_bytes);
-            fill(&mut scene, bytemuck::cast_slice(&raw)).unwrap();
-            scene.finish().unwrap();
+            let (mut input, mut output) = scene(&sar, memory_bytes, block_bytes);
+            fill(&mut input, bytemuck::cast_slice(&raw)).unwrap();
+            input.finish().unwrap();
+            assert_eq!(input.buffer(Duration::ZERO).unwrap(), None);
             assert!(
-                drain(&mut scene) == bytemuck::cast_slice::<_, u8>(&expected),
+                drain(&mut output) == bytemuck::cast_slice::<_, u8>(&expected),
                 "{memory_bytes} {block_bytes}"
             );
-            let statistics = scene.statistics();
+            let statistics = output.statistics();
             assert_eq!((statistics.input_bytes, statistics.output_bytes), (size as u64, size as u64));
             assert_eq!(statistics.copied_bytes, if memory_bytes > 0 { 2 * size as u64 } else { 0 });
             assert!(
                 statistics.blocks >= 16 && statistics.in_flight_max > 0 && !statistics.busy.is_zero(),
                 "{statistics:?}"
             );
-            assert_eq!(scene.output(WAIT).unwrap(), Output::End);
+            assert_eq!(output.next(WAIT).unwrap(), Output::End);
         }
     }
 
@@ -401,46 +457,60 @@ mod tests {
     #[test]
     fn computing_begins_with_the_first_rows() {
         let sar = Sar::strip_map(200, 320);
-        let mut scene = scene(&sar, 0, 1 << 20);
-        fill(&mut scene, &vec![0; 200 * 8 * 100]).unwrap();
+        let (mut input, mut output) = scene(&sar, 0, 1 << 20);
+        fill(&mut input, &vec![0; 200 * 8 * 100]).unwrap();
         let begin = Instant::now();
-        while scene.statistics().blocks < 5 {
-            assert!(begin.elapsed() < WAIT, "{:?}", scene.statistics());
-            assert_eq!(scene.output(Duration::from_millis(1)).unwrap(), Output::None);
+        while output.statistics().blocks < 5 {
+            assert!(begin.elapsed() < WAIT, "{:?}", output.statistics());
+            assert_eq!(output.next(Duration::from_millis(1)).unwrap(), Output::None);
         }
     }
 
     #[test]
     fn input_that_ends_early_or_late_is_an_error() {
         let sar = Sar::strip_map(64, 32);
-        let mut early = scene(&sar, 0, 1000);
+        let (mut early, mut output) = scene(&sar, 0, 1000);
         fill(&mut early, &vec![0; 512 * 30 + 12]).unwrap();
         let message = early.finish().unwrap_err().to_string();
         assert!(message.contains("1 of 32 rows and 500 bytes are missing"), "{message}");
-        let mut late = scene(&sar, 0, 1000);
+        assert_eq!(output.next(WAIT).unwrap_err().to_string(), message);
+        let (mut late, _output) = scene(&sar, 0, 1000);
         fill(&mut late, &vec![0; 512 * 32]).unwrap();
         let message = fill(&mut late, &[0]).unwrap_err().to_string();
         assert!(message.contains("the input goes on after 32 rows of 512 bytes"), "{message}");
     }
 
     #[test]
+    fn more_than_a_buffer_is_refused() {
+        let (mut input, _output) = scene(&Sar::strip_map(64, 32), 0, 1000);
+        assert_eq!(input.buffer(WAIT).unwrap().map(|buffer| buffer.len()), Some(1000));
+        let message = input.submit(1001).unwrap_err().to_string();
+        assert!(message.contains("room for 1000"), "{message}");
+    }
+
+    #[test]
     fn a_wait_for_output_is_bounded() {
-        let sar = Sar::strip_map(64, 32);
-        let mut scene = scene(&sar, 0, 1000);
+        let (_input, mut output) = scene(&Sar::strip_map(64, 32), 0, 1000);
         let begin = Instant::now();
-        assert_eq!(scene.output(Duration::from_millis(20)).unwrap(), Output::None);
+        assert_eq!(output.next(Duration::from_millis(20)).unwrap(), Output::None);
         assert!((Duration::from_millis(20)..WAIT).contains(&begin.elapsed()));
     }
 
-    /// Tests that a session that is dropped in the middle ends its thread.
+    /// Tests that a session ends its thread when its ends are dropped in the middle, in both orders.
     #[test]
     fn a_session_can_be_dropped_at_any_time() {
         let sar = Sar::strip_map(200, 333);
         let bytes: Vec<u8> = bytemuck::cast_slice(&raw(&sar)).to_vec();
         for count in [0, 100_000, bytes.len()] {
             for memory_bytes in [0, bytes.len() as u64 / 2] {
-                let mut scene = scene(&sar, memory_bytes, 1 << 20);
-                fill(&mut scene, &bytes[..count]).unwrap();
+                let (mut input, output) = scene(&sar, memory_bytes, 1 << 20);
+                fill(&mut input, &bytes[..count]).unwrap();
+                drop(output);
+                assert!(input.buffer(WAIT).is_err() && input.finish().is_err());
+                let (mut input, mut output) = scene(&sar, memory_bytes, 1 << 20);
+                fill(&mut input, &bytes[..count]).unwrap();
+                drop(input);
+                assert!(matches!(output.next(WAIT), Err(Error::Closed)));
             }
         }
     }

@@ -1,24 +1,26 @@
 //! Session on the processor: lends buffers to the caller, and has threads compute them.
 //!
-//! All buffers are allocated at the start, and change owners: no block is copied. Threads and caller meet under one lock,
-//! which is held for moments only, twice a block.
+//! All buffers are allocated at the start, and change owners: no block is copied. Threads and both ends meet under one lock,
+//! which is held for moments only, a few times a block.
 
 use super::buffer::Buffer;
 use super::queue::{Computed, Job, Origin, Queue};
 use super::worker::{Layout, Plan, Stop, Worker};
-use crate::device::{Output, Session, SessionOptions, Statistics};
+use crate::device::{Output, Session, SessionInput, SessionOptions, SessionOutput, Statistics};
 use crate::error::Error;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// State and signals between the caller and the threads.
+/// State and signals between both ends and the threads.
 struct Shared {
     queue: Mutex<Queue>,
     /// Signal to the threads: a block was submitted, or an output buffer is free.
     work: Condvar,
-    /// Signal to the caller: a block was computed.
+    /// Signal to the end for the output: a block was computed, or the input has ended.
     result: Condvar,
+    /// Signal to the end for the input: one more block can be submitted.
+    room: Condvar,
     stop: Stop,
 }
 
@@ -28,37 +30,58 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes a thread if there is work for one that waits. Threads that compute look for more work by themselves.
-    fn signal_work(&self, queue: &Queue) {
+    /// Wakes those who wait for what the queue has now. Threads that compute look for more work by themselves.
+    fn signal(&self, queue: &Queue) {
         if queue.has_idle() {
             self.work.notify_one();
         }
+        if queue.is_output_awaited() {
+            self.result.notify_one();
+        }
+        if queue.is_room_awaited() {
+            self.room.notify_one();
+        }
+    }
+
+    /// Keeps the error that ends the session, and returns it.
+    fn fail(&self, queue: &mut Queue, error: Error) -> Error {
+        let error = queue.fail(error);
+        self.signal(queue);
+        error
     }
 }
 
-/// Kernel at work on the processor.
-struct CpuSession {
+/// Threads of a session, which end with the last of its ends.
+struct Threads {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// End for the input.
+struct CpuInput {
+    threads: Arc<Threads>,
     layout: Layout,
     /// Buffer that the caller fills, and the number of bytes in it.
     filling: Buffer,
     filled: usize,
     /// Buffer for the output behind the last block, until the input has ended.
     tail: Option<Buffer>,
-    /// Block that the caller has as output until its next call.
-    lent: Option<Computed>,
     has_ended: bool,
-    /// Error that ended the session.
-    failure: Option<Error>,
-    statistics: Statistics,
+}
+
+/// End for the output.
+struct CpuOutput {
+    threads: Arc<Threads>,
+    /// Block that the caller has until its next call.
+    lent: Option<Computed>,
+    output_bytes: u64,
 }
 
 /// Starts a session of a kernel.
 ///
 /// # Errors
 /// [`Error::Memory`] if there is no memory for the buffers, [`Error::Lost`] if a thread cannot be started.
-pub(super) fn start(plan: Plan, options: &SessionOptions) -> Result<Box<dyn Session>, Error> {
+pub(super) fn start(plan: Plan, options: &SessionOptions) -> Result<Session, Error> {
     let layout = plan.layout;
     let block_bytes = options.block_bytes.next_multiple_of(layout.unit_bytes);
     let mut queue = Queue::new(&layout, block_bytes, options.blocks)?;
@@ -68,31 +91,24 @@ pub(super) fn start(plan: Plan, options: &SessionOptions) -> Result<Box<dyn Sess
         queue: Mutex::new(queue),
         work: Condvar::new(),
         result: Condvar::new(),
+        room: Condvar::new(),
         stop: Stop::default(),
     });
-    // Threads that were started before one fails end when the session is dropped.
-    let mut session = CpuSession {
-        shared,
-        threads: Vec::new(),
-        layout,
-        filling,
-        filled: 0,
-        tail: Some(tail),
-        lent: None,
-        has_ended: false,
-        failure: None,
-        statistics: Statistics::default(),
-    };
+    // Threads that were started before one fails end when this value is dropped.
+    let mut threads = Threads { shared, threads: Vec::new() };
     for worker in plan.workers {
-        let shared = Arc::clone(&session.shared);
+        let shared = Arc::clone(&threads.shared);
         let thread = thread::Builder::new().name("bywash-cpu".into());
         let thread = thread.spawn(move || work(&shared, layout.passes_on, worker));
-        session.threads.push(thread.map_err(|error| Error::Lost {
+        threads.threads.push(thread.map_err(|error| Error::Lost {
             device: super::NAME.into(),
             message: format!("a thread cannot be started: {error}"),
         })?);
     }
-    Ok(Box::new(session))
+    let threads = Arc::new(threads);
+    let output = CpuOutput { threads: Arc::clone(&threads), lent: None, output_bytes: 0 };
+    let input = CpuInput { threads, layout, filling, filled: 0, tail: Some(tail), has_ended: false };
+    Ok(Session { input: Box::new(input), output: Box::new(output) })
 }
 
 /// Computes blocks until the session is dropped.
@@ -112,9 +128,7 @@ fn work(shared: &Shared, passes_on: bool, mut worker: Box<dyn Worker>) {
         let (number, result, input) = compute(job, worker.as_mut(), &shared.stop);
         queue = shared.queue();
         queue.complete(number, result, input);
-        if queue.is_awaited() {
-            shared.result.notify_one();
-        }
+        shared.signal(&queue);
     }
 }
 
@@ -137,23 +151,7 @@ fn compute(job: Job, worker: &mut dyn Worker, stop: &Stop) -> (u64, Result<Compu
     }
 }
 
-impl CpuSession {
-    /// Takes back the buffer that the caller had as output; returns the error that ended the session.
-    fn begin_call(&mut self) -> Result<(), Error> {
-        if let Some(computed) = self.lent.take() {
-            let mut queue = self.shared.queue();
-            queue.release(computed);
-            self.shared.signal_work(&queue);
-        }
-        self.failure.clone().map_or(Ok(()), Err)
-    }
-
-    /// Keeps the error that ends the session, and returns it.
-    fn fail(&mut self, error: Error) -> Error {
-        self.failure = Some(error.clone());
-        error
-    }
-
+impl CpuInput {
     /// Gives the buffer that was filled to the threads, and takes another one.
     fn submit_block(&mut self) {
         let bytes = if self.layout.is_padded {
@@ -162,34 +160,54 @@ impl CpuSession {
             self.filled
         };
         self.filling.block_mut()[self.filled..bytes].fill(0);
-        let mut queue = self.shared.queue();
-        let mut next = queue.free_input();
-        self.statistics.copied_bytes += next.continue_from(&self.filling, bytes) as u64;
+        let shared = &self.threads.shared;
+        let mut next = shared.queue().free_input();
+        let copied = next.continue_from(&self.filling, bytes);
+        let mut queue = shared.queue();
+        queue.copied_bytes += copied as u64;
         queue.submit(std::mem::replace(&mut self.filling, next), bytes);
         self.filled = 0;
-        self.shared.signal_work(&queue);
+        shared.signal(&queue);
     }
 }
 
-impl Session for CpuSession {
-    fn input(&mut self) -> Result<Option<&mut [u8]>, Error> {
-        self.begin_call()?;
-        if self.has_ended || !self.shared.queue().has_room() {
-            return Ok(None);
+impl SessionInput for CpuInput {
+    fn buffer(&mut self, limit: Duration) -> Result<Option<&mut [u8]>, Error> {
+        let shared = &self.threads.shared;
+        let mut queue = shared.queue();
+        let mut start = None;
+        loop {
+            queue.check()?;
+            if self.has_ended {
+                return Ok(None);
+            }
+            if queue.has_room() {
+                break;
+            }
+            let remaining = limit.saturating_sub(start.get_or_insert_with(Instant::now).elapsed());
+            if remaining.is_zero() {
+                return Ok(None);
+            }
+            queue.waits_for_room = true;
+            queue = shared.room.wait_timeout(queue, remaining).unwrap_or_else(PoisonError::into_inner).0;
+            queue.waits_for_room = false;
         }
+        drop(queue);
         Ok(Some(&mut self.filling.block_mut()[self.filled..]))
     }
 
     fn submit(&mut self, bytes: usize) -> Result<(), Error> {
-        self.begin_call()?;
-        let has_room = !self.has_ended && self.shared.queue().has_room();
+        let shared = &self.threads.shared;
+        let mut queue = shared.queue();
+        queue.check()?;
+        let has_room = !self.has_ended && queue.has_room();
         let room = if has_room { self.filling.length() - self.filled } else { 0 };
         if bytes > room {
-            let message = format!("{bytes} bytes were submitted, but the input buffer has room for {room}");
-            return Err(self.fail(Error::Input(message)));
+            return Err(shared.fail(&mut queue, Error::beyond_buffer(bytes, room)));
         }
         self.filled += bytes;
-        self.statistics.input_bytes += bytes as u64;
+        queue.input_bytes += bytes as u64;
+        drop(queue);
         if self.filled == self.filling.length() {
             self.submit_block();
         }
@@ -197,74 +215,97 @@ impl Session for CpuSession {
     }
 
     fn finish(&mut self) -> Result<(), Error> {
-        self.begin_call()?;
+        let shared = Arc::clone(&self.threads.shared);
+        let mut queue = shared.queue();
+        queue.check()?;
         if self.has_ended {
             return Ok(());
         }
         let sample = self.layout.sample_bytes;
-        let rest = self.statistics.input_bytes % sample as u64;
+        let rest = queue.input_bytes % sample as u64;
         if rest != 0 {
             let message = format!(
                 "the input ends in the middle of a sample: {rest} bytes are left over, a sample has {sample}"
             );
-            return Err(self.fail(Error::Input(message)));
+            return Err(shared.fail(&mut queue, Error::Input(message)));
         }
+        drop(queue);
         if self.filled > 0 {
             self.submit_block();
         }
         self.has_ended = true;
-        if let Some(tail) = self.tail.take().filter(|_| self.layout.tail_bytes > 0) {
-            let mut queue = self.shared.queue();
-            queue.end(tail);
-            self.shared.signal_work(&queue);
-        }
+        let mut queue = shared.queue();
+        queue.end(self.tail.take().filter(|_| self.layout.tail_bytes > 0));
+        shared.signal(&queue);
         Ok(())
     }
+}
 
-    fn output(&mut self, limit: Duration) -> Result<Output<'_>, Error> {
-        self.begin_call()?;
-        let (shared, start) = (Arc::clone(&self.shared), Instant::now());
-        let mut queue = shared.queue();
-        loop {
-            match queue.take() {
-                Some(Ok(computed)) if computed.bytes == 0 => {
-                    queue.release(computed);
-                    shared.signal_work(&queue);
-                    continue;
-                }
-                Some(Ok(computed)) => {
-                    self.statistics.output_bytes += computed.bytes as u64;
-                    let computed = self.lent.insert(computed);
-                    return Ok(Output::Block(&computed.buffer.block()[..computed.bytes]));
-                }
-                Some(Err(error)) => return Err(self.fail(error)),
-                None if queue.is_empty() => {
-                    return Ok(if self.has_ended { Output::End } else { Output::None });
-                }
-                None => {}
-            }
-            let remaining = limit.saturating_sub(start.elapsed());
-            if remaining.is_zero() {
-                return Ok(Output::None);
-            }
-            queue.is_caller_waiting = true;
-            queue = shared.result.wait_timeout(queue, remaining).unwrap_or_else(PoisonError::into_inner).0;
-            queue.is_caller_waiting = false;
-        }
-    }
-
-    fn statistics(&self) -> Statistics {
-        let queue = self.shared.queue();
-        Statistics {
-            blocks: queue.computed,
-            busy: queue.busy(),
-            in_flight_max: queue.in_flight_max,
-            ..self.statistics
+impl Drop for CpuInput {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let shared = &self.threads.shared;
+            shared.fail(&mut shared.queue(), Error::Closed);
         }
     }
 }
 
-impl Drop for CpuSession {
+impl SessionOutput for CpuOutput {
+    fn next(&mut self, limit: Duration) -> Result<Output, Error> {
+        let shared = &self.threads.shared;
+        let mut queue = shared.queue();
+        if let Some(computed) = self.lent.take() {
+            queue.release(computed);
+            shared.signal(&queue);
+        }
+        let mut start = None;
+        loop {
+            queue.check()?;
+            match queue.take() {
+                Some(Ok(computed)) if computed.bytes == 0 => {
+                    queue.release(computed);
+                    shared.signal(&queue);
+                    continue;
+                }
+                Some(Ok(computed)) => {
+                    self.output_bytes += computed.bytes as u64;
+                    self.lent = Some(computed);
+                    return Ok(Output::Block);
+                }
+                Some(Err(error)) => return Err(shared.fail(&mut queue, error)),
+                None if queue.has_ended() => return Ok(Output::End),
+                None => {}
+            }
+            let remaining = limit.saturating_sub(start.get_or_insert_with(Instant::now).elapsed());
+            if remaining.is_zero() {
+                return Ok(Output::None);
+            }
+            queue.waits_for_output = true;
+            queue = shared.result.wait_timeout(queue, remaining).unwrap_or_else(PoisonError::into_inner).0;
+            queue.waits_for_output = false;
+        }
+    }
+
+    fn block(&self) -> &[u8] {
+        self.lent.as_ref().map_or(&[], |computed| &computed.buffer.block()[..computed.bytes])
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics { output_bytes: self.output_bytes, ..self.threads.shared.queue().statistics() }
+    }
+}
+
+impl Drop for CpuOutput {
+    fn drop(&mut self) {
+        let shared = &self.threads.shared;
+        let mut queue = shared.queue();
+        if !queue.has_ended() {
+            shared.fail(&mut queue, Error::Closed);
+        }
+    }
+}
+
+impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.stop.set();
         self.shared.queue().is_closed = true;

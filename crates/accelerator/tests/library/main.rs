@@ -37,19 +37,19 @@ fn through(library: &Path, input: &[u8]) -> Result<Vec<u8>, Error> {
     let mut session = Cpu.session(&Kernel::Library(library.into()), &options())?;
     let (mut rest, mut output, mut has_ended) = (input, Vec::new(), false);
     loop {
-        if let Some(buffer) = session.input()?.filter(|_| !rest.is_empty()) {
+        if let Some(buffer) = session.input.buffer(Duration::ZERO)?.filter(|_| !rest.is_empty()) {
             let bytes = buffer.len().min(rest.len());
             buffer[..bytes].copy_from_slice(&rest[..bytes]);
             rest = &rest[bytes..];
-            session.submit(bytes)?;
+            session.input.submit(bytes)?;
             continue;
         }
         if rest.is_empty() && !has_ended {
-            session.finish()?;
+            session.input.finish()?;
             has_ended = true;
         }
-        match session.output(Duration::from_secs(20))? {
-            Output::Block(block) => output.extend_from_slice(block),
+        match session.output.next(Duration::from_secs(20))? {
+            Output::Block => output.extend_from_slice(session.output.block()),
             Output::None => panic!("no output within 20 s"),
             Output::End => return Ok(output),
         }
@@ -94,7 +94,7 @@ fn a_kernel_with_a_state_gets_blocks_in_order_and_has_the_last_word() {
     }
     // A session that is dropped frees the state, too.
     let mut session = Cpu.session(&Kernel::Library(library), &options()).unwrap();
-    session.submit(1000).unwrap();
+    session.input.submit(1000).unwrap();
 }
 
 #[test]
@@ -137,18 +137,18 @@ fn a_kernel_that_fails_ends_the_session() {
     let library = compile(&folder, "tests/library/running.c", &["RUN_FAILS=1000"]);
     let mut session = Cpu.session(&Kernel::Library(library), &options()).unwrap();
     for _ in 0..3 {
-        session.submit(1000).unwrap();
+        session.input.submit(1000).unwrap();
     }
-    let take = |session: &mut dyn Session| match session.output(Duration::from_secs(20)) {
-        Ok(Output::Block(block)) => Ok(block.len()),
+    let take = |session: &mut Session| match session.output.next(Duration::from_secs(20)) {
+        Ok(Output::Block) => Ok(session.output.block().len()),
         Ok(output) => panic!("{output:?}"),
         Err(error) => Err(error.to_string()),
     };
-    assert_eq!(take(session.as_mut()), Ok(8000));
-    let error = take(session.as_mut()).unwrap_err();
+    assert_eq!(take(&mut session), Ok(8000));
+    let error = take(&mut session).unwrap_err();
     assert!(error.contains("error -5"), "{error}");
-    assert_eq!(take(session.as_mut()), Err(error));
-    assert!(session.input().is_err() && session.finish().is_err());
+    assert_eq!(take(&mut session), Err(error));
+    assert!(session.input.buffer(Duration::ZERO).is_err() && session.input.finish().is_err());
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn share(share: &Share) -> String {
 
 /// Describes the work of an accelerator.
 fn accelerated(work: &Acceleration) -> String {
-    let share = 100.0 * work.overlapped_seconds / work.computing_seconds.max(1e-9);
+    let total = work.reading_seconds + work.computing_seconds + work.writing_seconds;
     let bound = match work.bound {
         Bottleneck::Reading => "reading",
         Bottleneck::Writing => "writing",
@@ -92,18 +92,18 @@ fn accelerated(work: &Acceleration) -> String {
         bytes => format!("{} copied to or from its memory", Bytes(bytes)),
     };
     format!(
-        "{} on {}: {} in, {} out, {} blocks, up to {} in flight, {copied}; computing {:.2} s, {share:.0} % of it during \
-         reading and writing; bound by {bound} (reading {:.2} s, waiting {:.2} s, writing {:.2} s)",
+        "{} on {}: {} in, {} out, {} blocks, up to {} in flight, {copied}; reading {:.2} s, computing \
+         {:.2} s and writing {:.2} s in {:.2} s, bound by {bound}",
         work.stage,
         work.device,
         Bytes(work.input_bytes),
         Bytes(work.output_bytes),
         Count(work.blocks),
         work.in_flight_max,
-        work.computing_seconds,
         work.reading_seconds,
-        work.waiting_seconds,
+        work.computing_seconds,
         work.writing_seconds,
+        total - work.overlapped_seconds,
     )
 }
 

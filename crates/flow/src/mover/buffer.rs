@@ -58,19 +58,21 @@ pub(crate) fn through(blocks: &mut Blocks<'_, '_>, from: &mut Source, to: &mut S
         if let Some(limiter) = &mut job.rate_limiter {
             most = limiter.take(most, control)?;
         }
-        let filled = chain.fill(most as usize, from.input(), control, to.output())?;
-        let (read, passed) = match filled {
-            Some(filled) => filled,
-            None => {
+        let (read, passed) = match to.output().filled() {
+            Some(filled) if chain.is_empty() && !from.input().has_memory() => {
+                let memory = filled.memory(control)?;
+                let most = (most as usize).min(memory.len());
+                let read = from.input().next(&mut memory[..most], control)?.len();
+                filled.put_filled(read)?;
+                (read, Demand::More)
+            }
+            _ => {
                 let block = from.input().next(&mut memory[..most as usize], control)?;
-                (
-                    block.len(),
-                    if block.is_empty() {
-                        Demand::Enough
-                    } else {
-                        chain.pass(block, control, to.output())?
-                    },
-                )
+                let passed = match block {
+                    [] => Demand::Enough,
+                    block => chain.pass(block, control, to.output())?,
+                };
+                (block.len(), passed)
             }
         };
         job.left -= read as u64;

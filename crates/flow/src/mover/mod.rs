@@ -290,6 +290,8 @@ pub(crate) fn copies(mover: Mover, from: Kind, to: Kind) -> u32 {
         Mover::Splice | Mover::Sendfile => u32::from(to_storage),
         Mover::CopyRange => 1,
         Mover::Zerocopy => u32::from(from_storage),
+        // Into the memory of the accelerator, or out of it.
+        _ if from == Kind::Accelerator || to == Kind::Accelerator => 1,
         _ => 2,
     }
 }

@@ -3,11 +3,11 @@
 //! Invariant: a filter passes everything on, in order, except for the change that is its purpose. Called by
 //! the mover `buffer`.
 
-use crate::block_io::{Input, Output};
+use crate::block_io::Output;
 use crate::control::Control;
 use crate::end::Sink;
 use crate::error::Error;
-use crate::report::{Acceleration, Hash};
+use crate::report::Hash;
 
 /// Answer of a stage or sink to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,35 +44,10 @@ pub(crate) trait Filter: Send {
         None
     }
 
-    /// Returns what an accelerator of the stage has done, if it has one.
-    fn acceleration(&self) -> Option<Acceleration> {
-        None
-    }
-
-    /// Returns the stage as one with memory of its own, if it has some: blocks are then read into that.
-    fn filled(&mut self) -> Option<&mut dyn Filled> {
-        None
-    }
-
     /// Returns the sink that the stage writes to, if it has one.
     fn sink(&mut self) -> Option<&mut Sink> {
         None
     }
-}
-
-/// Stage whose blocks can be read into memory of its own.
-pub(crate) trait Filled {
-    /// Returns memory for the next block, never empty. Waits until some is free, and calls `next` with the output that frees it.
-    ///
-    /// # Errors
-    /// Those of [`Filter::pass`].
-    fn memory(&mut self, control: &Control, next: &mut Emit<'_>) -> Result<&mut [u8], Error>;
-
-    /// Processes the block in the first `bytes` of [`Filled::memory`].
-    ///
-    /// # Errors
-    /// Those of [`Filter::pass`].
-    fn pass_filled(&mut self, bytes: usize, control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error>;
 }
 
 /// Stages in the order in which the data passes them.
@@ -95,31 +70,6 @@ impl Chain {
         sink: &mut dyn Output,
     ) -> Result<Demand, Error> {
         pass(&mut self.0, block, control, sink)
-    }
-
-    /// Takes the next block from `source` into memory of the first stage's own, and sends it through all stages into `sink`.
-    /// Returns the number of bytes, zero at the end, with the sink's demand; `None` if the first stage has no such memory, or the
-    /// source's blocks lie in memory of its own.
-    ///
-    /// # Errors
-    /// Those of `source` and [`Chain::pass`].
-    pub(crate) fn fill(
-        &mut self,
-        most: usize,
-        source: &mut dyn Input,
-        control: &Control,
-        sink: &mut dyn Output,
-    ) -> Result<Option<(usize, Demand)>, Error> {
-        let Some((first, rest)) = self.0.split_first_mut().filter(|_| !source.has_memory()) else {
-            return Ok(None);
-        };
-        let Some(stage) = first.filled() else { return Ok(None) };
-        let next: &mut Emit<'_> = &mut |block| pass(rest, block, control, sink);
-        let memory = stage.memory(control, next)?;
-        let most = most.min(memory.len());
-        let bytes = source.next(&mut memory[..most], control)?.len();
-        let demand = if bytes == 0 { Demand::More } else { stage.pass_filled(bytes, control, next)? };
-        Ok(Some((bytes, demand)))
     }
 
     /// Ends the data: each stage, first to last, sends its remaining output on.

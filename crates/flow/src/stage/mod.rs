@@ -17,11 +17,13 @@ mod rate;
 mod tee;
 mod zstd;
 
+use crate::block_io::{Input, Output};
 use crate::control::Control;
 use crate::end::SinkSettings;
 use crate::error::Error;
 use crate::hash::HashAlgorithm;
 use crate::movers::Mover;
+use crate::report::{Acceleration, Hash};
 use bywash_options::{Row, Words, among};
 use std::ffi::OsStr;
 use std::fmt;
@@ -84,6 +86,8 @@ pub(crate) enum StageRole<'a> {
     Filter(&'a dyn FilterStage),
     /// The flow is split at a program, which the shell runs by this command.
     Program(&'a str),
+    /// The flow is split at a device, which computes on the data while other data is read and written.
+    Device(&'a dyn DeviceStage),
 }
 
 /// A stage whose data passes a filter in this process.
@@ -101,6 +105,31 @@ pub(crate) trait FilterStage: fmt::Display + fmt::Debug + Send + Sync {
     /// [`Error::Io`] if a library cannot be set up; for a stage with a sink those of
     /// [`crate::endpoint::EndpointType::open_sink`].
     fn filter(&self, context: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error>;
+}
+
+/// A stage whose data passes a device.
+pub(crate) trait DeviceStage: fmt::Display + fmt::Debug + Send + Sync {
+    /// Starts the device's work, in blocks of `block` bytes if the user has said how many.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if the device is not there or cannot do this work; [`Error::Io`] if it fails.
+    fn start(&self, block: Option<usize>) -> Result<DeviceWork, Error>;
+}
+
+/// Work of a device in a flow: the end that is fed, the end that gives output, and their account.
+pub(crate) struct DeviceWork {
+    pub(crate) intake: Box<dyn Output>,
+    pub(crate) outlet: Box<dyn Input>,
+    pub(crate) account: Arc<dyn DeviceAccount>,
+}
+
+/// Account of a device's work, complete once both ends have been closed.
+pub(crate) trait DeviceAccount: Send + Sync {
+    /// Returns the hash of the data, if the device has computed one.
+    fn hash(&self) -> Option<Hash>;
+
+    /// Returns what the device has done.
+    fn acceleration(&self) -> Acceleration;
 }
 
 /// Bound on the data of a flow.
@@ -149,7 +178,7 @@ impl Stage {
     pub(crate) fn bound(&self) -> Option<Bound> {
         match self.kind.role() {
             StageRole::Filter(filter) => filter.bound(),
-            StageRole::Program(_) => None,
+            StageRole::Program(_) | StageRole::Device(_) => None,
         }
     }
 }

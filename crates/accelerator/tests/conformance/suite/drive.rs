@@ -12,29 +12,26 @@ const CASE: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// Those of the session.
-pub fn drive(
-    session: &mut dyn Session,
-    input: &[u8],
-    piece: impl Fn(usize) -> usize,
-) -> Result<Vec<u8>, Error> {
+pub fn drive(session: &mut Session, input: &[u8], piece: impl Fn(usize) -> usize) -> Result<Vec<u8>, Error> {
     let (mut rest, mut number, mut has_ended) = (input, 0, false);
     let (mut collected, end) = (Vec::new(), Instant::now() + CASE);
     loop {
         assert!(Instant::now() < end, "a session makes no progress: {} bytes are left", rest.len());
         if rest.is_empty() && !has_ended {
-            session.finish()?;
+            session.input.finish()?;
             has_ended = true;
         }
-        if !has_ended && let Some(buffer) = session.input()? {
+        if !has_ended && let Some(buffer) = session.input.buffer(Duration::ZERO)? {
             assert!(!buffer.is_empty(), "a buffer without room");
             let bytes = piece(number).min(buffer.len()).min(rest.len()).max(1);
             buffer[..bytes].copy_from_slice(&rest[..bytes]);
-            session.submit(bytes)?;
+            session.input.submit(bytes)?;
             (rest, number) = (&rest[bytes..], number + 1);
             continue;
         }
-        match session.output(WAIT)? {
-            Output::Block(block) => {
+        match session.output.next(WAIT)? {
+            Output::Block => {
+                let block = session.output.block();
                 assert!(!block.is_empty(), "an empty output");
                 collected.extend_from_slice(block);
             }
@@ -45,13 +42,13 @@ pub fn drive(
             }
         }
     }
-    assert_eq!(session.output(Duration::ZERO)?, Output::End, "an end is no end");
+    assert_eq!(session.output.next(Duration::ZERO)?, Output::End, "an end is no end");
     Ok(collected)
 }
 
 /// Sends `input` through a session in pieces as large as its buffers.
-pub fn whole(mut session: Box<dyn Session>, input: &[u8]) -> Vec<u8> {
-    let output = drive(session.as_mut(), input, |_| usize::MAX);
+pub fn whole(mut session: Session, input: &[u8]) -> Vec<u8> {
+    let output = drive(&mut session, input, |_| usize::MAX);
     output.unwrap_or_else(|error| panic!("{} bytes: {error}", input.len()))
 }
 

@@ -35,7 +35,7 @@ pub fn check(device: &dyn Device) -> Vec<String> {
 
 impl Suite<'_> {
     /// Begins a session. Returns `None`, and notes it, if the device does not support the kernel.
-    fn session(&self, kernel: &Kernel, options: SessionOptions) -> Option<Box<dyn Session>> {
+    fn session(&self, kernel: &Kernel, options: SessionOptions) -> Option<Session> {
         match self.device.session(kernel, &options) {
             Ok(session) => Some(session),
             Err(error @ Error::Unsupported { .. }) => {

@@ -52,8 +52,8 @@ fn through(
     pieces: &[usize],
 ) -> Option<Vec<u8>> {
     let mut session = suite.session(kernel, options)?;
-    let output = drive(session.as_mut(), input, |number| pieces[number % pieces.len()]);
-    let statistics = session.statistics();
+    let output = drive(&mut session, input, |number| pieces[number % pieces.len()]);
+    let statistics = session.output.statistics();
     assert_eq!(statistics.input_bytes, input.len() as u64);
     assert!(statistics.in_flight_max <= options.blocks as u64, "{statistics:?}");
     Some(output.unwrap_or_else(|error| panic!("{kernel:?}: {error}")))

@@ -6,8 +6,7 @@
 mod options;
 mod work;
 
-use super::filter::Filter;
-use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, StageType};
+use super::{DeviceStage, DeviceWork, Stage, StageKind, StageRole, StageType};
 use crate::error::Error;
 use bywash_accelerator::{Kernel, SessionOptions, devices};
 use std::fmt;
@@ -28,24 +27,17 @@ pub(super) static KIND: StageKind =
 
 impl StageType for Accel {
     fn role(&self) -> StageRole<'_> {
-        StageRole::Filter(self)
+        StageRole::Device(self)
     }
 }
 
-impl FilterStage for Accel {
-    fn bound(&self) -> Option<Bound> {
-        None
-    }
-
-    fn keeps_data(&self) -> bool {
-        // Its session says so only when the data has ended.
-        false
-    }
-
-    fn filter(&self, _: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error> {
+impl DeviceStage for Accel {
+    fn start(&self, block: Option<usize>) -> Result<DeviceWork, Error> {
         let device = devices::open(self.device).map_err(failed)?;
-        let session = device.session(&self.kernel, &self.session).map_err(failed)?;
-        Ok(Box::new(work::Work::new(session, device.name(), self.to_string(), self.kernel == Kernel::Sha256)))
+        let options = block.map_or(self.session, |bytes| self.session.block_bytes(bytes));
+        let session = device.session(&self.kernel, &options).map_err(failed)?;
+        let gives_digest = self.kernel == Kernel::Sha256;
+        Ok(work::ends(session, device.name(), self.to_string(), gives_digest))
     }
 }
 
@@ -60,6 +52,10 @@ fn failed(error: bywash_accelerator::Error) -> Error {
     use bywash_accelerator::Error as Device;
     match error {
         Device::Input(_) => Error::Data(error.to_string()),
+        // The other transfer has ended, and says why if that was no success.
+        Device::Closed => {
+            Error::io("hand data to the device", std::io::Error::from(std::io::ErrorKind::BrokenPipe))
+        }
         Device::Lost { .. } | Device::Memory { .. } => {
             Error::io("compute on the device", std::io::Error::other(error.to_string()))
         }

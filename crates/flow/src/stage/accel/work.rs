@@ -1,180 +1,201 @@
-//! An accelerator at work in a flow: fills its buffers, and passes its output on.
+//! An accelerator at work in a flow: its memory as an end that is filled, and as an end that is emptied.
+//!
+//! Two transfers use the two ends, each in a thread of its own, so that reading, computing and writing overlap.
 
 use super::failed;
+use crate::block_io::{Filled, Input, Output};
 use crate::control::Control;
 use crate::error::Error;
 use crate::hash::HashAlgorithm;
 use crate::report::{Acceleration, Bottleneck, Hash};
-use crate::stage::filter::{Demand, Emit, Filled, Filter};
-use bywash_accelerator::{Output, Session};
+use crate::stage::{DeviceAccount, DeviceWork};
+use bywash_accelerator::{Output as Next, Session, SessionInput, SessionOutput, Statistics};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time between two looks at whether the flow is cancelled, while it waits for the device.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The stage at work.
-pub(super) struct Work {
-    session: Box<dyn Session>,
+/// Counters of both ends.
+#[derive(Debug)]
+struct Account {
     device: String,
     stage: String,
-    /// True if the device's last output is a digest and no data.
-    gives_digest: bool,
-    digest: Option<String>,
+    counters: Mutex<Counters>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counters {
+    reading: Duration,
+    writing: Duration,
+    /// Times of the first block's begin and of the last one's end.
+    begin: Option<Instant>,
+    end: Option<Instant>,
+    /// Bytes that the flow copied into the device's memory.
+    copied: u64,
     /// Bytes of output that were passed on.
     passed: u64,
-    /// Bytes that this stage copied into the device's memory.
-    copied: u64,
-    times: Times,
+    digest: Option<String>,
+    session: Statistics,
+}
+
+/// End that is fed.
+struct Intake {
+    session: Box<dyn SessionInput>,
+    account: Arc<Account>,
     /// Time at which the flow got memory to fill; `None` while it has none.
     filling: Option<Instant>,
 }
 
-/// Time that the flow's thread spent with each activity.
-#[derive(Clone, Copy, Debug, Default)]
-struct Times {
-    reading: Duration,
-    writing: Duration,
-    waiting: Duration,
+/// End that gives output.
+struct Outlet {
+    session: Box<dyn SessionOutput>,
+    account: Arc<Account>,
+    /// True if the device's last output is a digest and no data.
+    gives_digest: bool,
+    /// Time at which the flow got a block to write; `None` while it has none.
+    writing: Option<Instant>,
 }
 
-/// Result of a look for output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Taken {
-    Some(Demand),
-    None,
-    End,
+/// Makes the two ends of a session.
+pub(super) fn ends(session: Session, device: String, stage: String, gives_digest: bool) -> DeviceWork {
+    let account = Arc::new(Account { device, stage, counters: Mutex::default() });
+    let intake = Intake { session: session.input, account: Arc::clone(&account), filling: None };
+    let outlet =
+        Outlet { session: session.output, account: Arc::clone(&account), gives_digest, writing: None };
+    DeviceWork { intake: Box::new(intake), outlet: Box::new(outlet), account }
 }
 
-impl Work {
-    pub(super) fn new(session: Box<dyn Session>, device: String, stage: String, gives_digest: bool) -> Work {
-        Work {
-            session,
-            device,
-            stage,
-            gives_digest,
-            digest: None,
-            passed: 0,
-            copied: 0,
-            times: Times::default(),
-            filling: None,
-        }
+impl Account {
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Takes the next output, waiting at most `limit`, and passes it on.
-    fn take(&mut self, limit: Duration, next: &mut Emit<'_>) -> Result<Taken, Error> {
-        let begun = Instant::now();
-        let input = self.session.statistics().input_bytes;
-        let output = self.session.output(limit).map_err(failed)?;
-        let there = Instant::now();
-        self.times.waiting += there - begun;
-        let block = match output {
-            Output::None => return Ok(Taken::None),
-            Output::End => return Ok(Taken::End),
-            Output::Block(block) => block,
-        };
-        if self.gives_digest && self.passed == input {
-            self.digest = Some(block.iter().map(|byte| format!("{byte:02x}")).collect());
-            return Ok(Taken::Some(Demand::More));
-        }
-        self.passed += block.len() as u64;
-        let demand = next(block)?;
-        self.times.writing += there.elapsed();
-        Ok(Taken::Some(demand))
-    }
-
-    /// Passes on all output that is finished.
-    fn drain(&mut self, next: &mut Emit<'_>) -> Result<Demand, Error> {
-        loop {
-            match self.take(Duration::ZERO, next)? {
-                Taken::Some(Demand::More) => {}
-                Taken::Some(Demand::Enough) => return Ok(Demand::Enough),
-                Taken::None | Taken::End => return Ok(Demand::More),
-            }
-        }
-    }
-
-    /// Waits until a buffer of the device can be filled.
-    fn wait_for_memory(&mut self, control: &Control, next: &mut Emit<'_>) -> Result<(), Error> {
-        while self.session.input().map_err(failed)?.is_none() {
+impl Filled for Intake {
+    fn memory(&mut self, control: &Control) -> Result<&mut [u8], Error> {
+        while self.session.buffer(LOOK).map_err(failed)?.is_none() {
             control.check()?;
-            self.take(LOOK, next)?;
         }
-        Ok(())
-    }
-}
-
-impl Filled for Work {
-    fn memory(&mut self, control: &Control, next: &mut Emit<'_>) -> Result<&mut [u8], Error> {
-        self.wait_for_memory(control, next)?;
-        self.filling = Some(Instant::now());
-        let memory = self.session.input().map_err(failed)?;
-        // Nothing was submitted since there was some.
+        let now = *self.filling.insert(Instant::now());
+        self.account.counters().begin.get_or_insert(now);
+        // The buffer that was free is so until it is submitted.
+        let memory = self.session.buffer(Duration::ZERO).map_err(failed)?;
         memory.ok_or_else(|| Error::Data("the device has taken back its memory".into()))
     }
 
-    fn pass_filled(&mut self, bytes: usize, _: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
-        self.times.reading += self.filling.take().map_or(Duration::ZERO, |since| since.elapsed());
-        self.session.submit(bytes).map_err(failed)?;
-        self.drain(next)
+    fn put_filled(&mut self, bytes: usize) -> Result<(), Error> {
+        let time = self.filling.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.account.counters().reading += time;
+        self.session.submit(bytes).map_err(failed)
     }
 }
 
-impl Filter for Work {
-    fn pass(&mut self, mut block: &[u8], control: &Control, next: &mut Emit<'_>) -> Result<Demand, Error> {
+impl Output for Intake {
+    fn put(&mut self, mut block: &[u8], control: &Control) -> Result<(), Error> {
         while !block.is_empty() {
-            let memory = self.memory(control, next)?;
+            let memory = self.memory(control)?;
             let bytes = block.len().min(memory.len());
             memory[..bytes].copy_from_slice(&block[..bytes]);
-            self.copied += bytes as u64;
-            if self.pass_filled(bytes, control, next)? == Demand::Enough {
-                return Ok(Demand::Enough);
-            }
+            self.account.counters().copied += bytes as u64;
+            self.put_filled(bytes)?;
             block = &block[bytes..];
         }
-        Ok(Demand::More)
+        Ok(())
     }
 
-    fn finish(&mut self, control: &Control, next: &mut Emit<'_>) -> Result<(), Error> {
-        self.session.finish().map_err(failed)?;
-        loop {
-            control.check()?;
-            if let Taken::End | Taken::Some(Demand::Enough) = self.take(LOOK, next)? {
-                return Ok(());
-            }
-        }
-    }
-
-    fn hash(&self) -> Option<Hash> {
-        self.digest.clone().map(|digits| Hash { algorithm: HashAlgorithm::Sha256, digits })
-    }
-
-    fn acceleration(&self) -> Option<Acceleration> {
-        let (done, times) = (self.session.statistics(), self.times);
-        let activities = [
-            (times.reading, Bottleneck::Reading),
-            (times.waiting, Bottleneck::Computing),
-            (times.writing, Bottleneck::Writing),
-        ];
-        let longest =
-            activities.iter().max_by_key(|(time, _)| *time).map_or(Bottleneck::Computing, |found| found.1);
-        Some(Acceleration {
-            device: self.device.clone(),
-            stage: self.stage.clone(),
-            input_bytes: done.input_bytes,
-            output_bytes: self.passed,
-            copied_bytes: self.copied + done.copied_bytes,
-            blocks: done.blocks,
-            in_flight_max: done.in_flight_max,
-            computing_seconds: done.busy.as_secs_f64(),
-            overlapped_seconds: done.busy.saturating_sub(times.waiting).as_secs_f64(),
-            reading_seconds: times.reading.as_secs_f64(),
-            writing_seconds: times.writing.as_secs_f64(),
-            waiting_seconds: times.waiting.as_secs_f64(),
-            bound: longest,
-        })
+    fn finish(&mut self, _: &Control) -> Result<(), Error> {
+        self.session.finish().map_err(failed)
     }
 
     fn filled(&mut self) -> Option<&mut dyn Filled> {
         Some(self)
+    }
+}
+
+impl Outlet {
+    /// Counts the block that was written, if there was one.
+    fn record_written(&mut self) {
+        if let Some(since) = self.writing.take() {
+            let mut counters = self.account.counters();
+            counters.writing += since.elapsed();
+            counters.end = Some(Instant::now());
+        }
+    }
+
+    /// Goes on to the next output, waiting for it, and returns false at the end.
+    fn advance(&mut self, control: &Control) -> Result<bool, Error> {
+        loop {
+            match self.session.next(LOOK).map_err(failed)? {
+                Next::Block => return Ok(true),
+                Next::End => return Ok(false),
+                Next::None => control.check()?,
+            }
+        }
+    }
+}
+
+impl Input for Outlet {
+    fn next<'a>(&'a mut self, _: &'a mut [u8], control: &Control) -> Result<&'a [u8], Error> {
+        self.record_written();
+        if !self.advance(control)? {
+            return Ok(&[]);
+        }
+        let bytes = self.session.block().len() as u64;
+        let passed = self.account.counters().passed + bytes;
+        if self.gives_digest && passed > self.session.statistics().input_bytes {
+            let digest = self.session.block().iter().map(|byte| format!("{byte:02x}")).collect();
+            self.account.counters().digest = Some(digest);
+            // Nothing follows a digest.
+            self.advance(control)?;
+            return Ok(&[]);
+        }
+        self.account.counters().passed = passed;
+        self.writing = Some(Instant::now());
+        Ok(self.session.block())
+    }
+
+    fn has_memory(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.record_written();
+        self.account.counters().session = self.session.statistics();
+    }
+}
+
+impl DeviceAccount for Account {
+    fn hash(&self) -> Option<Hash> {
+        let digits = self.counters().digest.clone()?;
+        Some(Hash { algorithm: HashAlgorithm::Sha256, digits })
+    }
+
+    fn acceleration(&self) -> Acceleration {
+        let Counters { reading, writing, begin, end, copied, passed, session, .. } = self.counters().clone();
+        let activities = [
+            (reading, Bottleneck::Reading),
+            (session.busy, Bottleneck::Computing),
+            (writing, Bottleneck::Writing),
+        ];
+        let longest = activities.iter().max_by_key(|(time, _)| *time);
+        let all = activities.iter().map(|(time, _)| *time).sum::<Duration>();
+        let elapsed = begin.zip(end).map_or(all, |(begin, end)| end - begin);
+        Acceleration {
+            device: self.device.clone(),
+            stage: self.stage.clone(),
+            input_bytes: session.input_bytes,
+            output_bytes: passed,
+            copied_bytes: copied + session.copied_bytes,
+            blocks: session.blocks,
+            in_flight_max: session.in_flight_max,
+            computing_seconds: session.busy.as_secs_f64(),
+            overlapped_seconds: all.saturating_sub(elapsed).as_secs_f64(),
+            reading_seconds: reading.as_secs_f64(),
+            writing_seconds: writing.as_secs_f64(),
+            bound: longest.map_or(Bottleneck::Computing, |found| found.1),
+        }
     }
 }
