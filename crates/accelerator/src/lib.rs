@@ -45,6 +45,7 @@ mod error;
 pub mod kernel;
 mod memory;
 pub mod sar;
+mod vector;
 
 pub use cpu::Cpu;
 pub use device::{Device, Output, Session, SessionInput, SessionOptions, SessionOutput, Statistics};

@@ -4,6 +4,7 @@ use super::interpolation::{self, KERNEL};
 use super::window::Weighting;
 use crate::error::Error;
 use crate::kernel::Sar;
+use crate::vector::{Product, Unit};
 use rustfft::num_complex::{Complex32, Complex64};
 use rustfft::{Fft, FftPlanner};
 use std::f64::consts::{PI, TAU};
@@ -19,8 +20,11 @@ pub struct Plan {
     pub(crate) azimuth_inverse: Arc<dyn Fft<f32>>,
     /// Interpolation kernels by sub-sample shift.
     pub(crate) kernels: Vec<[f32; KERNEL]>,
-    /// Factors by range cell that make the peak of a point of amplitude 1 an amplitude of 1.
+    /// Factors by range cell that make the peak of a point of amplitude 1 an amplitude of 1; each twice, for the real and
+    /// the imaginary part.
     pub(crate) gains: Vec<f32>,
+    /// Vector unit that computes filters and migration correction.
+    pub(crate) unit: Unit,
     range_forward: Arc<dyn Fft<f32>>,
     range_inverse: Arc<dyn Fft<f32>>,
     range_filter: Vec<Complex32>,
@@ -42,6 +46,7 @@ impl Plan {
             azimuth_inverse: planner.plan_fft_inverse(sar.azimuth),
             kernels: interpolation::kernels(),
             gains: gains(sar),
+            unit: Unit::fastest(),
             range_forward: planner.plan_fft_forward(sar.range),
             range_inverse: planner.plan_fft_inverse(sar.range),
             range_filter: range_filter(sar, weighting),
@@ -57,9 +62,8 @@ impl Plan {
     pub(crate) fn compress(&self, row: &mut [Complex32], scratch: &mut [Complex32]) {
         self.range_forward.process_with_scratch(row, scratch);
         if !self.is_bare {
-            for (sample, filter) in row.iter_mut().zip(&self.range_filter) {
-                *sample *= filter;
-            }
+            let factors = bytemuck::cast_slice(&self.range_filter);
+            self.unit.run(Product { numbers: bytemuck::cast_slice_mut(row), factors });
         }
         self.range_inverse.process_with_scratch(row, scratch);
     }
@@ -97,13 +101,12 @@ fn gains(sar: &Sar) -> Vec<f32> {
         let aperture_s = sar.aperture_pulses(sar.range_m(cell as f64)) / sar.prf_hz;
         (1.0 / (aperture_s * sar.doppler_hz()).sqrt() / sar.azimuth as f64) as f32
     };
-    (0..sar.range).map(gain).collect()
+    (0..sar.range).flat_map(|cell| [gain(cell); 2]).collect()
 }
 
 /// Returns a phasor of a number of turns.
-pub(crate) fn phasor(turns: f64) -> Complex32 {
-    let (sine, cosine) = (TAU * turns.fract()).sin_cos();
-    Complex32::new(cosine as f32, sine as f32)
+pub(crate) fn phasor(turns: f64) -> Complex64 {
+    Complex64::cis(TAU * turns.fract())
 }
 
 #[cfg(test)]
