@@ -18,6 +18,7 @@
 //! - `child`: another program, and waiting for it with a limit
 //! - `place`, `mount`, [`workspace`]: the file systems that cases run on, made and removed
 //! - `programs`: programs as lines of words, and the small C programs that drive a library, compiled when they are needed
+//! - `python`: environments with packages of Python, and scripts that run in one
 //! - `usage`, `clock`: device bytes, page faults and CPU time of a run
 //! - [`row`], [`statistics`], `machine`: the report
 //! - `table`, `html`, `figure`, `number`: its forms for people
@@ -46,6 +47,7 @@ mod number;
 mod place;
 mod plan;
 mod programs;
+mod python;
 pub mod row;
 mod run;
 mod say;

@@ -1,7 +1,7 @@
 //! The folder on disk in which everything of a run lies, and the removal of folders that earlier runs left there.
 //!
 //! ```text
-//! BASE/bywash-bench/programs/   compiled C programs and a Python environment, kept from run to run
+//! BASE/bywash-bench/programs/   compiled C programs and Python environments, kept from run to run
 //! BASE/bywash-bench/run-PID/    data and mount points of one run, removed when it ends
 //! ```
 //!

@@ -5,6 +5,8 @@
 //! computes; but it reads into memory of its own and copies that into the device's, and copies the output before it writes
 //! it. Its output is compared with ours.
 
+mod transforms;
+
 use super::Figure::{Cpu, Throughput};
 use super::route::{Ends, Route, equal};
 use super::transfer::Net;
@@ -58,6 +60,7 @@ pub(super) fn cases(folder: &Path, quick: bool) -> Vec<Needing> {
         Vec::new(),
         crate::campaign::Declared::new(image_time().head(&head, TRANSFORMS, Some(GOAL_IMAGE)), measure),
     ));
+    cases.extend(transforms::cases());
     cases
 }
 

@@ -244,7 +244,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::make(folder.path(), &[Kind::DiskLarge], "").unwrap();
         let Ok(ends) = Ends::make(Route::DISK, &places, 3 * MIB) else { return };
-        let stage = Stage { places, quick: true, rounds: 1 };
+        let programs = folder.path().to_path_buf();
+        let stage = Stage { places, programs, quick: true, rounds: 1 };
         let head = Row::head("flow/figures", "3 MiB", "disk");
         for buffer in [4 * KIB, MIB] {
             let at = At { is_over_buffers: true, transfer: 3 * MIB, buffer };

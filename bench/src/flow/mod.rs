@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::place::{Kind, Places};
 use crate::row::{Report, Row};
 use crate::workspace::Workspace;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use by_hand::peer;
 
@@ -39,6 +39,8 @@ const GOAL_CHOICE: f64 = 0.95;
 /// Resources of all cases.
 struct Stage {
     places: Places,
+    /// Folder of the environments of Python.
+    programs: PathBuf,
     quick: bool,
     rounds: u32,
 }
@@ -210,6 +212,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let wanted: Vec<Kind> = Kind::ALL.iter().copied().filter(wanted).collect();
     let stage = Stage {
         places: Places::make(workspace.run(), &wanted, "")?,
+        programs: workspace.programs().to_path_buf(),
         quick: choice.quick,
         rounds: choice.rounds,
     };
@@ -242,7 +245,7 @@ mod tests {
     #[test]
     fn every_case_has_a_name_of_its_own_and_every_bench_a_goal() {
         let folder = tempfile::tempdir().unwrap();
-        for (quick, count) in [(false, 98), (true, 45)] {
+        for (quick, count) in [(false, 103), (true, 50)] {
             let cases = cases(folder.path(), quick);
             let names: std::collections::HashSet<_> = cases.iter().map(|case| case.1.name()).collect();
             assert_eq!((cases.len(), names.len()), (count, count));

@@ -3,26 +3,27 @@
 //! - `engine`: events of small networks of queues, and the same networks in SimPy
 //! - `server`: a simulated server, in a process of its own
 //! - `sweep`: the model over a million points, and the same formula in NumPy
-//! - `python`: an environment that has SimPy and NumPy, and scripts that run in it
 //!
 //! All sides compute on one core and wait for nothing, so their seconds are CPU time: the other programs of the machine
 //! do not count.
 
 mod engine;
-mod python;
 mod server;
 mod sweep;
 
 use crate::campaign::{self, Audience, Choice, Declared};
 use crate::engine::{Rounds, Runs, Side, uninterrupted};
 use crate::error::Error;
+use crate::python::Python;
 use crate::row::{Report, Row};
 use crate::workspace::Workspace;
 use bywash_model::Architecture;
-use python::Python;
 use serde::{Deserialize, Serialize};
 
 pub use server::peer;
+
+/// Packages with the versions that the bench compares with.
+const PACKAGES: [&str; 2] = ["simpy==4.1.2", "numpy==2.4.6"];
 
 /// Resources of all cases.
 struct Stage {
@@ -93,7 +94,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let cases = campaign::choose(cases(), &choice.names, Declared::name)?;
     let workspace = Workspace::create(choice.folder.as_deref())?;
     audience.progress(0, cases.len() as u64, "SimPy and NumPy");
-    let python = uninterrupted(Python::prepare(workspace.programs(), workspace.run()))?;
+    let python = uninterrupted(Python::prepare(workspace.programs(), workspace.run(), "python", &PACKAGES))?;
     let stage = Stage { python, quick: choice.quick, rounds: choice.rounds() };
     let cases = cases.into_iter().map(|case| case.on(&stage)).collect();
     Ok(campaign::run(cases, audience))

@@ -1,7 +1,7 @@
-//! An environment that has SimPy and NumPy, made once by `venv` and `pip`, and scripts that run in it.
+//! Environments with packages of Python, each made once by `venv` and `pip`, and scripts that run in one.
 //!
-//! It lies in `BASE/bywash-bench/programs/python`, where it is made, since it cannot be moved. Its last file, `installed`,
-//! names the packages that it has.
+//! They lie in `BASE/bywash-bench/programs`, where they are made, since they cannot be moved. The last file of each,
+//! `installed`, names the packages that it has.
 
 use crate::child;
 use crate::error::{Attempt, Error};
@@ -11,9 +11,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packages with the versions that the bench compares with.
-const PACKAGES: [&str; 2] = ["simpy==4.1.2", "numpy==2.4.6"];
-
 /// Environment with an interpreter and the packages.
 pub struct Python {
     program: PathBuf,
@@ -22,11 +19,12 @@ pub struct Python {
 }
 
 impl Python {
-    /// Makes the environment in `programs` unless it is there; scripts are written to `folder`.
-    pub fn prepare(programs: &Path, folder: &Path) -> Result<Python, Error> {
-        let home = programs.join("python");
+    /// Makes the environment `name` in `programs` unless it is there, with `packages` and their versions; scripts are
+    /// written to `folder`.
+    pub fn prepare(programs: &Path, folder: &Path, name: &str, packages: &[&str]) -> Result<Python, Error> {
+        let home = programs.join(name);
         let python = Python { program: home.join("bin/python"), folder: folder.to_path_buf() };
-        let (mark, wanted) = (home.join("installed"), PACKAGES.join("\n"));
+        let (mark, wanted) = (home.join("installed"), packages.join("\n"));
         if fs::read_to_string(&mark).is_ok_and(|installed| installed == wanted) && python.program.exists() {
             return Ok(python);
         }
@@ -34,7 +32,7 @@ impl Python {
         make.args(["-m", "venv", "--clear"]).arg(&home);
         let mut install = Command::new(&python.program);
         install.args(["-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
-        install.args(["--retries", "1", "--timeout", "10", "--only-binary", ":all:"]).args(PACKAGES);
+        install.args(["--retries", "1", "--timeout", "10", "--only-binary", ":all:"]).args(packages);
         // Without a network, packages cannot be had.
         child::run(&mut make).and_then(|_| child::run(&mut install)).map_err(Error::into_absence)?;
         fs::write(&mark, wanted).doing("write", &mark)?;
