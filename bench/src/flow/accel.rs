@@ -1,5 +1,6 @@
 //! From file to file through an accelerator: `accel:` against a plain program with the same kernel, and against the slowest of
-//! reading, computing and writing alone.
+//! reading, computing and writing alone. All three take time of the processors: where these have no time left, no flow is as
+//! fast as the slowest alone, and the bound is the sum of their times, shared by all processors.
 //!
 //! The plain program computes with as many threads, and with two buffers, so that it reads the next block while the device
 //! computes; but it reads into memory of its own and copies that into the device's, and copies the output before it writes
@@ -33,6 +34,8 @@ const WITH_BOUND: u64 = 100 * MIB;
 const KERNELS: [(&str, Option<f64>); 3] = [("fir", Some(1.3)), ("fft", Some(1.3)), ("sha256", None)];
 const PLAIN: &str = "plain program";
 const BOUND: &str = "slowest alone";
+/// Bound of a computer whose processors do all three: their time for reading, computing and writing alone, shared by all.
+const PROCESSORS: &str = "all processors";
 /// Least share of the bound.
 const GOAL_BOUND: f64 = 0.9;
 /// Greatest time of an image in that of its transforms alone.
@@ -60,7 +63,7 @@ pub(super) fn cases(folder: &Path, quick: bool) -> Vec<Needing> {
         Vec::new(),
         crate::campaign::Declared::new(image_time().head(&head, TRANSFORMS, Some(GOAL_IMAGE)), measure),
     ));
-    cases.extend(transforms::cases());
+    cases.extend(transforms::cases(quick));
     cases
 }
 
@@ -108,11 +111,18 @@ fn through(
     let plain = &contest.0[1].1;
     let row = |figure: Figure| figure.metric().row(head, contest.ours(), plain, figure.goal(&goals, PLAIN));
     let mut rows = [Throughput, Cpu].map(row).to_vec();
-    let bounds = contest.0.iter().filter(|peer| peer.0 == Group::ByHand).map(|peer| &peer.1);
-    if let Some(slowest) = Throughput.metric().worst(bounds) {
+    let bounds = || contest.0.iter().filter(|peer| peer.0 == Group::ByHand).map(|peer| &peer.1);
+    if let Some(slowest) = Throughput.metric().worst(bounds()) {
         let mut row = Throughput.metric().row(head, contest.ours(), slowest, Some(GOAL_BOUND));
         (row.note, row.peer) = (format!("{BOUND}: {}", slowest.name), BOUND.into());
         rows.push(row);
+    }
+    let times: Option<Vec<f64>> =
+        bounds().map(|alone| alone.median(|run| run.cpu_seconds / run.bytes)).collect();
+    if let Some(times) = times.filter(|times| !times.is_empty()) {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let limit = processors as f64 / times.iter().sum::<f64>();
+        rows.push(Throughput.metric().row_of_limit(head, contest.ours(), PROCESSORS, limit, GOAL_BOUND));
     }
     Ok(rows)
 }
@@ -136,9 +146,7 @@ fn image_time() -> Metric<'static, f64> {
 
 /// An image of one point, against the transforms that it takes, in the same memory.
 fn image(stage: &Stage, head: &Row, size: usize) -> Result<Vec<Row>, Error> {
-    let sar = &Sar::strip_map(size, size);
-    let middle = Target { range_cell: size as f64 / 3.0, azimuth_row: size as f64 / 2.0, amplitude: 1.0 };
-    let echoes = &Echoes::new(sar, vec![middle]);
+    let (sar, echoes) = &echoes(size);
     let side = |name: &str, options: SarOptions| {
         Side::new(name, move || form(sar, echoes, &options).map_err(device))
     };
@@ -148,6 +156,14 @@ fn image(stage: &Stage, head: &Row, size: usize) -> Result<Vec<Row>, Error> {
     ];
     let runs = Rounds::new(stage.rounds).limited().run(sides)?;
     Ok(vec![image_time().row(head, &runs[0], &runs[1], Some(GOAL_IMAGE))])
+}
+
+/// A scene of one point.
+fn echoes(size: usize) -> (Sar, Echoes) {
+    let sar = Sar::strip_map(size, size);
+    let middle = Target { range_cell: size as f64 / 3.0, azimuth_row: size as f64 / 2.0, amplitude: 1.0 };
+    let echoes = Echoes::new(&sar, vec![middle]);
+    (sar, echoes)
 }
 
 /// Forms an image of echoes that are made before, and returns the seconds of that.

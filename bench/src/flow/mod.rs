@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn every_case_has_a_name_of_its_own_and_every_bench_a_goal() {
         let folder = tempfile::tempdir().unwrap();
-        for (quick, count) in [(false, 103), (true, 50)] {
+        for (quick, count) in [(false, 104), (true, 51)] {
             let cases = cases(folder.path(), quick);
             let names: std::collections::HashSet<_> = cases.iter().map(|case| case.1.name()).collect();
             assert_eq!((cases.len(), names.len()), (count, count));

@@ -2,9 +2,13 @@
 //!
 //! Both sides transform the same frames, which lie in memory, to other memory, and neither into caches: the device's buffers
 //! have room for all of them. A turn is one pass that is not timed, and the median of some more. SciPy's process begins with each
-//! turn, which is not timed either. One spectrum of each side is compared.
+//! turn, which is not timed either; it computes in place and not, of which the faster one counts. One spectrum of each side is
+//! compared.
+//!
+//! The transforms of an image go along rows and columns of one scene, forward and back. Ours are those of the image without
+//! its filters; SciPy's scene has the same size.
 
-use super::{LOOK, take};
+use super::{LOOK, SCENES, echoes, form, image_time, take};
 use crate::engine::{Metric, Rounds, Side};
 use crate::error::{Attempt, Error};
 use crate::flow::{MIB, Needing, Stage};
@@ -12,6 +16,7 @@ use crate::python::Python;
 use crate::row::Row;
 use crate::statistics::Summary;
 use bywash_accelerator::kernel::{Fft, Kernel};
+use bywash_accelerator::sar::SarOptions;
 use bywash_accelerator::{Session, SessionOptions, devices};
 use serde::Deserialize;
 use serde_json::json;
@@ -19,15 +24,16 @@ use std::cell::{OnceCell, RefCell};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Sizes of a frame, in samples.
 const SIZES: [usize; 5] = [1024, 2048, 4096, 8192, 65536];
 /// Size of all frames, in bytes, of a full run and of a quick one.
 const BYTES: [u64; 2] = [64 * MIB, 8 * MIB];
-/// Passes of a turn that are timed.
+/// Passes of a turn that are timed; those of a scene, each of which takes seconds.
 const REPEATS: usize = 5;
+const SCENE_REPEATS: usize = 1;
 /// Least ratio to SciPy's throughput.
 const GOAL: f64 = 1.0;
 /// Greatest relative difference of a spectrum.
@@ -38,7 +44,7 @@ const SAMPLE: usize = 8;
 const SCIPY: (&str, &str) = ("SciPy", include_str!("../../../programs/transforms.py"));
 const PACKAGES: [&str; 2] = ["scipy==1.17.1", "numpy==2.4.6"];
 
-pub(super) fn cases() -> Vec<Needing> {
+pub(super) fn cases(quick: bool) -> Vec<Needing> {
     let scipy = Rc::new(Scipy::default());
     let case = |size| {
         let head = Row::head("flow/accel", &format!("transforms of {size} samples"), "memory");
@@ -47,7 +53,13 @@ pub(super) fn cases() -> Vec<Needing> {
         let head = throughput(0).head(&head, SCIPY.0, Some(GOAL));
         (Vec::new(), crate::campaign::Declared::new(head, measure))
     };
-    SIZES.map(case).into()
+    let scene = SCENES[usize::from(quick)];
+    let head = Row::head("flow/accel", &format!("transforms of a scene, {scene} x {scene}"), "memory");
+    let of_scene = Rc::clone(&scipy);
+    let measure = move |stage: &Stage, head: &Row| transforms_of_scene(stage, head, &of_scene, scene);
+    let head = image_time().head(&head, SCIPY.0, Some(GOAL));
+    let scene = (Vec::new(), crate::campaign::Declared::new(head, measure));
+    SIZES.into_iter().map(case).chain([scene]).collect()
 }
 
 fn throughput(bytes: u64) -> Metric<'static, f64> {
@@ -82,17 +94,25 @@ impl Scipy {
         self.0.get_or_init(prepare).as_ref().map_err(advice)
     }
 
-    /// Transforms frames of `size` samples. Returns the seconds, the versions and a spectrum.
-    fn transform(&self, programs: &Path, bytes: u64, size: usize) -> Result<(Answer, Vec<f32>), Error> {
+    /// Transforms `frames` frames of `size` samples, in passes along an axis, inverse or not. Returns the seconds, the versions
+    /// and a spectrum.
+    fn transform(
+        &self,
+        programs: &Path,
+        (frames, size): (usize, usize),
+        passes: &[(u32, bool)],
+        repeats: usize,
+    ) -> Result<(Answer, Vec<f32>), Error> {
         let (python, folder) = self.get(programs)?;
         let [frame, spectrum] = ["frame", "spectrum"].map(|name| folder.path().join(name));
         std::fs::write(&frame, wave(size)).doing("write", &frame)?;
         let order = json!({
             "frame": frame,
             "spectrum": spectrum,
-            "frames": bytes as usize / SAMPLE / size,
+            "frames": frames,
             "threads": std::thread::available_parallelism().map_or(1, usize::from),
-            "repeats": REPEATS,
+            "repeats": repeats,
+            "passes": passes.iter().map(|(axis, inverse)| json!({"axis": axis, "inverse": inverse})).collect::<Vec<_>>(),
         });
         let answer = python.run("transforms", SCIPY.1, &order)?;
         Ok((answer, numbers(&std::fs::read(&spectrum).doing("read", &spectrum)?)))
@@ -105,9 +125,11 @@ fn transforms(stage: &Stage, head: &Row, scipy: &Scipy, size: usize) -> Result<V
     let ours = RefCell::new(Frames::new(size, bytes).map_err(failed)?);
     let versions = RefCell::new(String::new());
     let run = || ours.borrow_mut().turn().map_err(failed);
-    let theirs = || Ok(scipy.transform(&stage.programs, bytes, size)?.0.seconds);
+    let frames = (bytes as usize / SAMPLE / size, size);
+    let transform = || scipy.transform(&stage.programs, frames, &[(1, false)], REPEATS);
+    let theirs = || Ok(transform()?.0.seconds);
     let compare = || {
-        let (answer, spectrum) = scipy.transform(&stage.programs, bytes, size)?;
+        let (answer, spectrum) = transform()?;
         *versions.borrow_mut() = answer.versions;
         let difference = difference(&ours.borrow_mut().spectrum().map_err(failed)?, &spectrum);
         if difference > DIFFERENCE {
@@ -124,13 +146,31 @@ fn transforms(stage: &Stage, head: &Row, scipy: &Scipy, size: usize) -> Result<V
     Ok(vec![throughput(bytes).row(&head, &runs[0], &runs[1], Some(GOAL))])
 }
 
+/// The four passes of an image of `size` x `size` samples.
+fn transforms_of_scene(stage: &Stage, head: &Row, scipy: &Scipy, size: usize) -> Result<Vec<Row>, Error> {
+    let (sar, echoes) = echoes(size);
+    let versions = RefCell::new(String::new());
+    let ours = || form(&sar, &echoes, &SarOptions::default().transforms_only()).map_err(super::device);
+    let theirs = || {
+        let passes = [(1, false), (1, true), (0, false), (0, true)];
+        let answer = scipy.transform(&stage.programs, (size, size), &passes, SCENE_REPEATS)?.0;
+        *versions.borrow_mut() = answer.versions;
+        Ok(answer.seconds)
+    };
+    let runs = Rounds::new(stage.rounds)
+        .limited()
+        .run(vec![Side::new("bywash", ours), Side::new(SCIPY.0, theirs)])?;
+    let head = Row { note: versions.borrow().clone(), ..head.clone() };
+    Ok(vec![image_time().row(&head, &runs[0], &runs[1], Some(GOAL))])
+}
+
 fn failed(error: io::Error) -> Error {
     Error::failed("the accelerator", error.to_string())
 }
 
 /// Frames in the buffers of a session that transforms them.
 struct Frames {
-    session: Box<dyn Session>,
+    session: Session,
     size: usize,
     bytes: u64,
 }
@@ -174,15 +214,15 @@ impl Frames {
         let (mut left, mut due) = (self.bytes, self.bytes);
         while due > 0 {
             if left > 0
-                && let Some(memory) = self.session.input().map_err(io::Error::other)?
+                && let Some(memory) = self.session.input.buffer(Duration::ZERO).map_err(io::Error::other)?
             {
                 fill(memory);
                 let bytes = memory.len();
-                self.session.submit(bytes).map_err(io::Error::other)?;
+                self.session.input.submit(bytes).map_err(io::Error::other)?;
                 left -= bytes as u64;
                 continue;
             }
-            take(self.session.as_mut(), LOOK, &mut |output| {
+            take(&mut self.session, LOOK, &mut |output| {
                 show(output);
                 due -= output.len() as u64;
                 Ok(())
