@@ -11,7 +11,7 @@ mod fft;
 mod fir;
 mod library;
 mod queue;
-mod scene;
+pub(crate) mod scene;
 mod session;
 mod sha256;
 mod worker;
@@ -59,6 +59,11 @@ impl Device for Cpu {
             Kernel::Sha256 => session::start(sha256::plan(), options),
             Kernel::Library(path) => session::start(library::plan(path, threads)?, options),
             Kernel::Sar(sar) => scene::session(sar, options),
+            Kernel::Shader(_) => Err(Error::Unsupported {
+                device: NAME.into(),
+                kernel: kernel.name(),
+                reason: "shaders need a graphics card: use device=gpu".into(),
+            }),
         }
     }
 }

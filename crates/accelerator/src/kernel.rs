@@ -22,6 +22,8 @@ pub enum Kernel {
     Sar(Sar),
     /// Function of a shared library (C interface: include/bywash_kernel.h).
     Library(PathBuf),
+    /// Compute shader in WGSL, for graphics cards (its interface: the module `gpu`).
+    Shader(PathBuf),
 }
 
 impl Kernel {
@@ -33,6 +35,7 @@ impl Kernel {
             Kernel::Sha256 => "sha256",
             Kernel::Sar(_) => "sar",
             Kernel::Library(_) => "so",
+            Kernel::Shader(_) => "wgsl",
         }
     }
 
@@ -45,7 +48,7 @@ impl Kernel {
             Kernel::Fir(fir) => fir.check(),
             Kernel::Fft(fft) => fft.check(),
             Kernel::Sar(sar) => sar.check(),
-            Kernel::Sha256 | Kernel::Library(_) => Ok(()),
+            Kernel::Sha256 | Kernel::Library(_) | Kernel::Shader(_) => Ok(()),
         }
     }
 }

@@ -32,22 +32,33 @@
 //! - [`device`]: the interface of devices and sessions
 //! - [`kernel`]: what a device computes, and how its input and output are laid out
 //! - [`cpu`]: the processor as a device
+//! - `gpu`: graphics cards as devices, by Vulkan (feature `gpu`)
 //! - [`devices`]: the devices of this machine, by name
 //! - [`sar`]: image formation of a synthetic-aperture radar, with a simulator and measures of focus
 //! - [`Error`]: reasons of failures
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "gpu")]
+mod card;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod device;
 pub mod devices;
 mod error;
+#[cfg(feature = "gpu")]
+pub mod gpu;
 pub mod kernel;
 mod memory;
 pub mod sar;
 mod vector;
 
 pub use cpu::Cpu;
+#[cfg(feature = "cuda")]
+pub use cuda::Cuda;
 pub use device::{Device, Output, Session, SessionInput, SessionOptions, SessionOutput, Statistics};
 pub use error::Error;
+#[cfg(feature = "gpu")]
+pub use gpu::Gpu;
 pub use kernel::Kernel;

@@ -33,6 +33,14 @@ const SAMPLE: usize = size_of::<[f32; 2]>();
 /// Those of [`Former::new`]; [`Error::Lost`] if no thread can be started.
 pub(crate) fn session(sar: &Sar, options: &SessionOptions) -> Result<Session, Error> {
     let former = Former::new(sar, &SarOptions::default().threads(options.threads))?;
+    session_of(sar, former, options)
+}
+
+/// Begins the formation of an image by a former that has just begun.
+///
+/// # Errors
+/// [`Error::Lost`] if no thread can be started.
+pub(crate) fn session_of(sar: &Sar, former: Former, options: &SessionOptions) -> Result<Session, Error> {
     let (input, output) = start(sar, former, options)?;
     Ok(Session { input: Box::new(input), output: Box::new(output) })
 }
@@ -55,6 +63,7 @@ struct State {
     in_flight: u64,
     in_flight_max: u64,
     input_bytes: usize,
+    copied_bytes: u64,
     /// True once all rows of the image were sent.
     is_complete: bool,
     failure: Option<Error>,
@@ -315,11 +324,10 @@ impl SessionOutput for SceneOutput {
 
     fn statistics(&self) -> Statistics {
         let state = self.shared.state();
-        let copied = if self.shared.uses_file { state.input_bytes + self.output_bytes } else { 0 };
         Statistics {
             input_bytes: state.input_bytes as u64,
             output_bytes: self.output_bytes as u64,
-            copied_bytes: copied as u64,
+            copied_bytes: state.copied_bytes,
             blocks: state.slabs,
             busy: state.busy,
             in_flight_max: state.in_flight_max,
@@ -362,6 +370,7 @@ fn form(
         let mut state = shared.state();
         state.busy += begin.elapsed();
         state.slabs += 1;
+        state.copied_bytes = former.copied_bytes();
         state.in_flight -= 1;
         drop(state);
         if let Some(slab) = spare {
@@ -375,6 +384,7 @@ fn form(
         let slab = former.pop()?;
         let mut state = shared.state();
         state.busy += begin.elapsed();
+        state.copied_bytes = former.copied_bytes();
         state.is_complete |= slab.is_none();
         drop(state);
         // Nobody takes the rows if the end for the output is gone.

@@ -1,14 +1,17 @@
-//! Formation of one image: rows of raw echoes in, rows of the image out, on all threads.
+//! Formation of one image: rows of raw echoes in, rows of the image out.
+//!
+//! A [`Former`] stores the scene, in memory or in a file, and cuts it into parts for each step: some rows, or a strip of
+//! columns. An [`Engine`] computes the parts, several at a time: the processor, or a card.
 
-use super::columns::{self, ColumnWork, TILE};
+use super::columns::TILE;
+use super::engine::{Engine, Step};
 use super::memory::{Memory, SAMPLE};
-use super::plan::Plan;
 use super::pool;
+use super::processor::Processor;
 use super::tiles::TileFile;
 use super::window::Weighting;
 use crate::error::Error;
 use crate::kernel::Sar;
-use rustfft::Fft;
 use rustfft::num_complex::Complex32;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -125,8 +128,11 @@ enum Store {
 
 /// Image that is being formed.
 pub struct Former {
-    plan: Plan,
-    threads: usize,
+    engine: Box<dyn Engine>,
+    /// Number of rows of the scene, and of samples of each.
+    rows: usize,
+    columns: usize,
+    is_bare: bool,
     store: Store,
     slab_rows: usize,
     /// Rows that were pushed, and rows that were popped.
@@ -143,8 +149,22 @@ impl Former {
     /// Those of [`Sar::check`]; [`Error::Memory`] if the limit holds no row and column for each thread; [`Error::Lost`] if the
     /// temporary file cannot be made.
     pub fn new(sar: &Sar, options: &SarOptions) -> Result<Former, Error> {
-        let plan = Plan::new(sar, options.weighting, options.transforms_only)?;
-        let threads = pool::threads(options.threads);
+        let SarOptions { weighting, transforms_only, threads, .. } = *options;
+        let processor = Processor::new(sar, weighting, transforms_only, pool::threads(threads))?;
+        Former::with_engine(sar, options, Box::new(processor), Arc::default())
+    }
+
+    /// Begins an image that an engine computes, whose geometry was checked. The flag ends the work once it is set.
+    ///
+    /// # Errors
+    /// Those of [`Former::new`].
+    pub(crate) fn with_engine(
+        sar: &Sar,
+        options: &SarOptions,
+        engine: Box<dyn Engine>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Former, Error> {
+        let (threads, part_bytes) = (engine.threads(), engine.part_bytes());
         let limit = if options.memory_bytes == 0 { available_bytes() } else { options.memory_bytes };
         let (row_bytes, column_bytes) = (sar.range * SAMPLE, sar.azimuth * SAMPLE);
         let scene_bytes = sar.range * column_bytes;
@@ -158,14 +178,25 @@ impl Former {
                 let bytes = (4 * threads * row_bytes.max(column_bytes)) as u64;
                 return Err(Error::Memory { device: "cpu".into(), bytes, remedy });
             }
+            let thread_bytes = thread_bytes.min(part_bytes);
             slab_bytes = slab_bytes.min(thread_bytes).min((limit / 16) as usize).max(row_bytes);
             let width = (thread_bytes / column_bytes).min(sar.range);
             let folder = options.folder.clone().unwrap_or_else(std::env::temp_dir);
             store = Store::File(TileFile::new(&folder, sar.azimuth, sar.range, width)?);
         }
         let slab_rows = (slab_bytes / row_bytes).min(sar.azimuth);
-        let stop = Arc::default();
-        Ok(Former { plan, threads, store, slab_rows, pushed: 0, popped: 0, times: Times::default(), stop })
+        Ok(Former {
+            engine,
+            rows: sar.azimuth,
+            columns: sar.range,
+            is_bare: options.transforms_only,
+            store,
+            slab_rows,
+            pushed: 0,
+            popped: 0,
+            times: Times::default(),
+            stop,
+        })
     }
 
     /// Returns the number of rows of a slab; the last one may have fewer.
@@ -193,12 +224,18 @@ impl Former {
         self.times
     }
 
+    /// Returns the number of bytes that the processor has copied so far: to and from a card, or the temporary file.
+    pub fn copied_bytes(&self) -> u64 {
+        let in_file = if self.uses_file() { (self.pushed + self.popped) * self.columns * SAMPLE } else { 0 };
+        self.engine.copied_bytes() + in_file as u64
+    }
+
     /// Allocates a slab of some rows.
     ///
     /// # Errors
     /// [`Error::Memory`].
     pub fn slab(&self, rows: usize) -> Result<Slab, Error> {
-        Ok(Slab { memory: Memory::new(rows * self.plan.sar.range)? })
+        Ok(Slab { memory: Memory::new(rows * self.columns)? })
     }
 
     /// Takes the next rows of raw echoes, and compresses them in range. Returns the slab for further rows if the scene lies in
@@ -208,20 +245,16 @@ impl Former {
     /// [`Error::Input`] if the slab has no whole rows, or there are more than those of the scene; [`Error::Lost`].
     pub fn push(&mut self, mut slab: Slab) -> Result<Option<Slab>, Error> {
         let begin = Instant::now();
-        let (columns, rows) = (self.plan.sar.range, slab.samples().len() / self.plan.sar.range);
-        if rows * columns != slab.samples().len() || self.pushed + rows > self.plan.sar.azimuth {
+        let (columns, rows) = (self.columns, slab.samples().len() / self.columns);
+        if rows * columns != slab.samples().len() || self.pushed + rows > self.rows {
             let (first, samples) = (self.pushed, slab.samples().len());
             return Err(Error::Input(format!(
                 "sar: {samples} samples from row {first} on do not fit the scene"
             )));
         }
-        let part = rows.div_ceil(4 * self.threads).max(1) * columns;
-        let jobs: Vec<&mut [Complex32]> = slab.samples_mut().chunks_mut(part).collect();
-        let scratch = || Memory::new(self.plan.compress_scratch());
-        pool::run(self.threads, &self.stop, jobs, scratch, |scratch, rows| {
-            rows.chunks_exact_mut(columns).for_each(|row| self.plan.compress(row, scratch.samples_mut()));
-            Ok(())
-        })?;
+        let part = self.part_rows(rows.div_ceil(4 * self.engine.threads()));
+        let jobs = parts(slab.samples_mut().chunks_exact_mut(columns), part);
+        self.run_parts(Step::Compress, part * columns, jobs)?;
         let spare = match &mut self.store {
             Store::Memory(slabs) => {
                 slabs.push_back(slab);
@@ -242,22 +275,20 @@ impl Former {
     /// # Errors
     /// [`Error::Input`] if rows are missing; [`Error::Memory`], [`Error::Lost`].
     pub fn form(&mut self) -> Result<(), Error> {
-        let (pushed, rows) = (self.pushed, self.plan.sar.azimuth);
+        let (pushed, rows) = (self.pushed, self.rows);
         if pushed < rows {
             return Err(Error::Input(format!("sar: {} of {rows} rows are missing", rows - pushed)));
         }
-        let (forward, inverse) =
-            (Arc::clone(&self.plan.azimuth_forward), Arc::clone(&self.plan.azimuth_inverse));
         let begin = Instant::now();
-        self.transform_columns(&*forward)?;
+        self.transform_columns(Step::Transform)?;
         self.times.azimuth = begin.elapsed();
         let begin = Instant::now();
-        if !self.plan.is_bare {
+        if !self.is_bare {
             self.correct_rows()?;
         }
         self.times.migration = begin.elapsed();
         let begin = Instant::now();
-        self.transform_columns(&*inverse)?;
+        self.transform_columns(Step::Invert)?;
         self.times.inverse = begin.elapsed();
         Ok(())
     }
@@ -267,98 +298,114 @@ impl Former {
     /// # Errors
     /// [`Error::Memory`], [`Error::Lost`].
     pub fn pop(&mut self) -> Result<Option<Slab>, Error> {
-        let rows = self.slab_rows.min(self.plan.sar.azimuth - self.popped);
+        let rows = self.slab_rows.min(self.rows - self.popped);
         let slab = match &mut self.store {
             Store::Memory(slabs) => slabs.pop_front(),
             Store::File(_) if rows == 0 => None,
             Store::File(file) => {
-                let mut slab = Slab { memory: Memory::new(rows * self.plan.sar.range)? };
+                let mut slab = Slab { memory: Memory::new(rows * self.columns)? };
                 file.read_rows(self.popped, slab.samples_mut(), &mut Vec::new())?;
                 Some(slab)
             }
         };
-        self.popped += slab.as_ref().map_or(0, |slab| slab.samples().len() / self.plan.sar.range);
+        self.popped += slab.as_ref().map_or(0, |slab| slab.samples().len() / self.columns);
         Ok(slab)
     }
 
-    fn transform_columns(&mut self, fft: &dyn Fft<f32>) -> Result<(), Error> {
-        let (rows, columns) = (self.plan.sar.azimuth, self.plan.sar.range);
-        match &mut self.store {
+    /// Returns a number of rows of a part: as many as asked for, if the engine can compute so many at a time.
+    fn part_rows(&self, rows: usize) -> usize {
+        rows.min(self.engine.part_bytes() / (self.columns * SAMPLE)).max(1)
+    }
+
+    /// Does a step on parts, which are given by their rows and the number of the first of them.
+    fn run_parts(&self, step: Step, samples: usize, parts: Vec<Part<'_>>) -> Result<(), Error> {
+        let work = || self.engine.work(step, samples);
+        pool::run(self.engine.threads(), &self.stop, parts, work, |work, (first, mut rows)| {
+            work.run(first, &mut rows)
+        })
+    }
+
+    fn transform_columns(&mut self, step: Step) -> Result<(), Error> {
+        let (rows, columns, threads) = (self.rows, self.columns, self.engine.threads());
+        let mut store = std::mem::replace(&mut self.store, Store::Memory(VecDeque::new()));
+        let done = match &mut store {
             Store::Memory(slabs) => {
-                let width = columns.div_ceil(self.threads * STRIPS_PER_THREAD).next_multiple_of(TILE);
-                let mut strips: Vec<Vec<&mut [Complex32]>> = Vec::new();
-                strips.resize_with(columns.div_ceil(width), || Vec::with_capacity(rows));
+                let width = columns.div_ceil(threads * STRIPS_PER_THREAD).next_multiple_of(TILE);
+                let width = width.min(self.engine.part_bytes() / (rows * SAMPLE)).max(1);
+                let mut strips: Vec<Part<'_>> = Vec::new();
+                strips.resize_with(columns.div_ceil(width), || (0, Vec::with_capacity(rows)));
                 for row in slabs.iter_mut().flat_map(|slab| slab.samples_mut().chunks_exact_mut(columns)) {
-                    strips.iter_mut().zip(row.chunks_mut(width)).for_each(|(strip, piece)| strip.push(piece));
+                    strips
+                        .iter_mut()
+                        .zip(row.chunks_mut(width))
+                        .for_each(|(strip, piece)| strip.1.push(piece));
                 }
+                self.run_parts(step, rows * width.min(columns), strips)
+            }
+            Store::File(file) => {
+                let samples = rows * file.strip_columns(0);
+                let state = || Ok((self.engine.work(step, samples)?, Memory::new(samples)?));
                 pool::run(
-                    self.threads,
+                    threads,
                     &self.stop,
-                    strips,
-                    || ColumnWork::new(fft),
-                    |work, mut strip| {
-                        columns::transform(&mut strip, fft, work);
-                        Ok(())
+                    (0..file.strips()).collect(),
+                    state,
+                    |(work, memory), strip| {
+                        let width = file.strip_columns(strip);
+                        let samples = &mut memory.samples_mut()[..rows * width];
+                        file.read_strip(strip, samples)?;
+                        work.run(0, &mut samples.chunks_exact_mut(width).collect::<Vec<_>>())?;
+                        file.write_strip(strip, samples)
                     },
                 )
             }
-            Store::File(file) => {
-                let state = || Ok((ColumnWork::new(fft)?, Memory::new(rows * file.strip_columns(0))?));
-                let strips = (0..file.strips()).collect();
-                pool::run(self.threads, &self.stop, strips, state, |(work, memory), strip| {
-                    let width = file.strip_columns(strip);
-                    let samples = &mut memory.samples_mut()[..rows * width];
-                    file.read_strip(strip, samples)?;
-                    let mut pieces: Vec<&mut [Complex32]> = samples.chunks_exact_mut(width).collect();
-                    columns::transform(&mut pieces, fft, work);
-                    file.write_strip(strip, samples)
-                })
-            }
-        }
+        };
+        self.store = store;
+        done
     }
 
     fn correct_rows(&mut self) -> Result<(), Error> {
-        let (rows, columns, part_rows) = (self.plan.sar.azimuth, self.plan.sar.range, self.slab_rows);
-        let plan = &self.plan;
-        let correct = |first: usize, samples: &mut [Complex32], scratch: &mut Memory| {
-            for (index, row) in samples.chunks_exact_mut(columns).enumerate() {
-                plan.correct(first + index, row, scratch.samples_mut());
-            }
-        };
-        match &mut self.store {
+        let (rows, columns, part_rows, threads) =
+            (self.rows, self.columns, self.slab_rows, self.engine.threads());
+        let mut store = std::mem::replace(&mut self.store, Store::Memory(VecDeque::new()));
+        let done = match &mut store {
             Store::Memory(slabs) => {
                 // Some rows at a time, because those beyond the Doppler band take hardly any time.
-                let some = part_rows.div_ceil(2 * self.threads).max(1);
-                let samples = slabs.iter_mut().flat_map(|slab| slab.samples_mut().chunks_exact_mut(columns));
-                let mut jobs: Vec<(usize, Vec<&mut [Complex32]>)> = Vec::new();
-                for (index, row) in samples.enumerate() {
-                    match jobs.last_mut().filter(|(_, rows)| rows.len() < some) {
-                        Some((_, rows)) => rows.push(row),
-                        None => jobs.push((index, vec![row])),
-                    }
-                }
-                let scratch = || Memory::new(plan.correct_scratch());
-                pool::run(self.threads, &self.stop, jobs, scratch, |scratch, (first, rows)| {
-                    rows.into_iter()
-                        .enumerate()
-                        .for_each(|(index, row)| correct(first + index, row, scratch));
-                    Ok(())
-                })
+                let some = self.part_rows(part_rows.div_ceil(2 * threads));
+                let all = slabs.iter_mut().flat_map(|slab| slab.samples_mut().chunks_exact_mut(columns));
+                self.run_parts(Step::Correct, some * columns, parts(all, some))
             }
             Store::File(file) => {
-                let state = || {
-                    Ok((Memory::new(plan.correct_scratch())?, Memory::new(part_rows * columns)?, Vec::new()))
-                };
-                let parts = (0..rows).step_by(part_rows).collect();
-                pool::run(self.threads, &self.stop, parts, state, |(scratch, memory, part), first| {
+                let samples = part_rows * columns;
+                let state =
+                    || Ok((self.engine.work(Step::Correct, samples)?, Memory::new(samples)?, Vec::new()));
+                let firsts = (0..rows).step_by(part_rows).collect();
+                pool::run(threads, &self.stop, firsts, state, |(work, memory, part), first| {
                     let samples = &mut memory.samples_mut()[..part_rows.min(rows - first) * columns];
                     file.read_rows(first, samples, part)?;
-                    correct(first, samples, scratch);
+                    work.run(first, &mut samples.chunks_exact_mut(columns).collect::<Vec<_>>())?;
                     file.write_rows(first, samples, part)
                 })
             }
+        };
+        self.store = store;
+        done
+    }
+}
+
+/// Rows, or parts of rows, and the number of the first one.
+type Part<'a> = (usize, Vec<&'a mut [Complex32]>);
+
+/// Collects rows to parts of so many at most.
+fn parts<'a>(rows: impl Iterator<Item = &'a mut [Complex32]>, most: usize) -> Vec<Part<'a>> {
+    let mut parts: Vec<Part<'a>> = Vec::new();
+    for (index, row) in rows.enumerate() {
+        match parts.last_mut().filter(|(_, rows)| rows.len() < most) {
+            Some((_, rows)) => rows.push(row),
+            None => parts.push((index, vec![row])),
         }
     }
+    parts
 }
 
 /// Forms the image of a whole scene in memory.
@@ -366,8 +413,16 @@ impl Former {
 /// # Errors
 /// Those of [`Former`]; [`Error::Input`] if the raw data are not those of the scene.
 pub fn image(sar: &Sar, options: &SarOptions, raw: &[Complex32]) -> Result<Vec<Complex32>, Error> {
-    let mut former = Former::new(sar, options)?;
-    let slab_samples = former.slab_rows() * sar.range;
+    let former = Former::new(sar, options)?;
+    image_by(former, raw)
+}
+
+/// Forms the image of a whole scene by a former that has just begun.
+///
+/// # Errors
+/// Those of [`image()`].
+pub fn image_by(mut former: Former, raw: &[Complex32]) -> Result<Vec<Complex32>, Error> {
+    let slab_samples = former.slab_rows() * former.columns;
     for part in raw.chunks(slab_samples) {
         let mut slab = Slab { memory: Memory::new(part.len())? };
         slab.samples_mut().copy_from_slice(part);

@@ -13,7 +13,8 @@
 //! 4. Inverse azimuth transform, again by columns.
 //!
 //! The azimuth filter is applied in step 3, because along a row its phase grows linearly, and is cheap to compute.
-//! [`Former`] runs the steps on all threads, in memory or, for a scene that is larger, on a temporary file (`tiles`).
+//! [`Former`] runs the steps on all threads, in memory or, for a scene that is larger, on a temporary file (`tiles`). The
+//! processor computes them (`processor`), or a card.
 //!
 //! Validity. Transforms are circular and nothing is padded: a cell is focused completely if its whole echo lies within the row
 //! ([`Sar::focused_range`]), and its whole aperture within the scene ([`Sar::focused_azimuth`]). A point of amplitude 1 becomes
@@ -26,6 +27,7 @@
 
 mod columns;
 pub mod echo;
+mod engine;
 pub mod focus;
 mod former;
 mod geometry;
@@ -35,13 +37,18 @@ mod migration;
 pub mod picture;
 mod plan;
 mod pool;
+mod processor;
 mod tiles;
 mod window;
 
 pub use echo::{Antenna, Echoes, Target};
+#[cfg(feature = "gpu")]
+pub(crate) use engine::{Engine, Step, Work};
 pub use focus::Focus;
-pub use former::{Former, SarOptions, Slab, Times, image};
+pub use former::{Former, SarOptions, Slab, Times, image, image_by};
 pub use geometry::LIGHT_M_S;
+#[cfg(feature = "gpu")]
+pub(crate) use plan::{Plan, frequency, phasor};
 pub use window::Weighting;
 
 /// Sample of an echo or an image.

@@ -27,7 +27,8 @@ pub struct Plan {
     pub(crate) unit: Unit,
     range_forward: Arc<dyn Fft<f32>>,
     range_inverse: Arc<dyn Fft<f32>>,
-    range_filter: Vec<Complex32>,
+    /// Matched filter of the chirp in the frequency domain, with the inverse transform's division by its size.
+    pub(crate) range_filter: Vec<Complex32>,
 }
 
 impl Plan {

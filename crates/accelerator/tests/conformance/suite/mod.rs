@@ -4,7 +4,7 @@
 //! - `rules`: buffers, order, ends and errors of sessions
 //! - `splits`: random sizes of blocks and of what is submitted at a time
 
-mod drive;
+pub mod drive;
 mod reference;
 mod results;
 mod rules;
