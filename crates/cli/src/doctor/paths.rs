@@ -38,13 +38,18 @@ pub fn probe() -> Vec<Finding> {
         transparent_huge_pages(),
         tmpfs_huge_pages(),
     ]);
-    findings.extend(bywash_accelerator::devices::all().into_iter().map(accelerator));
+    findings.extend(accelerators());
     findings
 }
 
-/// Tells of a device for `accel:`.
-fn accelerator(found: bywash_accelerator::devices::Found) -> Finding {
-    usable(format!("accelerator {}", found.name), found.description)
+/// Tells of the devices for `accel:`, and of the kinds of which there is none.
+fn accelerators() -> Vec<Finding> {
+    let name = |name: &str| format!("accelerator {name}");
+    let devices = bywash_accelerator::devices::all();
+    let found = devices.found.into_iter().map(|found| usable(name(&found.name), found.description));
+    let absent = devices.absent.into_iter();
+    let absent = absent.map(|absent| unusable(name(&absent.name), absent.reason, absent.remedy));
+    found.chain(absent).collect()
 }
 
 /// Returns the directories whose file systems are tried and measured: the one for temporary files, and tmpfs.

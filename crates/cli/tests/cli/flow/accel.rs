@@ -170,6 +170,74 @@ fn wrong_radars_are_refused_with_what_is_possible() {
     assert!(stderr(&flow(&place, &["zero:", "limit:1", "radar:512x512"])).contains("takes nothing"));
 }
 
+/// True if there is a graphics card, or a driver that computes as one; without, the test says why.
+fn has_gpu() -> bool {
+    let absent = bywash_accelerator::devices::all().absent.into_iter().find(|absent| absent.name == "gpu");
+    if let Some(absent) = &absent {
+        println!("gpu is not tested: {}", absent.reason);
+        assert!(
+            std::env::var_os("BYWASH_NEEDS_GPU").is_none(),
+            "BYWASH_NEEDS_GPU is set, but {}",
+            absent.reason
+        );
+    }
+    absent.is_none()
+}
+
+/// Each kernel gives the results of the processor, but for roundings: 1e-5 of the largest value.
+#[test]
+fn a_graphics_card_computes_what_the_processor_does() {
+    if !has_gpu() {
+        return;
+    }
+    let place = TestFolder::new();
+    place.file("wave", bytes((0..300_000).map(|number| [(number as f32 * 0.1).sin(), (number % 17) as f32])));
+    flows(&place, &["radar:256x300,noise=0.1,seed=7", "raw"]);
+    let on = |device: &str, from: &str, kernel: &str| {
+        let told = work(&place, &[from, &format!("accel:{kernel},device={device}"), "to"]);
+        (told, samples(&fs::read(place.path().join("to")).unwrap()))
+    };
+    for (from, kernel) in [
+        ("wave", "fir,taps=31,decimate=3"),
+        ("wave", "fft,size=4096"),
+        ("wave", "fft,size=1000,inverse"),
+        ("raw", "sar,range=256,azimuth=300"),
+    ] {
+        let ((told, card), (_, processor)) = (on("gpu", from, kernel), on("cpu", from, kernel));
+        assert_eq!((&told["device"], card.len()), (&"gpu:0".into(), processor.len()), "{told}");
+        let largest = processor.iter().flatten().fold(0.0, |largest: f32, part| largest.max(part.abs()));
+        let parts = card.iter().flatten().zip(processor.iter().flatten());
+        let difference = parts.map(|(one, other)| (one - other).abs()).fold(0.0, f32::max);
+        assert!(difference < 1e-5 * largest, "{kernel}: {difference} of {largest}");
+        if from == "wave" {
+            assert_eq!(told["copied_bytes"], 0, "{told}");
+        }
+    }
+}
+
+#[test]
+fn a_shader_is_a_kernel_of_a_graphics_card() {
+    let place = TestFolder::new();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../accelerator/examples/scale.wgsl");
+    let text = fs::read_to_string(example).unwrap();
+    place.file("scale.wgsl", &text);
+    place.file("wrong.wgsl", text.replace("2.5 *", "2.5 +* "));
+    place.file("from", bytes((0..1 << 18).map(|number| [number as f32, -1.0])));
+    let refused = stderr(&flow(&place, &["from", "accel:wgsl=scale.wgsl", "to"]));
+    assert!(refused.contains("device=gpu"), "{refused}");
+    if has_gpu() {
+        flows(&place, &["from", "accel:wgsl=scale.wgsl,device=gpu:0", "to"]);
+        let to = fs::read(place.path().join("to")).unwrap();
+        assert!(to == bytes((0..1 << 18).map(|number| [2.5 * number as f32, -2.5])));
+        let refused = stderr(&flow(&place, &["from", "accel:wgsl=wrong.wgsl,device=gpu", "not"]));
+        assert!(refused.contains("wrong.wgsl:20:"), "{refused}");
+        let refused = stderr(&flow(&place, &["from", "accel:sha256,device=gpu", "not"]));
+        assert!(refused.contains("device=cpu"), "{refused}");
+        let refused = stderr(&flow(&place, &["from", "accel:fft,device=gpu:99", "not"]));
+        assert!(refused.contains("'gpu:99': there is cpu, gpu:0"), "{refused}");
+    }
+}
+
 #[test]
 fn wrong_words_are_refused_with_what_is_possible() {
     let place = TestFolder::new();
@@ -179,6 +247,8 @@ fn wrong_words_are_refused_with_what_is_possible() {
         ("accel:", "a kernel is missing"),
         ("accel:ffft", "fft"),
         ("accel:so", "so=FILE"),
+        ("accel:wgsl", "wgsl=FILE"),
+        ("accel:fft,device=gpu:x", "cpu"),
         ("accel:fft,size=0", "size"),
         ("accel:fft,device=tpu", "cpu"),
         ("accel:fft,blocks=1", "2 to 64"),

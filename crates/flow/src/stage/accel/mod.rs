@@ -16,7 +16,7 @@ use std::fmt;
 struct Accel {
     kernel: Kernel,
     /// Name of the device.
-    device: &'static str,
+    device: String,
     session: SessionOptions,
     /// Text behind the colon, as it was given.
     text: String,
@@ -33,7 +33,7 @@ impl StageType for Accel {
 
 impl DeviceStage for Accel {
     fn start(&self, block: Option<usize>) -> Result<DeviceWork, Error> {
-        let device = devices::open(self.device).map_err(failed)?;
+        let device = devices::open(&self.device).map_err(failed)?;
         let options = block.map_or(self.session, |bytes| self.session.block_bytes(bytes));
         let session = device.session(&self.kernel, &options).map_err(failed)?;
         let gives_digest = self.kernel == Kernel::Sha256;

@@ -10,12 +10,17 @@ use std::path::PathBuf;
 
 pub(super) const ROW: Row = Row {
     name: "accel",
-    address: "fir|fft|sha256|sar|so=FILE",
+    address: "fir|fft|sha256|sar|so=FILE|wgsl=FILE",
     sentence: "computes on the data by an accelerator: filters, Fourier transforms, a digest, a radar image, your own kernel",
     options: &{
         let [carrier, sampling, bandwidth, pulse, prf, speed, near, antenna] = OPTIONS;
         [
-            OptionRow::new("device", Value::Choice(devices::NAMES), "the accelerator").or("cpu"),
+            OptionRow::new(
+                "device",
+                Value::Text("cpu|gpu[:N]|cuda[:N]"),
+                "the accelerator; without a number, the first of its kind",
+            )
+            .or("cpu"),
             OptionRow::new("threads", Value::Number, "threads of the cpu (default: one for each processor)"),
             OptionRow::new("blocks", Value::Number, "blocks in flight in each direction").or("4"),
             OptionRow::new("taps", Value::Number, "fir: length of a low-pass filter").or("63"),
@@ -41,7 +46,10 @@ pub(super) const ROW: Row = Row {
 /// Parses the words of a stage.
 pub(super) fn parse(words: &mut Words<'_>) -> Result<Accel, Error> {
     let text = words.rest().to_string_lossy().into_owned();
-    let device = devices::NAMES[words.choice("device")?.unwrap_or(0)];
+    let device = words.value("device", |name| match devices::check_name(name) {
+        Ok(()) => Ok(name.to_owned()),
+        Err(error) => Err(error.to_string()),
+    })?;
     let mut session = SessionOptions::default();
     if let Some(threads) = words.value("threads", number)? {
         session = session.threads(threads);
@@ -55,16 +63,16 @@ pub(super) fn parse(words: &mut Words<'_>) -> Result<Accel, Error> {
     let kernel = kernel(words)?;
     words.check_all_taken()?;
     kernel.check().map_err(|error| words.error(error))?;
-    Ok(Accel { kernel, device, session, text })
+    Ok(Accel { kernel, device: device.unwrap_or_else(|| "cpu".into()), session, text })
 }
 
 fn kernel(words: &mut Words<'_>) -> Result<Kernel, Error> {
-    const KERNELS: [&str; 5] = ["fir", "fft", "sha256", "sar", "so"];
+    const KERNELS: [&str; 6] = ["fir", "fft", "sha256", "sar", "so", "wgsl"];
     let missing = || words.error(format!("a kernel is missing behind the colon: {}", KERNELS.join(", ")));
     let path = words.path().map_err(|_| missing())?;
     let address = path.to_string_lossy().into_owned();
     let (name, file) = match address.split_once('=') {
-        Some((name, file)) if name == "so" => (name, Some(PathBuf::from(file))),
+        Some((name @ ("so" | "wgsl"), file)) => (name, Some(PathBuf::from(file))),
         _ => (address.as_str(), None),
     };
     match (name, file) {
@@ -76,7 +84,8 @@ fn kernel(words: &mut Words<'_>) -> Result<Kernel, Error> {
         ("sha256", None) => Ok(Kernel::Sha256),
         ("sar", None) => sar(words).map(Kernel::Sar),
         ("so", Some(file)) => Ok(Kernel::Library(file)),
-        ("so", None) => Err(words.error("a file is missing: so=FILE").into()),
+        ("wgsl", Some(file)) => Ok(Kernel::Shader(file)),
+        ("so" | "wgsl", None) => Err(words.error(format!("a file is missing: {name}=FILE")).into()),
         _ => Err(words.error(format!("there is no kernel '{name}'{}", among(name, &KERNELS))).into()),
     }
 }
