@@ -38,6 +38,16 @@ pub enum Error {
         /// Message of its driver.
         message: String,
     },
+    /// The temporary file of a scene that is larger than memory cannot be made, read or written.
+    #[error("cannot {action} the scene's temporary file in {}: {reason}; make room, or name another folder (TMPDIR)", folder.display())]
+    TemporaryFile {
+        /// Folder of the file.
+        folder: PathBuf,
+        /// Operation that failed: make, read or write.
+        action: &'static str,
+        /// Reason that the system gave.
+        reason: String,
+    },
     /// The other end of the session was dropped before the input had ended.
     #[error("the other end of the session was given up before the input had ended")]
     Closed,

@@ -8,7 +8,7 @@ use super::engine::{Engine, Step};
 use super::memory::{Memory, SAMPLE};
 use super::pool;
 use super::processor::Processor;
-use super::tiles::TileFile;
+use super::tiles::{self, TileFile};
 use super::window::Weighting;
 use crate::error::Error;
 use crate::kernel::Sar;
@@ -33,7 +33,7 @@ pub struct SarOptions {
     /// Memory for the scene, in bytes; a scene that is larger goes through a temporary file. 0: three quarters of the memory
     /// that the system has available.
     pub memory_bytes: u64,
-    /// Folder of the temporary file; the system's if there is none.
+    /// Folder of the temporary file; if there is none, TMPDIR or /var/tmp.
     pub folder: Option<PathBuf>,
     /// Threads; 0: as many as there are processors that this process may use.
     pub threads: usize,
@@ -146,8 +146,8 @@ impl Former {
     /// Begins an image.
     ///
     /// # Errors
-    /// Those of [`Sar::check`]; [`Error::Memory`] if the limit holds no row and column for each thread; [`Error::Lost`] if the
-    /// temporary file cannot be made.
+    /// Those of [`Sar::check`]; [`Error::Memory`] if the limit holds no row and column for each thread;
+    /// [`Error::TemporaryFile`] if no file can be made.
     pub fn new(sar: &Sar, options: &SarOptions) -> Result<Former, Error> {
         let SarOptions { weighting, transforms_only, threads, .. } = *options;
         let processor = Processor::new(sar, weighting, transforms_only, pool::threads(threads))?;
@@ -181,7 +181,7 @@ impl Former {
             let thread_bytes = thread_bytes.min(part_bytes);
             slab_bytes = slab_bytes.min(thread_bytes).min((limit / 16) as usize).max(row_bytes);
             let width = (thread_bytes / column_bytes).min(sar.range);
-            let folder = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+            let folder = options.folder.clone().unwrap_or_else(tiles::folder);
             store = Store::File(TileFile::new(&folder, sar.azimuth, sar.range, width)?);
         }
         let slab_rows = (slab_bytes / row_bytes).min(sar.azimuth);
@@ -242,7 +242,7 @@ impl Former {
     /// a file.
     ///
     /// # Errors
-    /// [`Error::Input`] if the slab has no whole rows, or there are more than those of the scene; [`Error::Lost`].
+    /// [`Error::Input`] if the slab has no whole rows, or there are more than those of the scene; [`Error::Lost`], [`Error::TemporaryFile`].
     pub fn push(&mut self, mut slab: Slab) -> Result<Option<Slab>, Error> {
         let begin = Instant::now();
         let (columns, rows) = (self.columns, slab.samples().len() / self.columns);
@@ -273,7 +273,7 @@ impl Former {
     /// Forms the image of the rows that were pushed.
     ///
     /// # Errors
-    /// [`Error::Input`] if rows are missing; [`Error::Memory`], [`Error::Lost`].
+    /// [`Error::Input`] if rows are missing; [`Error::Memory`], [`Error::Lost`], [`Error::TemporaryFile`].
     pub fn form(&mut self) -> Result<(), Error> {
         let (pushed, rows) = (self.pushed, self.rows);
         if pushed < rows {
@@ -296,7 +296,7 @@ impl Former {
     /// Returns the next rows of the image, or `None` after the last ones.
     ///
     /// # Errors
-    /// [`Error::Memory`], [`Error::Lost`].
+    /// [`Error::Memory`], [`Error::Lost`], [`Error::TemporaryFile`].
     pub fn pop(&mut self) -> Result<Option<Slab>, Error> {
         let rows = self.slab_rows.min(self.rows - self.popped);
         let slab = match &mut self.store {

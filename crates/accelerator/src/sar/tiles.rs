@@ -31,7 +31,7 @@ impl TileFile {
     /// Makes a file for a scene.
     ///
     /// # Errors
-    /// [`Error::Lost`] if no file can be made in the folder.
+    /// [`Error::TemporaryFile`] if no file can be made in the folder.
     pub fn new(folder: &Path, rows: usize, columns: usize, width: usize) -> Result<TileFile, Error> {
         let folder = folder.to_path_buf();
         let file = tempfile::tempfile_in(&folder).map_err(|error| failed(&folder, "make", &error))?;
@@ -51,7 +51,7 @@ impl TileFile {
     /// Reads a strip.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the file cannot be read.
+    /// [`Error::TemporaryFile`] if the file cannot be read.
     pub fn read_strip(&self, strip: usize, samples: &mut [Complex32]) -> Result<(), Error> {
         self.read(self.offset(strip, 0), samples)
     }
@@ -59,7 +59,7 @@ impl TileFile {
     /// Writes a strip.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the file cannot be written.
+    /// [`Error::TemporaryFile`] if the file cannot be written.
     pub fn write_strip(&self, strip: usize, samples: &[Complex32]) -> Result<(), Error> {
         self.write(self.offset(strip, 0), samples)
     }
@@ -67,7 +67,7 @@ impl TileFile {
     /// Reads rows, with a buffer that holds their part of a strip.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the file cannot be read.
+    /// [`Error::TemporaryFile`] if the file cannot be read.
     pub fn read_rows(
         &self,
         first: usize,
@@ -88,7 +88,7 @@ impl TileFile {
     /// Writes rows, with a buffer that holds their part of a strip.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the file cannot be written.
+    /// [`Error::TemporaryFile`] if the file cannot be written.
     pub fn write_rows(
         &self,
         first: usize,
@@ -122,12 +122,15 @@ impl TileFile {
     }
 }
 
-fn failed(folder: &Path, action: &str, error: &std::io::Error) -> Error {
-    let folder = folder.display();
-    let message = format!(
-        "cannot {action} the scene's temporary file in {folder}: {error}; make room or name another folder"
-    );
-    Error::Lost { device: "cpu".into(), message }
+/// Returns the folder for files that may be larger than memory: TMPDIR, or one that does not lie in memory as /tmp often does.
+pub fn folder() -> PathBuf {
+    let on_disk = || Some(PathBuf::from("/var/tmp")).filter(|folder| folder.is_dir());
+    let named = std::env::var_os("TMPDIR").filter(|name| !name.is_empty()).map(PathBuf::from);
+    named.or_else(on_disk).unwrap_or_else(std::env::temp_dir)
+}
+
+fn failed(folder: &Path, action: &'static str, error: &std::io::Error) -> Error {
+    Error::TemporaryFile { folder: folder.to_owned(), action, reason: error.to_string() }
 }
 
 #[cfg(test)]
