@@ -146,8 +146,10 @@ format:
 clippy_fuzz := CUSTOM_LIBFUZZER_PATH=/dev/null CARGO_TARGET_DIR=$(target) \
   $(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 
+# The C library by itself has fewer features than the workspace, so other items of the crates are unused in it.
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets $(features) -- -D warnings
+	$(CARGO) clippy --locked -p bywash-capi -- -D warnings
 	$(clippy_fuzz)
 
 docs:

@@ -85,6 +85,7 @@ fn bywash() -> i32 {
     // A program under `bywash run` inherits the closed descriptors of this command.
     if !matches!(arguments.command, Command::Run(_)) {
         standard::take_closed_descriptors();
+        choose_among_cards_here();
     }
     let done = match arguments.command {
         Command::Run(arguments) => run::main(&arguments),
@@ -121,6 +122,15 @@ fn bywash() -> i32 {
         standard::say(format_args!("bywash: {failure}"));
         failure.status()
     })
+}
+
+/// Switches off the layer by which Mesa's drivers choose among graphics cards. This command chooses itself, and
+/// the layer complains on standard error wherever there is no desktop.
+#[cfg_attr(test, allow(dead_code))]
+#[allow(unsafe_code)]
+fn choose_among_cards_here() {
+    // SAFETY: the process has no other thread yet, so nothing reads the environment meanwhile.
+    unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
 }
 
 /// Returns the number in an exit code, which the standard library does not expose.

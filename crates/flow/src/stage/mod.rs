@@ -87,6 +87,7 @@ pub(crate) enum StageRole<'a> {
     /// The flow is split at a program, which the shell runs by this command.
     Program(&'a str),
     /// The flow is split at a device, which computes on the data while other data is read and written.
+    #[cfg_attr(not(feature = "accelerator"), expect(dead_code))]
     Device(&'a dyn DeviceStage),
 }
 
