@@ -14,8 +14,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const STEPS: u32 = 10_000;
 /// A run takes a second or two.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Share of all reads that the library must have served in the whole test.
-const SHARE_OF_READS_MIN: f64 = 0.1;
+/// Share of all reads that the library must have served in the whole test. Single seeds have 9 to 20 %, and a busy
+/// machine plays no more than two.
+const SHARE_OF_READS_MIN: f64 = 0.05;
 /// As [`SHARE_OF_READS_MIN`], of the writes on tmpfs, half of whose runs have mapped writes.
 const SHARE_OF_WRITES_MIN: f64 = 0.01;
 
