@@ -88,50 +88,106 @@ impl Station {
     }
 }
 
+/// Queueing network that a request passes: the stations of a machine, with a request's service times.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    /// The processors.
+    pub pool: MultiServer,
+    /// All other stations.
+    pub stations: Vec<Station>,
+    /// Index in `Resource::ALL` of each station's resource. The channels and the link of flash drives share
+    /// one.
+    places: Vec<usize>,
+    /// Time for which a request's data is in flight in the interconnect, in seconds.
+    pub in_flight: f64,
+}
+
+impl Network {
+    /// Returns the network of `work` on `machine` under `architecture`.
+    pub fn new(machine: &Machine, work: &Workload, architecture: Architecture) -> Network {
+        let demand = Demand::new(machine, work, architecture);
+        let bytes = work.request_bytes();
+        let seconds = demand.seconds.map(|seconds| seconds * bytes);
+        // `seconds` is in the order of `Resource::ALL`, which begins with the processors.
+        let pool = MultiServer { demand: seconds[0], servers: at_least_one(demand.units[0]) };
+        let mut stations: Vec<Station> = seconds[1..]
+            .iter()
+            .zip(&demand.units[1..])
+            .map(|(demand, queues)| Station { demand: *demand, queues: *queues, servers: 1.0 })
+            .collect();
+        let in_flight = work.operations() * machine.interconnect.latency.0;
+        let mut places: Vec<usize> = (1..seconds.len()).collect();
+        if let Some([channels, link]) = flash_stations(machine, work, &stations[DISKS - 1]) {
+            stations[DISKS - 1] = channels;
+            stations.push(link);
+            places.push(DISKS);
+        }
+        Network { pool, stations, places, in_flight }
+    }
+
+    /// Returns the utilisation of each resource, in the order of
+    /// [`Resource::ALL`](crate::Resource::ALL), at a throughput of `rate` requests per second.
+    pub fn utilisation(&self, rate: f64) -> [f64; 6] {
+        let mut utilisation = [0.0; 6];
+        utilisation[0] = rate * self.pool.demand / f64::from(self.pool.servers);
+        for (station, at) in self.stations.iter().zip(&self.places) {
+            utilisation[*at] =
+                (rate * station.demand / (station.queues * station.servers)).max(utilisation[*at]);
+        }
+        utilisation
+    }
+}
+
 /// Computes the means for `work` on `machine` under `architecture`, with one request in flight per thread.
 pub fn closed(machine: &Machine, work: &Workload, architecture: Architecture) -> Closed {
-    let demand = Demand::new(machine, work, architecture);
-    let bytes = work.request_bytes();
-    let seconds = demand.seconds.map(|seconds| seconds * bytes);
-    // `seconds` is in the order of `Resource::ALL`, which begins with the processors.
-    let pool = MultiServer { demand: seconds[0], servers: at_least_one(demand.units[0]) };
-    let mut stations: Vec<Station> = seconds[1..]
-        .iter()
-        .zip(&demand.units[1..])
-        .map(|(demand, queues)| Station { demand: *demand, queues: *queues, servers: 1.0 })
-        .collect();
-    let in_flight = work.operations() * machine.interconnect.latency.0;
-    // Index in `Resource::ALL` of each station's resource. The channels and the link of flash drives share
-    // one.
-    let mut places: Vec<usize> = (1..seconds.len()).collect();
-    if let Some([channels, link]) = flash_stations(machine, work, &stations[DISKS - 1]) {
-        stations[DISKS - 1] = channels;
-        stations.push(link);
-        places.push(DISKS);
-    }
-    let means = means(pool, &stations, at_least_one(work.load.threads), work.load.think.0 + in_flight);
-    let mut utilisation = [0.0; 6];
+    let network = Network::new(machine, work, architecture);
+    let Network { pool, stations, places, in_flight } = &network;
+    let means = means(*pool, stations, at_least_one(work.load.threads), work.load.think.0 + in_flight);
     let mut waiting = [0.0; 6];
-    (utilisation[0], waiting[0]) = (means.rate * pool.demand / f64::from(pool.servers), means.in_pool);
-    for ((station, at), here) in stations.iter().zip(&places).zip(&means.at) {
-        utilisation[*at] =
-            (means.rate * station.demand / (station.queues * station.servers)).max(utilisation[*at]);
+    waiting[0] = means.in_pool;
+    for (at, here) in places.iter().zip(&means.at) {
         waiting[*at] += here;
     }
     Closed {
-        throughput: means.rate * bytes,
+        throughput: means.rate * work.request_bytes(),
         requests: means.rate,
         response: means.response + in_flight,
-        utilisation,
+        utilisation: network.utilisation(means.rate),
         queue_length: waiting,
     }
+}
+
+/// Populations up to this one have a throughput computed for each; beyond, steps grow with the population.
+const POPULATION_EACH: usize = 128;
+
+/// Computes the throughput of the network for each number of requests in it from 0 to `threads`, in requests
+/// per second, with a delay of `think` seconds outside the stations. Beyond 128 requests, throughputs between
+/// populations an eighth apart are interpolated.
+pub(crate) fn throughputs(pool: MultiServer, stations: &[Station], threads: u32, think: f64) -> Vec<f64> {
+    let mut rest = Vec::with_capacity(threads as usize + 1);
+    rest.push(0.0);
+    WithoutPool::new(stations, think).each(threads, |solved| rest.push(solved.rate));
+    let with_pool = |population: usize| pool.throughput(&rest[..=population]);
+    let mut rates = vec![0.0];
+    let all = threads as usize;
+    for population in 1..=all.min(POPULATION_EACH) {
+        rates.push(with_pool(population));
+    }
+    while rates.len() <= all {
+        let from = rates.len() - 1;
+        let to = (from + from / 8).min(all);
+        let (before, after) = (rates[from], with_pool(to));
+        let step = (after - before) / (to - from) as f64;
+        rates.extend((1..=to - from).map(|distance| before + step * distance as f64));
+    }
+    rates
 }
 
 /// Index of the disks in [`Resource::ALL`](crate::Resource::ALL).
 const DISKS: usize = 4;
 
 /// Rounds a count to an integer of at least 1, for units that cannot be divided.
-fn at_least_one(count: f64) -> u32 {
+pub(crate) fn at_least_one(count: f64) -> u32 {
     count.round().max(1.0) as u32
 }
 
@@ -172,12 +228,7 @@ pub fn means(pool: MultiServer, stations: &[Station], threads: u32, think: f64) 
         chances.iter().enumerate().map(|(here, chance)| chance * of(here)).sum()
     };
     let everybody = f64::from(threads);
-    // If only the pool takes time, the rest of the network has an infinite rate and the pool alone decides.
-    let rate = if rates[1].is_finite() {
-        expected(&|here| rates[rates.len() - 1 - here])
-    } else {
-        everybody.min(f64::from(pool.servers)) / pool.demand
-    };
+    let rate = pool.throughput(&rates);
     let in_pool = expected(&|here| here as f64);
     let mut at = vec![0.0; stations.len()];
     let mut there = 0;
@@ -192,6 +243,17 @@ pub fn means(pool: MultiServer, stations: &[Station], threads: u32, think: f64) 
 }
 
 impl MultiServer {
+    /// Returns the throughput of the pool and the rest of the network, which serves n requests at the rate
+    /// `rates[n]`, for the last population of `rates`.
+    fn throughput(self, rates: &[f64]) -> f64 {
+        let all = rates.len() - 1;
+        // If only the pool takes time, the rest of the network has an infinite rate and the pool alone decides.
+        if !rates[1].is_finite() {
+            return f64::from(self.servers).min(all as f64) / self.demand;
+        }
+        self.chances(rates).iter().enumerate().map(|(here, chance)| chance * rates[all - here]).sum()
+    }
+
     /// Returns the probability of 0, 1, ... threads at the pool. `rates[n]` is the rate at which the rest of
     /// the network serves n threads.
     fn chances(self, rates: &[f64]) -> Vec<f64> {

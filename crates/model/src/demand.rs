@@ -30,6 +30,7 @@
 //! Called by [`crate::bound()`], [`crate::closed`] and [`crate::sweep`].
 
 use crate::machine::Machine;
+use crate::units::Frequency;
 use crate::work::{Request, Workload};
 use serde::{Deserialize, Serialize};
 
@@ -157,8 +158,48 @@ impl ByteShares {
     }
 }
 
+/// Error for an architecture whose work would be done by processors that the devices do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the {devices} have no processor, on which {} servers run {work}: give machine.{devices}.processor, or choose \
+     conventional or user-level",
+    architecture.name()
+)]
+pub struct MissingProcessor {
+    /// Architecture that needs the processors.
+    pub architecture: Architecture,
+    /// Devices without a processor, as descriptions name them: interfaces or disks.
+    pub devices: &'static str,
+    /// Work that the architecture leaves to these processors.
+    pub work: &'static str,
+}
+
+/// Returns the time of `cycles` cycles on a device's processor, in seconds: infinite if there are cycles and no
+/// processor.
+fn on_processor(cycles: f64, processor: Frequency) -> f64 {
+    if cycles > 0.0 { cycles / processor.0 } else { 0.0 }
+}
+
 impl Demand {
-    /// Computes the demand of `work` on `machine` under `architecture`.
+    /// Checks that the devices have the processors that `architecture` needs for `work`.
+    ///
+    /// # Errors
+    /// [`MissingProcessor`] if interfaces or disks would have to compute and have no processor.
+    pub fn check(
+        machine: &Machine,
+        work: &Workload,
+        architecture: Architecture,
+    ) -> Result<(), MissingProcessor> {
+        let [_, _, _, interfaces, _, disks] = Demand::new(machine, work, architecture).seconds;
+        match (interfaces.is_finite(), disks.is_finite()) {
+            (false, _) => Err(MissingProcessor { architecture, devices: "interfaces", work: "TCP" }),
+            (_, false) => Err(MissingProcessor { architecture, devices: "disks", work: "the file system" }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Computes the demand of `work` on `machine` under `architecture`. The demand of devices' processors that
+    /// are needed and missing is infinite; [`Demand::check`] tells of those.
     pub fn new(machine: &Machine, work: &Workload, architecture: Architecture) -> Demand {
         let passage = ByteShares::new(work);
         let costs = &work.costs;
@@ -181,11 +222,11 @@ impl Demand {
                 crossings / machine.interconnect.host_payload_rate(),
                 // The wire is full duplex: the busier direction decides.
                 passage.inward.max(passage.outward) / interfaces.rate.0,
-                on_devices * costs.tcp.0 * network / interfaces.processor.0,
+                on_processor(on_devices * costs.tcp.0 * network, interfaces.processor),
                 // A workload without disk accesses has an access size of 0, for which `rate_of` is not
                 // defined.
                 if passage.disk > 0.0 { passage.disk / disks.rate_of(bytes_at_once, readers) } else { 0.0 },
-                on_devices * costs.file_system.0 * passage.disk / disks.processor.0,
+                on_processor(on_devices * costs.file_system.0 * passage.disk, disks.processor),
             ],
             units: [
                 machine.processors.count,

@@ -14,8 +14,9 @@
 //! [load]               # optional
 //! threads = 256
 //! think = "0 s"
+//! arrivals = "2000 /s" # optional: an open load
 //!
-//! [costs]              # optional
+//! [costs]              # optional; `implied_costs` tells of those that a text leaves out
 //! server = "0.15 cycles/B"
 //! tcp = "3.8 cycles/B"
 //! file-system = "1.5 cycles/B"
@@ -25,9 +26,9 @@
 //! An unknown key, a unit that does not fit, or an impossible value is an error that names the line or the
 //! key.
 
-use crate::demand::Architecture;
+use crate::demand::{Architecture, Demand, MissingProcessor};
 use crate::machine::{Machine, Memory, Rotating};
-use crate::units::{Cycles, CyclesPerByte, Frequency, Rate, Share, Size, Time};
+use crate::units::{Cycles, CyclesPerByte, Frequency, PerSecond, Rate, Share, Size, Time};
 use crate::work::{Costs, Load, Mechanisms, Request, Workload};
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ pub struct Description {
     pub machine: Machine,
     /// Kind and size of the requests.
     pub request: Request,
-    /// Number of threads that issue requests, and their behaviour.
+    /// Requests that come, and the threads that serve them.
     #[serde(default)]
     pub load: Load,
     /// Costs of the requests on the processors.
@@ -73,6 +74,25 @@ pub enum Error {
     /// The description has no such key. Holds the key and the list of all keys.
     #[error("there is no '{0}'; there are {1}")]
     NoSuchKey(String, String),
+    /// The architecture needs processors that the devices do not have.
+    #[error(transparent)]
+    MissingProcessor(#[from] MissingProcessor),
+}
+
+/// Costs of the paper that a description without them is given, with their keys.
+const PAPER_COSTS: [&str; 4] = ["server", "tcp", "file-system", "system"];
+
+/// Returns the costs per byte that `text`, a description in TOML or JSON, leaves out, with the values that it
+/// is given for them: those of the paper, of 2003. The list is empty for a text that is neither.
+pub fn implied_costs(text: &str) -> Vec<(&'static str, CyclesPerByte)> {
+    let is_json = text.trim_start().starts_with('{');
+    let written: Option<serde_json::Value> =
+        if is_json { serde_json::from_str(text).ok() } else { toml::from_str(text).ok() };
+    let Some(written) = written else { return Vec::new() };
+    let Costs { server, tcp, file_system, system, .. } = Costs::default();
+    let is_missing = |name: &str| written.get("costs").and_then(|costs| costs.get(name)).is_none();
+    let all = PAPER_COSTS.into_iter().zip([server, tcp, file_system, system]);
+    all.filter(|(name, _)| is_missing(name)).collect()
 }
 
 impl Description {
@@ -113,6 +133,19 @@ impl Description {
         checked(self)
     }
 
+    /// Checks that the machine can have `architecture`.
+    ///
+    /// # Errors
+    /// [`Error::MissingProcessor`] if devices would have to compute and have no processor.
+    pub fn supports(&self, architecture: Architecture) -> Result<(), Error> {
+        Ok(Demand::check(&self.machine, &self.workload(), architecture)?)
+    }
+
+    /// Returns the architectures that the machine can have, in the order of [`Architecture::ALL`].
+    pub fn supported(&self) -> Vec<Architecture> {
+        Architecture::ALL.into_iter().filter(|one| self.supports(*one).is_ok()).collect()
+    }
+
     /// Returns the workload of the description.
     pub fn workload(&self) -> Workload {
         let Description { request, costs, load, mechanisms, .. } = *self;
@@ -126,6 +159,7 @@ pub struct Key {
     /// Name of the number, as in TOML.
     pub name: &'static str,
     parse: fn(&str) -> Result<f64, String>,
+    write: fn(f64) -> String,
     at: fn(&mut Description) -> Option<&mut f64>,
 }
 
@@ -134,6 +168,7 @@ macro_rules! keys {
         const KEYS: &[Key] = &[$(Key {
             name: $name,
             parse: |text| text.parse::<$unit>().map(|value| value.0).map_err(|error| error.to_string()),
+            write: |value| $unit(value).to_string(),
             at: |$it| $at,
         }),*];
     };
@@ -239,6 +274,8 @@ keys! {
     "costs.poll": Cycles, |it| Some(&mut it.costs.poll.0);
     "load.threads": Count, |it| Some(&mut it.load.threads);
     "load.think": Time, |it| Some(&mut it.load.think.0);
+    "load.arrivals": PerSecond, |it| Some(&mut it.load.arrivals.0);
+    "load.burst": Count, |it| Some(&mut it.load.burst);
 }
 
 fn memory(description: &mut Description, at: fn(&mut Memory) -> &mut f64) -> Option<&mut f64> {
@@ -261,7 +298,24 @@ impl std::str::FromStr for Count {
     }
 }
 
+impl std::fmt::Display for Count {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
 impl Key {
+    /// Formats a value of this key, in base units, with a unit and at most six significant digits.
+    pub fn text(self, value: f64) -> String {
+        let written = (self.write)(value);
+        let (number, unit) =
+            written.split_once(' ').map_or((&*written, None), |(number, unit)| (number, Some(unit)));
+        let number: f64 = number.parse().unwrap_or(value);
+        let digits = (5.0 - number.abs().max(f64::MIN_POSITIVE).log10().floor()).clamp(0.0, 12.0) as i32;
+        let rounded = (number * 10f64.powi(digits)).round() / 10f64.powi(digits);
+        unit.map_or_else(|| rounded.to_string(), |unit| format!("{rounded} {unit}"))
+    }
+
     /// Iterates over all keys.
     pub fn all() -> impl Iterator<Item = Key> {
         KEYS.iter().copied()
@@ -299,6 +353,8 @@ fn no_such_key(name: &str) -> Error {
 
 /// Greatest number of threads. Computations for the threads need time and memory per thread.
 const THREADS_MAX: f64 = 1e7;
+/// Greatest mean number of requests that arrive at a time.
+const BURST_MAX: f64 = 1e5;
 
 fn checked(description: Description) -> Result<Description, Error> {
     let Description { machine, request, load, .. } = &description;
@@ -308,10 +364,8 @@ fn checked(description: Description) -> Result<Description, Error> {
         ("machine.interconnect.rate", machine.interconnect.rate.0),
         ("machine.interfaces.count", machine.interfaces.count),
         ("machine.interfaces.rate", machine.interfaces.rate.0),
-        ("machine.interfaces.processor", machine.interfaces.processor.0),
         ("machine.disks.count", machine.disks.count),
         ("machine.disks.rate", machine.disks.rate.0),
-        ("machine.disks.processor", machine.disks.processor.0),
         ("load.threads", load.threads),
         ("the bytes of a request", description.workload().request_bytes()),
     ];
@@ -321,6 +375,18 @@ fn checked(description: Description) -> Result<Description, Error> {
     if load.threads > THREADS_MAX {
         let (key, value) = ("load.threads", load.threads.to_string());
         return Err(Error::OutOfRange { key, value, must: "at most 10000000" });
+    }
+    if !(1.0..=BURST_MAX).contains(&load.burst) {
+        let (key, value) = ("load.burst", load.burst.to_string());
+        return Err(Error::OutOfRange { key, value, must: "from 1 to 100000" });
+    }
+    if load.burst > 1.0 && !load.is_open() {
+        let (key, value) = ("load.burst", load.burst.to_string());
+        return Err(Error::OutOfRange { key, value, must: "1 unless load.arrivals is given" });
+    }
+    if load.is_open() && load.think.0 > 0.0 {
+        let (key, value) = ("load.think", load.think.to_string());
+        return Err(Error::OutOfRange { key, value, must: "0 s if load.arrivals is given" });
     }
     let share = match request {
         Request::Web { miss, .. } => Some(("request.web.miss", miss.0)),
@@ -380,6 +446,54 @@ miss = "10 %"
     }
 
     #[test]
+    fn costs_that_are_left_out_are_told() {
+        let of = |text: &str| implied_costs(text).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        assert_eq!(of(TEXT), PAPER_COSTS);
+        assert_eq!(implied_costs(TEXT)[1].1, CyclesPerByte(3.8));
+        let some = format!("{TEXT}\n[costs]\ntcp = \"1 cycles/B\"\ncall = \"9 cycles\"\n");
+        assert_eq!(of(&some), ["server", "file-system", "system"]);
+        let whole = Description::from_toml(TEXT).unwrap();
+        assert_eq!(of(&serde_json::to_string(&whole).unwrap()), [""; 0]);
+    }
+
+    #[test]
+    fn devices_without_processors_leave_two_structures() {
+        let text = TEXT.replace(", processor = \"300 MHz\"", "");
+        let description = Description::from_toml(&text).unwrap();
+        assert_eq!(description.supported(), [Architecture::Conventional, Architecture::UserLevel]);
+        let refused = description.supports(Architecture::Active).unwrap_err().to_string();
+        assert!(
+            refused.contains("the interfaces have no processor, on which active servers run TCP"),
+            "{refused}"
+        );
+        let only_disks = TEXT
+            .replacen(", processor = \"300 MHz\"", "", 2)
+            .replace("116 MiB/s\"", "116 MiB/s\", processor = \"1 GHz\"");
+        let refused =
+            Description::from_toml(&only_disks).unwrap().supports(Architecture::Direct).unwrap_err();
+        assert!(refused.to_string().contains("machine.disks.processor"), "{refused}");
+        let again = toml::to_string(&description).unwrap();
+        assert!(!again.contains("300") && !again.contains("arrivals"), "{again}");
+        assert_eq!(Description::from_toml(&again).unwrap(), description);
+    }
+
+    #[test]
+    fn an_open_load_is_read_and_its_limits_are_told() {
+        let with = |load: &str| Description::from_toml(&format!("{TEXT}\n[load]\n{load}\n"));
+        let open = with("arrivals = \"2000 /s\"\nburst = 4").unwrap();
+        assert!(open.load.is_open() && open.load.burst == 4.0);
+        for (load, wanted) in [
+            ("arrivals = \"2000\"", "write a number and one of /s"),
+            ("arrivals = \"2000 /s\"\nburst = 0.5", "load.burst is 0.5, and must be from 1"),
+            ("burst = 4", "load.burst is 4, and must be 1 unless load.arrivals"),
+            ("arrivals = \"2000 /s\"\nthink = \"1 ms\"", "load.think is 1 ms, and must be 0 s"),
+        ] {
+            let refused = with(load).unwrap_err().to_string();
+            assert!(refused.contains(wanted), "{load}: {refused}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_line() {
         for (from, to, wanted) in [
             ("\"2 GiB/s\"", "\"2 GHz\"", &["line 4", "'2 GHz' is not a rate"][..]),
@@ -400,6 +514,19 @@ miss = "10 %"
         }
         let error = Description::from_json("{\n\"machine\": 1}").unwrap_err().to_string();
         assert!(error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn values_are_written_with_units_and_few_digits() {
+        for (name, value, wanted) in [
+            ("request.web.miss", 0.15000000000000002, "15 %"),
+            ("machine.disks.rate", 6.9e9, "6.42613 GiB/s"),
+            ("load.arrivals", 12000.0, "12000 /s"),
+            ("machine.disks.count", 3.0, "3"),
+            ("load.think", 0.0, "0 s"),
+        ] {
+            assert_eq!(Key::by_name(name).unwrap().text(value), wanted);
+        }
     }
 
     #[test]

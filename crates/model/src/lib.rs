@@ -20,6 +20,7 @@
 //! - [`machine`]: the parts of a server; [`work`]: its requests and their costs
 //! - [`demand`]: busy time of each resource for one byte; [`bound()`]: the throughput bound that follows
 //! - [`closed`]: throughput and response time for a given number of threads (mean-value analysis)
+//! - [`performance()`]: the same for any load, also for requests that arrive at a given rate
 //! - [`describe`]: machine and workload from TOML or JSON
 //! - [`sweep`]: many descriptions at once, with numbers that vary
 //! - [`figures`], [`check`]: the paper's figures, and the statements of its text beside the computed numbers
@@ -38,12 +39,14 @@ pub mod demand;
 pub mod describe;
 pub mod figures;
 pub mod machine;
+pub mod performance;
 pub mod sweep;
 pub mod units;
 pub mod work;
 
 pub use bound::{Bound, bound};
-pub use demand::{Architecture, Demand, Resource};
+pub use demand::{Architecture, Demand, MissingProcessor, Resource};
 pub use describe::Description;
 pub use machine::Machine;
+pub use performance::{Performance, performance};
 pub use work::Workload;

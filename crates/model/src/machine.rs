@@ -77,6 +77,11 @@ fn one() -> f64 {
     1.0
 }
 
+/// Returns true for the clock frequency of a processor that a device does not have.
+fn is_absent(processor: &Frequency) -> bool {
+    processor.0 == 0.0
+}
+
 /// Topology of an interconnect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -127,7 +132,9 @@ pub struct Interfaces {
     pub count: f64,
     /// Bandwidth of each interface in each direction, in bytes per second.
     pub rate: Rate,
-    /// Clock frequency of the processor in each interface, which active and direct servers use.
+    /// Clock frequency of the processor in each interface, which active and direct servers need. With 0, the
+    /// interfaces have none.
+    #[serde(default, skip_serializing_if = "is_absent")]
     pub processor: Frequency,
     /// True if the interfaces compute checksums, so that the host need not read the data that it sends.
     #[serde(default)]
@@ -143,7 +150,9 @@ pub struct Disks {
     /// Transfer rate of each disk, in bytes per second. If neither `rotating` nor `flash` is given, the rate
     /// is a mean that already includes the time for positioning.
     pub rate: Rate,
-    /// Clock frequency of the processor in each disk controller, which active and direct servers use.
+    /// Clock frequency of the processor in each disk controller, which active and direct servers need. With 0,
+    /// the controllers have none.
+    #[serde(default, skip_serializing_if = "is_absent")]
     pub processor: Frequency,
     /// Size of each controller's cache, in bytes. The controller reads ahead for sequential readers until the
     /// cache is full.

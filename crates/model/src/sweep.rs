@@ -6,6 +6,7 @@
 use crate::bound::bound;
 use crate::demand::{Architecture, Resource};
 use crate::describe::{Description, Error, Key};
+use crate::performance::{Performance, performance};
 use std::str::FromStr;
 
 /// One varied number of a description, with the values that the number takes.
@@ -54,6 +55,43 @@ pub struct Table {
     pub throughput: Vec<f64>,
     /// Resource that limits the throughput at each point.
     pub binding: Vec<Resource>,
+}
+
+/// Greatest number of points of a sweep with response times, each of which takes steps for every thread.
+pub const LOADED_POINTS_MAX: usize = 1_000_000;
+
+/// Computes the performance under its load for every combination of the values of `axes`, in the order of
+/// [`Table`]'s rows.
+///
+/// # Errors
+/// [`Error::NoSuchKey`] if `description` does not contain the number of an axis; [`Error::Unreadable`] if
+/// there are more than [`LOADED_POINTS_MAX`] points; [`Error::MissingProcessor`] if the devices lack
+/// processors that `architecture` needs; [`Error::OutOfRange`] if a value makes the description impossible.
+pub fn loaded(
+    description: &Description,
+    axes: &[Axis],
+    architecture: Architecture,
+) -> Result<Vec<Performance>, Error> {
+    let points = axes.iter().try_fold(1usize, |points, axis| points.checked_mul(axis.values.len()));
+    let Some(points) = points.filter(|points| *points <= LOADED_POINTS_MAX) else {
+        return Err(Error::Unreadable(format!(
+            "a sweep with response times has at most {LOADED_POINTS_MAX} points: take larger steps"
+        )));
+    };
+    let mut here = *description;
+    for axis in axes {
+        axis.key.number_in(&mut here)?;
+    }
+    let (mut all, mut refused) = (Vec::with_capacity(points), None);
+    each(&mut here, axes, &mut |point| {
+        if refused.is_none() {
+            match point.checked().and_then(|point| point.supports(architecture)) {
+                Ok(()) => all.push(performance(&point.machine, &point.workload(), architecture)),
+                Err(why) => refused = Some(why),
+            }
+        }
+    })?;
+    refused.map_or(Ok(all), Err)
 }
 
 /// Computes the throughput bound for every combination of the values of `axes`.
@@ -116,6 +154,28 @@ mod tests {
             (table.throughput[2 * 4 + 1], table.binding[2 * 4 + 1]),
             (wanted.throughput, wanted.binding)
         );
+    }
+
+    #[test]
+    fn response_times_change_with_the_load_where_the_bound_does_not() {
+        let axis: Axis = "load.threads=1:401:100".parse().unwrap();
+        let bounds = sweep(&web(), std::slice::from_ref(&axis), Architecture::Active).unwrap();
+        assert!(bounds.throughput.windows(2).all(|two| two[0] == two[1]));
+        let all = loaded(&web(), &[axis], Architecture::Active).unwrap();
+        assert!(
+            all.windows(2)
+                .all(|two| two[0].response < two[1].response && two[0].throughput < two[1].throughput)
+        );
+        let arrivals: Axis = "load.arrivals=1000 /s:21000 /s:10000 /s".parse().unwrap();
+        let all = loaded(&web(), &[arrivals], Architecture::Active).unwrap();
+        assert_eq!(all.iter().map(Performance::is_overloaded).collect::<Vec<_>>(), [false, false, true]);
+        let burst: Axis = "load.burst=1:4:1".parse().unwrap();
+        let refused = loaded(&web(), &[burst], Architecture::Active).unwrap_err().to_string();
+        assert!(refused.contains("load.burst is 2, and must be 1 unless"), "{refused}");
+        let mut bare = web();
+        bare.machine.disks.processor.0 = 0.0;
+        let refused = loaded(&bare, &[], Architecture::Active).unwrap_err().to_string();
+        assert!(refused.contains("the disks have no processor"), "{refused}");
     }
 
     #[test]

@@ -31,13 +31,15 @@ fn split(text: &str) -> Option<(f64, &str)> {
     (number.is_finite() && number >= 0.0).then_some((number, unit))
 }
 
-/// Returns the index of the first byte of the unit: the first letter that is not the `e` of an exponent.
+/// Returns the index of the first byte of the unit: the first letter that is not the `e` of an exponent, or the
+/// first `%` or `/`.
 fn unit_begin(text: &str) -> usize {
     let is_exponent = |rest: &str| {
         let digits = rest[1..].strip_prefix(['+', '-']).unwrap_or(&rest[1..]);
         rest.starts_with(['e', 'E']) && digits.starts_with(|digit: char| digit.is_ascii_digit())
     };
-    let letters = text.char_indices().filter(|(_, letter)| letter.is_alphabetic() || *letter == '%');
+    let letters =
+        text.char_indices().filter(|(_, letter)| letter.is_alphabetic() || ['%', '/'].contains(letter));
     let mut units = letters.filter(|(index, _)| !is_exponent(&text[*index..]));
     units.next().map_or(text.len(), |(index, _)| index)
 }
@@ -145,6 +147,11 @@ quantity!(
     [("cycles/B", 1.0)]
 );
 quantity!(
+    /// Number of events per second.
+    PerSecond, "a number in a time", "2000 /s",
+    [("/s", 1.0), ("/min", 1.0 / 60.0), ("/h", 1.0 / 3600.0)]
+);
+quantity!(
     /// Number of processor cycles.
     Cycles, "a number of cycles", "20000 cycles",
     [("cycles", 1.0)]
@@ -165,6 +172,9 @@ mod tests {
         assert_eq!("1e9 B/s".parse(), Ok(Rate(1e9)));
         assert_eq!("1.5e+3MiB/s".parse(), Ok(Rate(1500.0 * MIB)));
         assert_eq!("25E-1 s".parse(), Ok(Time(2.5)));
+        assert_eq!("2000 /s".parse(), Ok(PerSecond(2000.0)));
+        assert_eq!("1.2e4/min".parse(), Ok(PerSecond(1.2e4 * (1.0 / 60.0))));
+        assert_eq!(PerSecond(0.5).to_string(), "30 /min");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The workload of a server: its requests, and what they cost.
 
 use crate::demand::Architecture;
-use crate::units::{Cycles, CyclesPerByte, Share, Size, Time};
+use crate::units::{Cycles, CyclesPerByte, PerSecond, Share, Size, Time};
 use serde::{Deserialize, Serialize};
 
 /// Workload of a server: the kind and size of its requests, their costs, and the load.
@@ -11,7 +11,7 @@ pub struct Workload {
     pub request: Request,
     /// Costs of the requests on the processors.
     pub costs: Costs,
-    /// Number of threads that issue requests, and their behaviour.
+    /// Requests that come, and the threads that serve them.
     pub load: Load,
     /// Parts of the I/O that a user-level server performs at user level.
     pub mechanisms: Mechanisms,
@@ -148,22 +148,58 @@ impl Default for Costs {
     }
 }
 
-/// Number of threads that issue requests, and their behaviour between requests.
+/// Load of a server: the requests that come, and the threads that serve them.
+///
+/// A load is closed or open. In a closed load every thread sends its next request after the response to the
+/// one before (and a think time), so the number of requests in the server is bounded, and a slower server
+/// receives fewer requests. In an open load requests arrive at a rate that does not depend on the server, and
+/// wait, in order of arrival, until one of the threads is free; the response time includes this wait.
+///
+/// The arrivals of an open load are a batch Poisson process: bursts begin at the times of a Poisson process
+/// of rate `arrivals / burst`, and the number of requests of each burst has a geometric distribution on 1, 2,
+/// ... with mean `burst`, independent of all others. The requests of a burst arrive at the same moment. With
+/// a `burst` of 1 the arrivals are Poisson.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// Number of threads of the server, or of clients that wait for a response before the next request.
+    /// Number of threads of the server. In a closed load, also the number of clients that wait for a response
+    /// before the next request.
     pub threads: f64,
-    /// Mean think time: the time from a response to the same thread's next request, in seconds.
+    /// Mean think time of a closed load: the time from a response to the same thread's next request, in
+    /// seconds.
     pub think: Time,
     /// True if a thread spins, that is, occupies its processor while it waits for I/O.
     pub spin: bool,
+    /// Mean number of requests that arrive per second. With 0, the load is closed.
+    #[serde(skip_serializing_if = "is_closed")]
+    pub arrivals: PerSecond,
+    /// Mean number of requests that arrive at the same moment, at least 1, of an open load.
+    #[serde(skip_serializing_if = "is_single")]
+    pub burst: f64,
+}
+
+impl Load {
+    /// Returns true if requests arrive at a rate that does not depend on the server.
+    pub fn is_open(&self) -> bool {
+        self.arrivals.0 > 0.0
+    }
+}
+
+/// Returns true for the arrival rate of a closed load.
+fn is_closed(arrivals: &PerSecond) -> bool {
+    arrivals.0 == 0.0
+}
+
+/// Returns true for the burst of arrivals that come one at a time.
+fn is_single(burst: &f64) -> bool {
+    *burst == 1.0
 }
 
 impl Default for Load {
-    /// Returns 256 threads without think time, meant as enough threads that they do not limit the throughput.
+    /// Returns a closed load of 256 threads without think time, meant as enough threads that they do not limit
+    /// the throughput.
     fn default() -> Load {
-        Load { threads: 256.0, think: Time(0.0), spin: false }
+        Load { threads: 256.0, think: Time(0.0), spin: false, arrivals: PerSecond(0.0), burst: 1.0 }
     }
 }
 
