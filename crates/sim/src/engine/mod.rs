@@ -24,7 +24,7 @@ mod timeline;
 
 pub use arm::Arm;
 pub use measure::{Distribution, Interval, Sample};
-pub use net::{Net, Op, Record, Register, Registers, Script, ServiceTime, Station};
+pub use net::{ARRIVALS_MAX, Net, Op, Record, Register, Registers, Script, ServiceTime, Station};
 pub use run::{Run, RunResult, StationUse, StopCondition};
 pub use time::Time;
 pub use timeline::{Span, Timeline};

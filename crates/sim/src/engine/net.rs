@@ -148,6 +148,10 @@ pub struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Script(pub(super) u32);
 
+/// Greatest number of arrivals that wait for a job to take them. A server with more requests waiting is
+/// overloaded, or its bursts are longer than any answer to them is of use.
+pub const ARRIVALS_MAX: usize = 1_000_000;
+
 /// Operation of a script, which a job executes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
@@ -238,6 +242,12 @@ pub enum Op {
     },
     /// Waits until all forked jobs have ended.
     Join,
+    /// Adds an arrival to the end of the net's queue of arrivals, or gives it to the job that has waited for
+    /// one longest. The run stops if the queue is longer than [`ARRIVALS_MAX`].
+    Arrive,
+    /// Takes the first arrival of the queue, and waits for one if there is none. The request begins at the
+    /// time of the arrival.
+    AwaitArrival,
     /// Marks the beginning of a request, from which the response time counts.
     BeginRequest,
     /// Marks the end of a request, which is then measured.

@@ -14,6 +14,7 @@
 //! - [`replay`]: replays a recorded trace on the description's machine; `file_cache`: decides which calls
 //!   find their data in memory
 //! - [`replicate`]: runs a description several times for a mean with its confidence interval
+//! - [`size`]: searches the most load, or the fewest parts, with a response time under a limit
 //! - `hardware`: the stations, and the way of data through them, block by block
 //! - `caches`: the part of a copy or a checksum that reaches the memory bus
 //! - `request`: the steps of each kind of request under each I/O architecture
@@ -21,6 +22,8 @@
 //!
 //! Not modelled: competition of instructions and program data with I/O for the bus; other contents of a cache
 //! than the last copied data; the client and the network behind the wire, which respond at once.
+//!
+//! Requests of an open load wait in one queue until a thread is free; they are lost nowhere.
 
 mod caches;
 mod file_cache;
@@ -30,9 +33,11 @@ mod replicate;
 mod request;
 mod script;
 mod simulate;
+pub mod size;
 
 pub use replay::{Pace, replay};
 pub use replicate::{combine, replicate};
 pub use simulate::{
-    Error, Latency, Options, Report, ResourceUtilisation, Stop, simulate, simulate_timeline, within_limits,
+    Error, Latency, LoadState, Options, Report, ResourceUtilisation, Stop, simulate, simulate_timeline,
+    within_limits,
 };

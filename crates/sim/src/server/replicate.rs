@@ -1,10 +1,13 @@
 //! Several independent runs of one description: their mean, and a confidence interval that makes no
 //! assumption about the correlation within a run. The command calls it.
 
-use super::simulate::{Error, Latency, Options, Report, ResourceUtilisation, simulate};
+use super::simulate::{
+    Error, Latency, LoadState, Options, Report, ResourceUtilisation, capacity, simulate, simulate_arrivals,
+};
 use crate::engine::Interval;
 use crate::many;
 use bywash_model::{Architecture, Description};
+use std::ops::Range;
 
 /// Student's t for 95 % confidence, from 1 to 30 degrees of freedom.
 const T: [f64; 30] = [
@@ -26,11 +29,53 @@ pub fn replicate(
     count: u32,
     go_on: &(dyn Fn(f64) -> bool + Sync),
 ) -> Result<Report, Error> {
-    let numbers: Vec<u64> = (0..u64::from(count.max(1))).collect();
-    let reports = many::each(&numbers, |number| {
-        let seed = if count > 1 { many::seed_of(options.seed, *number) } else { options.seed };
-        simulate(description, architecture, &Options { seed, ..*options }, &mut |share| go_on(share))
-    });
+    if count < 2 {
+        return simulate(description, architecture, options, &mut |share| go_on(share));
+    }
+    if !description.load.is_open() {
+        return each(options, 0..u64::from(count), |options| {
+            simulate(description, architecture, options, &mut |share| go_on(share))
+        });
+    }
+    // The capacity is determined once for all runs.
+    let saturated = capacity(description, architecture, options, &mut |share| go_on(share * CAPACITY_SHARE))?;
+    replicate_arrivals(description, architecture, options, 0..u64::from(count), &saturated, go_on)
+}
+
+/// Share of a run's progress that determining the capacity counts for.
+const CAPACITY_SHARE: f64 = 0.1;
+
+/// Simulates the arrivals of `description` once for each of `numbers`, each with its own seed, for a server
+/// whose run with all threads busy is `saturated`, and combines the reports.
+///
+/// # Errors
+/// Same as [`simulate`](super::simulate()).
+pub(super) fn replicate_arrivals(
+    description: &Description,
+    architecture: Architecture,
+    options: &Options,
+    numbers: Range<u64>,
+    saturated: &Report,
+    go_on: &(dyn Fn(f64) -> bool + Sync),
+) -> Result<Report, Error> {
+    each(options, numbers, |options| {
+        let watch = &mut |share| go_on(share);
+        simulate_arrivals(description, architecture, options, 0, saturated, watch).map(|(report, _)| report)
+    })
+}
+
+/// Runs `simulate` on all cores with the options of each of `numbers`, and combines the reports.
+///
+/// # Errors
+/// Those of `simulate`.
+pub(super) fn each(
+    options: &Options,
+    numbers: Range<u64>,
+    simulate: impl Fn(&Options) -> Result<Report, Error> + Sync,
+) -> Result<Report, Error> {
+    let numbers: Vec<u64> = numbers.collect();
+    let reports =
+        many::each(&numbers, |number| simulate(&options.seed(many::seed_of(options.seed, *number))));
     let reports: Vec<Report> = reports.into_iter().collect::<Result<_, _>>()?;
     Ok(Report { seed: options.seed, ..combine(reports) })
 }
@@ -48,6 +93,14 @@ pub fn combine(reports: Vec<Report>) -> Report {
     let of = |value: &dyn Fn(&Report) -> f64| reports.iter().map(value).collect::<Vec<f64>>();
     let mean = |value: &dyn Fn(&Report) -> f64| of(value).iter().sum::<f64>() / reports.len() as f64;
     let around = |value: &dyn Fn(&Report) -> f64| interval(&of(value));
+    let bounds = |value: &dyn Fn(&Report) -> f64| match around(value) {
+        Interval { mean, .. } if mean.is_infinite() => [f64::INFINITY; 2],
+        // The means over the runs have the error of the quantiles of each.
+        Interval { mean, half_width } => {
+            let half_width = half_width + QUANTILE_ERROR * mean;
+            [(mean - half_width).max(0.0), mean + half_width]
+        }
+    };
     let resource = |number: usize| {
         let row = &first.resources[number];
         ResourceUtilisation {
@@ -71,11 +124,18 @@ pub fn combine(reports: Vec<Report>) -> Report {
         latency: Latency {
             mean: around(&|one| one.latency.mean.mean),
             p50: mean(&|one| one.latency.p50),
+            p50_bounds: bounds(&|one| one.latency.p50),
             p90: mean(&|one| one.latency.p90),
+            p90_bounds: bounds(&|one| one.latency.p90),
             p99: mean(&|one| one.latency.p99),
+            p99_bounds: bounds(&|one| one.latency.p99),
             p999: mean(&|one| one.latency.p999),
+            p999_bounds: bounds(&|one| one.latency.p999),
             max: of(&|one| one.latency.max).into_iter().fold(0.0, f64::max),
         },
+        load: combined(reports.iter().map(|one| one.load)),
+        offered: first.offered,
+        capacity: first.capacity,
         binding: busiest.map(|row| row.name.clone()).unwrap_or_default(),
         processor_seconds: mean(&|one| one.processor_seconds),
         events: reports.iter().map(|one| one.events).sum(),
@@ -84,11 +144,32 @@ pub fn combine(reports: Vec<Report>) -> Report {
     }
 }
 
+/// Error of a run's quantile, relative to it.
+const QUANTILE_ERROR: f64 = 0.008;
+/// Share of the runs with rising response times above which those of all together count as rising.
+const RISING: f64 = 0.25;
+
+/// Returns the state of several runs: overloaded if one is, rising if more are than chance explains.
+fn combined(states: impl Iterator<Item = LoadState> + Clone) -> LoadState {
+    let count = |wanted| states.clone().filter(|one| *one == wanted).count();
+    let all = states.clone().count() as f64;
+    if count(LoadState::Overloaded) > 0 {
+        LoadState::Overloaded
+    } else if count(LoadState::Rising) as f64 > RISING * all {
+        LoadState::Rising
+    } else {
+        LoadState::Steady
+    }
+}
+
 /// Returns the mean of independent values, with 95 % confidence.
 fn interval(values: &[f64]) -> Interval {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     if values.len() < 2 {
+        return Interval { mean, half_width: f64::INFINITY };
+    }
+    if mean.is_infinite() {
         return Interval { mean, half_width: f64::INFINITY };
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
@@ -116,6 +197,23 @@ mod tests {
         let allowed = 2.0 * (several.throughput.half_width + long.half_width);
         assert!((several.throughput.mean - long.mean).abs() < allowed, "{several:?} {long:?}");
         assert!(several.throughput.half_width < 0.05 * several.throughput.mean);
+    }
+
+    #[test]
+    fn replications_of_arrivals_have_one_capacity_and_narrower_percentiles() {
+        let mut description = Description::new(Machine::carrera_2003(), Workload::web(0.1));
+        description.load.arrivals.0 = 8000.0;
+        let options = Options { seed: 9, stop: Stop::Requests(4000) };
+        let run = |count| replicate(&description, Architecture::Active, &options, count, &|_| true).unwrap();
+        let (one, several) = (run(1), run(8));
+        assert_eq!((several.load, several.offered), (LoadState::Steady, Some(8000.0)));
+        assert_eq!(several.capacity, one.capacity);
+        let wide = |report: &Report| report.latency.p90_bounds[1] - report.latency.p90_bounds[0];
+        assert!(wide(&several) < wide(&one), "{one:?} {several:?}");
+        description.load.arrivals.0 = 1e6;
+        let over = replicate(&description, Architecture::Active, &options, 3, &|_| true).unwrap();
+        assert_eq!(over.load, LoadState::Overloaded);
+        assert!(over.latency.p99.is_infinite() && over.latency.p99_bounds == [f64::INFINITY; 2]);
     }
 
     #[test]

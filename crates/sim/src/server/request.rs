@@ -63,8 +63,7 @@ impl<'a> RequestScripts<'a> {
     /// Returns the script of a thread, an endless loop of requests.
     pub fn thread(&self) -> Vec<Op> {
         let mut script = ScriptBuilder::default();
-        script.add(Op::BeginRequest);
-        self.acquire(&mut script);
+        self.begin_request(&mut script);
         let start = script.here();
         if !self.is_in_order() {
             script.add(Op::Pick { register: Register::Disk, count: self.hardware.counts[1] });
@@ -77,10 +76,23 @@ impl<'a> RequestScripts<'a> {
             self.release(&mut script);
             script.add(Op::Delay(ServiceTime::exponential(self.work.load.think.0)));
         }
-        script.add(Op::BeginRequest);
-        self.acquire(&mut script);
+        self.begin_request(&mut script);
         script.add(Op::Jump { to: start });
         script.ops
+    }
+
+    /// Adds the beginning of a request: at once, or when one arrives. A thread that waits for an arrival leaves
+    /// its processor, also if it spins while it waits for I/O.
+    fn begin_request(&self, script: &mut ScriptBuilder) {
+        if self.work.load.is_open() {
+            if self.has_processor.replace(false) {
+                script.add(Op::Free(self.hardware.processors));
+            }
+            script.add(Op::AwaitArrival);
+        } else {
+            script.add(Op::BeginRequest);
+        }
+        self.acquire(script);
     }
 
     /// Gives the thread a processor, unless it has one.

@@ -3,9 +3,10 @@
 use super::hardware::{Hardware, at_least_one};
 use super::request::RequestScripts;
 use crate::engine::{
-    Interval, Net, Register, Registers, Run, RunResult, Station, StationUse, StopCondition, Time, Timeline,
+    ARRIVALS_MAX, Interval, Net, Op, Register, Registers, Run, RunResult, ServiceTime, Station, StationUse,
+    StopCondition, Time, Timeline,
 };
-use bywash_model::{Architecture, Description};
+use bywash_model::{Architecture, Demand, Description, MissingProcessor};
 use serde::Serialize;
 
 /// Seed and length of a simulation.
@@ -34,7 +35,8 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Stop {
     /// Ends after this number of requests. The warm-up before them has a tenth as many requests, but at least
-    /// 100 per thread, which lets the longest queues reach their steady state.
+    /// 100 per thread of a closed load, which lets the longest queues reach their steady state, and at least
+    /// 1000 of an open load.
     Requests(u64),
     /// Ends after this number of simulated seconds. The warm-up before them takes a tenth of that.
     Seconds(f64),
@@ -69,6 +71,18 @@ pub enum Error {
     /// A simulation of 0 requests or 0 seconds, or a replay of an empty trace.
     #[error("the simulation has no requests or no time; give at least one request")]
     Nothing,
+    /// The architecture needs processors that the devices do not have.
+    #[error(transparent)]
+    MissingProcessor(#[from] MissingProcessor),
+    /// More arrivals wait than a simulation keeps. Holds the mean size of a burst.
+    #[error(
+        "more than {ARRIVALS_MAX} requests wait for a thread: bursts of {0} requests on the average are too long for \
+         this server; lower load.burst or load.arrivals"
+    )]
+    Flooded(f64),
+    /// Arrivals so rare that the simulated time would exceed its range. Holds the requests and their rate.
+    #[error("{0} requests at {1} a second take more than {SECONDS_MAX} s; give fewer requests, or a time")]
+    TooRare(u64, f64),
 }
 
 const THREADS_MAX: u32 = 1_000_000;
@@ -76,8 +90,31 @@ const BYTES_MAX: u32 = 1 << 31;
 const DEVICES_MAX: u32 = 4096;
 /// Length of the warm-up, as a share of the measured requests or of the measured time.
 const WARM_UP: f64 = 0.1;
-/// Least number of warm-up requests per thread.
+/// Least number of warm-up requests per thread of a closed load.
 const WARM_UP_EACH: f64 = 100.0;
+/// Least number of warm-up requests of an open load.
+const WARM_UP_OPEN: f64 = 1000.0;
+/// Greatest simulated time of a run by requests, in seconds: half of what [`Time`] holds.
+const SECONDS_MAX: f64 = 1e7;
+/// Greatest number of requests from which the capacity of a server with an open load is determined.
+const CAPACITY_REQUESTS: u64 = 20_000;
+/// Share of the progress that determining the capacity counts for.
+const CAPACITY_SHARE: f64 = 0.2;
+
+/// State of the queues of a simulated server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoadState {
+    /// Queues neither grow nor shrink: the measurements are those of any longer run.
+    #[default]
+    Steady,
+    /// Response times still rose at the end of the run, more than chance explains: the arrivals are near the
+    /// capacity, and a longer run has longer response times.
+    Rising,
+    /// Requests arrive faster than the server serves them, or within the confidence interval of its capacity.
+    /// Queues grow without end, so response times are infinite; all else is measured with all threads busy.
+    Overloaded,
+}
 
 /// Result of a simulation. All values except `is_whole` and `events` are measured after the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -96,6 +133,13 @@ pub struct Report {
     pub rate: Interval,
     /// Response times, in seconds.
     pub latency: Latency,
+    /// State of the queues: steady for a closed load.
+    pub load: LoadState,
+    /// Number of requests that arrive per second, of an open load.
+    pub offered: Option<f64>,
+    /// Greatest rate at which the server serves requests, per second, with 95 % confidence: that with all
+    /// threads always busy. Of an open load.
+    pub capacity: Option<Interval>,
     /// Utilisation of all resources, in the order in which the machine's stations are created.
     pub resources: Vec<ResourceUtilisation>,
     /// Name of the resource that worked the largest share of the time.
@@ -108,21 +152,50 @@ pub struct Report {
     pub is_whole: bool,
 }
 
-/// Distribution of response times, in seconds. Quantiles have an error of at most 1.6 %.
+/// Distribution of response times, in seconds. Quantiles have an error of at most 1.6 %; the bounds of their
+/// 95 % confidence intervals include it. An upper bound is infinite where the run is too short for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
     /// Mean, with 95 % confidence.
     pub mean: Interval,
     /// Median.
     pub p50: f64,
+    /// Least and greatest value of `p50`, with 95 % confidence.
+    pub p50_bounds: [f64; 2],
     /// Quantile of 90 %.
     pub p90: f64,
+    /// Least and greatest value of `p90`, with 95 % confidence.
+    pub p90_bounds: [f64; 2],
     /// Quantile of 99 %.
     pub p99: f64,
+    /// Least and greatest value of `p99`, with 95 % confidence.
+    pub p99_bounds: [f64; 2],
     /// Quantile of 99.9 %.
     pub p999: f64,
+    /// Least and greatest value of `p999`, with 95 % confidence.
+    pub p999_bounds: [f64; 2],
     /// Longest response time, with the error of a quantile.
     pub max: f64,
+}
+
+impl Latency {
+    /// Returns the distribution of response times without limit.
+    fn infinite() -> Latency {
+        const NEVER: f64 = f64::INFINITY;
+        let (mean, bounds) = (Interval { mean: NEVER, half_width: NEVER }, [NEVER; 2]);
+        Latency {
+            mean,
+            p50: NEVER,
+            p50_bounds: bounds,
+            p90: NEVER,
+            p90_bounds: bounds,
+            p99: NEVER,
+            p99_bounds: bounds,
+            p999: NEVER,
+            p999_bounds: bounds,
+            max: NEVER,
+        }
+    }
 }
 
 /// Utilisation of one kind of station.
@@ -185,9 +258,11 @@ pub fn within_limits(description: &Description) -> Result<(), Error> {
 /// Builds the net of `description` under `architecture`.
 ///
 /// # Errors
-/// Same as [`within_limits`].
+/// [`Error::MissingProcessor`] if the machine cannot have the architecture; otherwise same as
+/// [`within_limits`].
 fn prepare(description: &Description, architecture: Architecture) -> Result<Prepared, Error> {
     within_limits(description)?;
+    Demand::check(&description.machine, &description.workload(), architecture)?;
     let (machine, work) = (&description.machine, &description.workload());
     let mut net = Net::new();
     let hardware = Hardware::new(&mut net, machine);
@@ -201,24 +276,42 @@ fn prepare(description: &Description, architecture: Architecture) -> Result<Prep
         }
         net.start_with(thread, registers);
     }
+    if work.load.is_open() {
+        let source = net.script(arrivals(work.load.arrivals.0, work.load.burst));
+        net.start(source, 1);
+    }
     Ok(Prepared { rows: hardware.rows, net })
+}
+
+/// Returns the script of the arrivals: `rate` requests per second on the average, in bursts of geometric size
+/// with mean `burst` ([`Load`](bywash_model::work::Load)).
+fn arrivals(rate: f64, burst: f64) -> Vec<Op> {
+    let mut script = vec![Op::Delay(ServiceTime::exponential(burst / rate)), Op::Arrive];
+    if burst > 1.0 {
+        script.push(Op::JumpWithProbability { chance: 1.0 - 1.0 / burst, to: 1 });
+    }
+    script.push(Op::Jump { to: 0 });
+    script
 }
 
 /// Simulates `description` under `architecture`. Calls `watch` from time to time with the share that is done,
 /// 0 to 1, and stops if `watch` returns false.
 ///
+/// With an open load, the server is first simulated with all threads busy, which gives its capacity. If the
+/// arrivals reach the capacity (or come within its confidence interval), the report is of that run, and its
+/// response times are infinite.
+///
 /// # Errors
-/// [`Error::Nothing`] if `options.stop` is not positive and finite; otherwise same as [`within_limits`].
+/// [`Error::Nothing`] if `options.stop` is not positive and finite; [`Error::MissingProcessor`] if the machine
+/// cannot have the architecture; [`Error::Flooded`] if more requests wait than a simulation keeps;
+/// [`Error::TooRare`] if the simulated time would be too long; otherwise same as [`within_limits`].
 pub fn simulate(
     description: &Description,
     architecture: Architecture,
     options: &Options,
     watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Report, Error> {
-    let end = end(options.stop, description)?;
-    let prepared = prepare(description, architecture)?;
-    let outcome = Run::new(&prepared.net, options.seed).run_until(end, watch);
-    Ok(report(&prepared, &outcome, architecture, options.seed))
+    simulate_timeline(description, architecture, options, 0, watch).map(|(report, _)| report)
 }
 
 /// Like [`simulate`], but also records the first `spans` spans of occupied servers.
@@ -232,17 +325,98 @@ pub fn simulate_timeline(
     spans: usize,
     watch: &mut dyn FnMut(f64) -> bool,
 ) -> Result<(Report, Timeline), Error> {
+    if !description.load.is_open() {
+        return run(description, architecture, options, spans, watch);
+    }
+    let saturated = capacity(description, architecture, options, &mut |share| watch(share * CAPACITY_SHARE))?;
+    let watch = &mut |share| watch(CAPACITY_SHARE + share * (1.0 - CAPACITY_SHARE));
+    simulate_arrivals(description, architecture, options, spans, &saturated, watch)
+}
+
+/// Simulates `description`, whose load is open, with all threads always busy. The throughput of the report is
+/// the capacity of the server.
+///
+/// # Errors
+/// Same as [`simulate`].
+pub(super) fn capacity(
+    description: &Description,
+    architecture: Architecture,
+    options: &Options,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<Report, Error> {
+    let mut busy = *description;
+    (busy.load.arrivals.0, busy.load.burst) = (0.0, 1.0);
+    let stop = match options.stop {
+        Stop::Requests(requests) => Stop::Requests(requests.min(CAPACITY_REQUESTS)),
+        seconds @ Stop::Seconds(_) => seconds,
+    };
+    run(&busy, architecture, &options.stop(stop), 0, watch).map(|(report, _)| report)
+}
+
+/// Simulates the arrivals of `description`, for a server whose run with all threads busy is `saturated`.
+///
+/// # Errors
+/// Same as [`simulate`].
+pub(super) fn simulate_arrivals(
+    description: &Description,
+    architecture: Architecture,
+    options: &Options,
+    spans: usize,
+    saturated: &Report,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<(Report, Timeline), Error> {
+    let offered = Some(description.load.arrivals.0);
+    let capacity = saturated.rate;
+    // A run that was stopped, or is too short for an interval, says only its mean.
+    let least =
+        if capacity.half_width.is_finite() { capacity.mean - capacity.half_width } else { capacity.mean };
+    let told = |report: Report| Report { offered, capacity: Some(capacity), ..report };
+    if description.load.arrivals.0 >= least || !saturated.is_whole {
+        let (load, latency) = if saturated.is_whole {
+            (LoadState::Overloaded, Latency::infinite())
+        } else {
+            (LoadState::Steady, saturated.latency)
+        };
+        return Ok((told(Report { load, latency, ..saturated.clone() }), Timeline::default()));
+    }
+    let (report, timeline) = run(description, architecture, options, spans, watch)?;
+    Ok((told(report), timeline))
+}
+
+fn run(
+    description: &Description,
+    architecture: Architecture,
+    options: &Options,
+    spans: usize,
+    watch: &mut dyn FnMut(f64) -> bool,
+) -> Result<(Report, Timeline), Error> {
     let end = end(options.stop, description)?;
     let prepared = prepare(description, architecture)?;
-    let mut outcome = Run::new(&prepared.net, options.seed).with_timeline(spans).run_until(end, watch);
+    let mut run = Run::new(&prepared.net, options.seed);
+    if spans > 0 {
+        run = run.with_timeline(spans);
+    }
+    let mut outcome = run.run_until(end, watch);
+    if outcome.is_flooded {
+        return Err(Error::Flooded(description.load.burst));
+    }
     let timeline = outcome.timeline.take().map(|timeline| *timeline).unwrap_or_default();
-    Ok((report(&prepared, &outcome, architecture, options.seed), timeline))
+    let mut report = report(&prepared, &outcome, architecture, options.seed);
+    if description.load.is_open() && outcome.response.rises() {
+        report.load = LoadState::Rising;
+    }
+    Ok((report, timeline))
 }
 
 fn end(stop: Stop, description: &Description) -> Result<StopCondition, Error> {
     match stop {
         Stop::Requests(requests) if requests > 0 => {
-            let warm_up = (requests as f64 * WARM_UP).max(description.load.threads * WARM_UP_EACH);
+            let load = &description.load;
+            let least = if load.is_open() { WARM_UP_OPEN } else { load.threads * WARM_UP_EACH };
+            let warm_up = (requests as f64 * WARM_UP).max(least);
+            if load.is_open() && (warm_up + requests as f64) / load.arrivals.0 > SECONDS_MAX {
+                return Err(Error::TooRare(requests, load.arrivals.0));
+            }
             Ok(StopCondition::Requests { warm_up: warm_up.ceil() as u64, requests })
         }
         Stop::Seconds(seconds) if seconds > 0.0 && seconds.is_finite() => Ok(StopCondition::Time {
@@ -278,11 +452,18 @@ pub(super) fn report(
         latency: Latency {
             mean: outcome.response.mean_interval(),
             p50: response.quantile(0.5),
+            p50_bounds: outcome.response.quantile_bounds(0.5),
             p90: response.quantile(0.9),
+            p90_bounds: outcome.response.quantile_bounds(0.9),
             p99: response.quantile(0.99),
+            p99_bounds: outcome.response.quantile_bounds(0.99),
             p999: response.quantile(0.999),
+            p999_bounds: outcome.response.quantile_bounds(0.999),
             max: response.quantile(1.0),
         },
+        load: LoadState::Steady,
+        offered: None,
+        capacity: None,
         binding: busiest.map(|resource| resource.name.clone()).unwrap_or_default(),
         processor_seconds: processors.utilisation * f64::from(processors.servers) * outcome.seconds
             / outcome.finished.max(1) as f64,
@@ -427,6 +608,84 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Returns a server with one processor, on which each request computes for 1 ms, that `rate` requests reach
+    /// in a second: M/D/1.
+    fn computing(rate: f64, burst: f64) -> Description {
+        let page = Request::Dynamic { page: Size(1.0), compute: Cycles(1.5e6), data: Size(0.0) };
+        let mut description = Description::new(Machine::carrera_2003(), Workload::new(page));
+        (description.load.arrivals.0, description.load.burst) = (rate, burst);
+        description
+    }
+
+    #[test]
+    fn arrivals_wait_as_queueing_theory_says() {
+        for (load, burst, wanted) in [
+            // M/D/1, and the same with geometric bursts of mean b, whose wait is longer by that for the requests
+            // before it in its burst: (l + 2 (b - 1)) / (2 (1 - l)) service times.
+            (0.7, 1.0, 1.0 + 0.7 / (2.0 * 0.3)),
+            (0.5, 5.0, 1.0 + (0.5 + 2.0 * 4.0) / (2.0 * 0.5)),
+        ] {
+            let report = run(&computing(load * 1000.0, burst), Architecture::Conventional, 100_000);
+            assert_eq!((report.load, report.offered), (LoadState::Steady, Some(load * 1000.0)));
+            let found = report.latency.mean;
+            assert!((found.mean / wanted * 1e3 - 1.0).abs() < 0.04, "{found:?}, wanted {wanted} ms");
+            assert!((report.capacity.unwrap().mean / 1000.0 - 1.0).abs() < 0.001, "{:?}", report.capacity);
+            let [low, high] = report.latency.p99_bounds;
+            assert!(
+                low < report.latency.p99 && report.latency.p99 < high && high < 1.4 * low,
+                "{:?}",
+                report.latency
+            );
+        }
+    }
+
+    #[test]
+    fn every_kind_of_request_can_arrive_and_the_model_has_its_mean() {
+        for request in requests() {
+            for architecture in Architecture::ALL {
+                let mut description =
+                    Description::new(detailed(Topology::Switch, true), Workload::new(request));
+                let most = closed(&description.machine, &description.workload(), architecture).requests;
+                description.load.arrivals.0 = 0.3 * most;
+                let report = run(&description, architecture, 3000);
+                assert!(
+                    report.is_whole && report.load != LoadState::Overloaded,
+                    "{request:?} {architecture:?}"
+                );
+                let wanted =
+                    bywash_model::performance(&description.machine, &description.workload(), architecture);
+                let ratio = report.latency.mean.mean / wanted.response;
+                assert!((0.4..2.5).contains(&ratio), "{request:?} {architecture:?}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_overloaded_server_is_no_matter_of_the_run_s_length() {
+        for requests in [2000, 20_000] {
+            let report = run(&computing(1001.0, 1.0), Architecture::Conventional, requests);
+            assert_eq!(report.load, LoadState::Overloaded);
+            assert!(report.latency.p50.is_infinite() && report.latency.mean.mean.is_infinite());
+            assert!((report.rate.mean / 1000.0 - 1.0).abs() < 0.01 && report.resources[0].working > 0.99);
+        }
+        let near = run(&computing(995.0, 1.0), Architecture::Conventional, 20_000);
+        assert_ne!(near.load, LoadState::Overloaded);
+        let options = Options { seed: 1, stop: Stop::Requests(2_000_000) };
+        let rare = simulate(&computing(1e-3, 1.0), Architecture::Conventional, &options, &mut |_| true);
+        assert!(
+            rare.unwrap_err().to_string().starts_with("2000000 requests at 0.001 a second take more than")
+        );
+    }
+
+    #[test]
+    fn devices_without_processors_are_refused_as_active_ones() {
+        let mut description = Description::new(Machine::carrera_2003(), Workload::web(0.1));
+        description.machine.interfaces.processor.0 = 0.0;
+        let refused = simulate(&description, Architecture::Active, &Options::default(), &mut |_| true);
+        assert!(matches!(refused, Err(Error::MissingProcessor(_))), "{refused:?}");
+        assert!(run(&description, Architecture::UserLevel, 200).is_whole);
     }
 
     #[test]
