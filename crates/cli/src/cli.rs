@@ -10,7 +10,7 @@ use bywash_options::help_entry;
 use bywash_quantity::size;
 use bywash_session::settings::{self, Setting};
 use bywash_sim::Stop;
-use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use flow::FlowArgs;
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -127,6 +127,12 @@ pub enum PlanCommand {
     Simulate(SimulateArgs),
     /// Simulate several descriptions, or the four structures of one, side by side
     Compare(CompareArgs),
+    /// Find the most load, or the fewest parts, with a response time under a limit
+    ///
+    /// Halves intervals over simulations until the answer and a neighbour that does not hold the limit are known
+    /// with 95 % confidence. Prints all trials, and the resource that limits the answer.
+    #[command(after_help = SIZE_NOTES)]
+    Size(SizeArgs),
     /// List the predefined descriptions, or print one
     Presets(PresetsArgs),
     /// Compute the papers' figures and compare them with the published ones
@@ -203,14 +209,122 @@ pub struct ModelArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 
-    /// Vary a number; may be repeated, and the last one varies fastest
-    #[arg(long, value_name = "KEY=FROM:TO:STEP")]
-    pub sweep: Vec<String>,
+    #[command(flatten)]
+    pub sweep: SweepArgs,
 
     /// Print JSON, in bytes and seconds
     #[arg(long)]
     pub json: bool,
 }
+
+/// Options of sweeps.
+#[derive(Args)]
+pub struct SweepArgs {
+    /// Vary a number; may be repeated, and the last one varies fastest
+    #[arg(long = "sweep", value_name = "KEY=FROM:TO:STEP")]
+    pub axes: Vec<String>,
+
+    /// Print a sweep as CSV, in bytes and seconds
+    #[arg(long, requires = "axes", conflicts_with = "json")]
+    pub csv: bool,
+
+    /// Draw the response times of a sweep over one number, as SVG
+    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, requires = "axes")]
+    pub plot: Option<PathBuf>,
+}
+
+/// `bywash plan size`.
+#[derive(Args)]
+#[command(group = ArgGroup::new("quantity").required(true), group = ArgGroup::new("statistic").required(true))]
+pub struct SizeArgs {
+    /// Description in TOML (in JSON if its name ends in .json), or preset:NAME for a predefined one
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Find the greatest number of requests a second; the description's own load is not used
+    #[arg(long, value_name = "WHAT", value_enum, group = "quantity")]
+    pub most: Option<Greatest>,
+
+    /// Find the least number of these parts for the description's load
+    #[arg(long, value_name = "PARTS", value_enum, group = "quantity")]
+    pub fewest: Option<Parts>,
+
+    /// Limit of the mean response time
+    #[arg(long, value_name = "TIME", value_parser = limit, group = "statistic")]
+    pub mean: Option<f64>,
+
+    /// Limit of the median
+    #[arg(long, value_name = "TIME", value_parser = limit, group = "statistic")]
+    pub p50: Option<f64>,
+
+    /// Limit that 90 % of the response times hold
+    #[arg(long, value_name = "TIME", value_parser = limit, group = "statistic")]
+    pub p90: Option<f64>,
+
+    /// Limit that 99 % of the response times hold
+    #[arg(long, value_name = "TIME", value_parser = limit, group = "statistic")]
+    pub p99: Option<f64>,
+
+    /// Limit that 99.9 % of the response times hold
+    #[arg(long, value_name = "TIME", value_parser = limit, group = "statistic")]
+    pub p999: Option<f64>,
+
+    /// Structure to simulate instead of the description's: conventional, user-level, active or direct
+    #[arg(long = "as", value_name = "ARCHITECTURE", value_parser = architecture)]
+    pub architecture: Option<Architecture>,
+
+    /// Change a number of the description; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+
+    /// Seed of the random numbers; the same seed gives the same answer
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Length of each run after the warm-up: a number of requests, or a simulated time, such as 2s
+    #[arg(long, value_name = "TIME|REQUESTS", default_value = "20000", value_parser = until)]
+    pub until: Stop,
+
+    /// Number of independent runs of a trial, on all cores; up to four times as many if it is not clear
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub replications: u32,
+
+    /// Print JSON, in seconds
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a server is to bear as much of as possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Greatest {
+    /// Requests that arrive per second
+    Load,
+}
+
+/// Parts of a server whose number can be searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Parts {
+    /// Disks
+    Disks,
+    /// Network interfaces
+    Interfaces,
+    /// Processors
+    Processors,
+}
+
+fn limit(text: &str) -> Result<f64, String> {
+    let time = text.parse::<bywash_model::units::Time>().ok().filter(|time| time.0 > 0.0);
+    time.map(|time| time.0).ok_or_else(|| "give a time, such as '2 s' or 10ms".into())
+}
+
+const SIZE_NOTES: &str = "\
+Response times of arrivals include the wait for a free thread of the server (load.threads). load.burst makes requests
+arrive several at a time.
+
+Examples:
+  bywash plan size server.toml --most load --p99 10ms
+  bywash plan size server.toml --set 'load.arrivals=9000 /s' --fewest disks --p99 10ms
+  bywash plan size preset:today-10g --as user-level --most load --p999 '5 ms' --replications 12";
 
 /// `bywash plan simulate`.
 #[derive(Args)]
@@ -226,8 +340,16 @@ pub struct SimulateArgs {
     #[command(flatten)]
     pub runs: RunsArgs,
 
+    #[command(flatten)]
+    pub sweep: SweepArgs,
+
     /// Write a timeline of all resources to OUT, for ui.perfetto.dev or chrome://tracing
-    #[arg(long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with_all = ["replications", "replay"])]
+    #[arg(
+        long,
+        value_name = "OUT",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["replications", "replay", "axes"]
+    )]
     pub trace: Option<PathBuf>,
 }
 
@@ -389,6 +511,8 @@ Examples:
   bywash plan simulate server.toml --as active
   bywash plan simulate preset:carrera-table-4 --set load.threads=128 --until 500000 --replications 8
   bywash plan simulate server.toml --until 50ms --trace server.json
+  bywash plan simulate server.toml --set 'load.arrivals=8000 /s' --set load.burst=4
+  bywash plan simulate server.toml --sweep 'load.arrivals=2000 /s:10000 /s:2000 /s' --plot load.svg
   bywash plan compare server.toml";
 /// `bywash plan trace`.
 #[derive(Args)]
@@ -423,12 +547,13 @@ A description with all required keys:
   miss = \"10 %\"
 
 Other requests: video (file), streams (block, writes), blocks (block, writes, in-order), database (page, pages, miss, log,
-compute), dynamic (page, compute, data). [load] has threads and think, [costs] server, tcp, file-system and system in
-cycles/B; docs/guide/plan.md lists every key.
+compute), dynamic (page, compute, data). [load] has threads and think, or threads and arrivals, such as \"2000 /s\", and
+burst; [costs] server, tcp, file-system and system in cycles/B; docs/guide/plan.md lists every key.
 
 Examples:
   bywash plan model server.toml
-  bywash plan model server.toml --sweep 'request.web.miss=0 %:20 %:1 %' --sweep machine.disks.count=1:8:1";
+  bywash plan model server.toml --sweep 'request.web.miss=0 %:20 %:1 %' --sweep machine.disks.count=1:8:1
+  bywash plan model server.toml --sweep load.threads=1:512:16 --csv";
 
 /// Keeper of the positions of open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

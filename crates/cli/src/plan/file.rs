@@ -1,17 +1,19 @@
 //! Descriptions as named on the command line.
 
 use crate::error::Failure;
+use crate::standard::Unfailing;
 use bywash_model::Description;
-use bywash_model::describe::Key;
+use bywash_model::describe::{Key, implied_costs};
 use bywash_sim::preset::{PRESETS, Preset};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 /// Prefix of the name of a built-in description.
 const PRESET: &str = "preset:";
 
 /// Reads the description in `path`, or the built-in one named by `preset:NAME`, and applies the changes in
-/// `set`.
+/// `set`. Tells on standard error which costs the description leaves out, and what is taken for them.
 ///
 /// # Errors
 /// [`Failure::Read`] if the file cannot be read, [`Failure::Description`] if the description or a change is
@@ -25,7 +27,9 @@ pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
                 fs::read_to_string(path).map_err(|source| Failure::Read { path: path.into(), source })?;
             let is_json = path.extension().is_some_and(|ending| ending == "json");
             let read = if is_json { Description::from_json(&text) } else { Description::from_toml(&text) };
-            read.map_err(|why| refused(why.to_string()))?
+            let description = read.map_err(|why| refused(why.to_string()))?;
+            tell_implied(path, &text, set);
+            description
         }
     };
     for one in set {
@@ -39,6 +43,23 @@ pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
         changed.map_err(|why| refused(why.to_string()))?;
     }
     description.checked().map_err(|why| refused(why.to_string()))
+}
+
+/// Tells which costs are implied by `text` and not changed by `set`.
+fn tell_implied(path: &Path, text: &str, set: &[String]) {
+    let is_set = |name: &str| {
+        set.iter()
+            .any(|one| one.split('=').next().and_then(|key| key.trim().strip_prefix("costs.")) == Some(name))
+    };
+    let implied = implied_costs(text).into_iter().filter(|(name, _)| !is_set(name));
+    let costs: Vec<String> = implied.map(|(name, cost)| format!("{name} {cost}")).collect();
+    if !costs.is_empty() {
+        let (path, costs) = (path.display(), costs.join(", "));
+        let _ = writeln!(
+            Unfailing,
+            "{path}: costs that it leaves out are those of a paper of 2003: {costs}; presets have today's"
+        );
+    }
 }
 
 /// Returns the built-in description of this name.

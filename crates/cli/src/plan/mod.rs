@@ -2,7 +2,8 @@
 //!
 //! - [`file`]: descriptions as named on the command line
 //! - [`tell`]: answers of the model; [`simulate`]: reports of the simulator; [`timeline`]: timeline of a
-//!   simulation
+//!   simulation; [`sweep`]: both for numbers that vary; [`size`]: the most load or the fewest parts for a
+//!   response time
 //! - [`check`]: the papers' statements against the numbers computed here
 //! - [`figure`]: the papers' figures as SVG and CSV
 //! - [`web`]: the planner as a page
@@ -18,6 +19,8 @@ mod figure;
 mod file;
 mod measure;
 mod simulate;
+mod size;
+mod sweep;
 mod tell;
 mod timeline;
 mod trace;
@@ -41,6 +44,7 @@ pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
         PlanCommand::Model(model) => tell::model(model),
         PlanCommand::Simulate(simulate) => simulate::simulate(simulate),
         PlanCommand::Compare(compare) => simulate::compare(compare),
+        PlanCommand::Size(size) => size::size(size),
         PlanCommand::Presets(named) => presets(named),
         PlanCommand::Check(check) => check::check(check),
         PlanCommand::Calibrate(calibrate) => calibrate::main(calibrate),

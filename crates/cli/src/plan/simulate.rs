@@ -1,24 +1,29 @@
 //! `bywash plan simulate` and `compare`: simulations of one description, or of several side by side.
 
 use super::file;
+use super::sweep;
+use super::tell::left_out;
 use super::timeline;
 use super::trace;
 use super::watch::Progress;
-use super::words::{around, json, print, rate, time};
+use super::words::{around, between, json, print, rate, time};
 use crate::cli::{CompareArgs, Pacing, RunsArgs, SimulateArgs};
 use crate::error::Failure;
 use bywash_model::{Architecture, Description};
-use bywash_sim::server::{Error, Pace, replay, replicate, simulate_timeline};
+use bywash_sim::server::{Error, LoadState, Pace, replay, replicate, simulate_timeline};
 use bywash_sim::trace::Trace;
 use bywash_sim::{Options, Report};
 use std::path::Path;
 
-/// Simulates one description and prints the report.
+/// Simulates one description, or a sweep of it, and prints the report.
 ///
 /// # Errors
 /// [`Failure::Read`] or [`Failure::Description`] if the description or the trace to replay cannot be used,
 /// [`Failure::Write`] or [`Failure::Output`] if a result cannot be written.
 pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
+    if !arguments.sweep.axes.is_empty() {
+        return sweep::simulate(arguments);
+    }
     let description = file::read(&arguments.file, &arguments.runs.set)?;
     let architecture = arguments.architecture.unwrap_or(description.architecture);
     let work = Work::new(&arguments.runs)?;
@@ -41,18 +46,21 @@ pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
     print(&if arguments.runs.json { json(&report) } else { in_words(&report) })
 }
 
-/// Simulates several descriptions, or the four architectures of one, and prints the reports side by side.
+/// Simulates several descriptions, or the architectures that the machine of one can have, and prints the
+/// reports side by side.
 ///
 /// # Errors
 /// [`Failure::Read`] or [`Failure::Description`] if a description or the trace to replay cannot be used,
 /// [`Failure::Output`] if standard output cannot be written.
 pub fn compare(arguments: &CompareArgs) -> Result<i32, Failure> {
     let mut columns: Vec<(String, &Path, Description, Architecture)> = Vec::new();
+    let mut notes = String::new();
     for path in &arguments.files {
         let description = file::read(path, &arguments.runs.set)?;
         if arguments.files.len() == 1 {
-            let all = Architecture::ALL.map(|one| (one.name().to_owned(), path.as_path(), description, one));
-            columns.extend(all);
+            let all = description.supported().into_iter();
+            columns.extend(all.map(|one| (one.name().to_owned(), path.as_path(), description, one)));
+            notes = left_out(&description);
         } else {
             let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
             columns.push((name, path, description, description.architecture));
@@ -71,7 +79,7 @@ pub fn compare(arguments: &CompareArgs) -> Result<i32, Failure> {
             &reports.into_iter().map(|(name, report)| Column { name, report }).collect::<Vec<_>>(),
         ));
     }
-    print(&side_by_side(&reports))
+    print(&(side_by_side(&reports) + &notes))
 }
 
 #[derive(serde::Serialize)]
@@ -80,7 +88,7 @@ struct Column {
     report: Report,
 }
 
-fn refused(path: &Path) -> impl Fn(Error) -> Failure {
+pub(super) fn refused(path: &Path) -> impl Fn(Error) -> Failure {
     move |why| Failure::Description { path: path.into(), reason: why.to_string() }
 }
 
@@ -103,7 +111,7 @@ impl Work<'_> {
     }
 }
 
-fn options(runs: &RunsArgs) -> Options {
+pub(super) fn options(runs: &RunsArgs) -> Options {
     Options::default().seed(runs.seed).stop(runs.until)
 }
 
@@ -128,7 +136,7 @@ fn run(
     report
 }
 
-fn replications(runs: &RunsArgs) -> u32 {
+pub(super) fn replications(runs: &RunsArgs) -> u32 {
     runs.replications.unwrap_or(1)
 }
 
@@ -145,14 +153,15 @@ fn in_words(report: &Report) -> String {
         time(report.seconds),
         report.events
     );
+    text += &of_load(report);
     for (name, value, note) in [
         ("throughput", rate(throughput.mean), around(throughput.mean, throughput.half_width)),
         ("requests", format!("{:.0} /s", report.rate.mean), String::new()),
         ("latency", time(latency.mean.mean), around(latency.mean.mean, latency.mean.half_width)),
-        ("  50 %", time(latency.p50), String::new()),
-        ("  90 %", time(latency.p90), String::new()),
-        ("  99 %", time(latency.p99), String::new()),
-        ("  99.9 %", time(latency.p999), String::new()),
+        ("  50 %", time(latency.p50), between(latency.p50_bounds)),
+        ("  90 %", time(latency.p90), between(latency.p90_bounds)),
+        ("  99 %", time(latency.p99), between(latency.p99_bounds)),
+        ("  99.9 %", time(latency.p999), between(latency.p999_bounds)),
         ("  longest", time(latency.max), String::new()),
         ("processor", time(report.processor_seconds), "a request".into()),
         ("bound by", report.binding.clone(), busiest(report)),
@@ -174,6 +183,23 @@ fn in_words(report: &Report) -> String {
     text
 }
 
+/// Returns lines about an open load: what arrives, and whether the server serves it.
+fn of_load(report: &Report) -> String {
+    let (Some(offered), Some(capacity)) = (report.offered, report.capacity) else { return String::new() };
+    let most = format!("{:.0} /s {}", capacity.mean, around(capacity.mean, capacity.half_width));
+    match report.load {
+        LoadState::Steady => format!("arrivals: {offered:.0} /s, of at most {most}\n\n"),
+        LoadState::Rising => format!(
+            "arrivals: {offered:.0} /s, of at most {most}; response times still rose at the end of the run: a longer \
+             one (--until) has longer times\n\n"
+        ),
+        LoadState::Overloaded => format!(
+            "overloaded: {offered:.0} /s arrive, and at most {most} are served, so queues and response times grow \
+             without limit; all else is of a server that always has requests\n\n"
+        ),
+    }
+}
+
 /// Returns the share of time that the binding resource worked: if it is small, no resource limits the
 /// throughput.
 fn busiest(report: &Report) -> String {
@@ -193,6 +219,13 @@ fn side_by_side(reports: &[(String, Report)]) -> String {
         line("", &|(_, report)| if report.is_whole { "" } else { "(stopped early)" }.into());
     }
     line("structure", &|(_, report)| report.architecture.name().into());
+    if reports.iter().any(|(_, report)| report.load != LoadState::Steady) {
+        line("", &|(_, report)| match report.load {
+            LoadState::Steady => String::new(),
+            LoadState::Rising => "still rising".into(),
+            LoadState::Overloaded => "overloaded".into(),
+        });
+    }
     line("throughput", &|(_, report)| rate(report.throughput.mean));
     line("", &|(_, report)| around(report.throughput.mean, report.throughput.half_width));
     let first = reports.first().map_or(1.0, |(_, report)| report.throughput.mean);

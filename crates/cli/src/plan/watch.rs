@@ -26,6 +26,11 @@ impl Progress {
         Progress { signals: Signals::listen(), bar, done: AtomicU64::new(0) }
     }
 
+    /// Watches for signals only, for work whose length is unknown.
+    pub fn unmeasured() -> Progress {
+        Progress { signals: Signals::listen(), bar: ProgressBar::hidden(), done: AtomicU64::new(0) }
+    }
+
     /// Shows the share of the current run that is done, from 0 to 1. Returns false if a signal has arrived.
     pub fn go_on(&self, share: f64) -> bool {
         self.bar.set_position(self.done.load(Relaxed) + (share * STEPS as f64) as u64);

@@ -31,6 +31,7 @@ mod launcher;
 mod log;
 mod place;
 mod plan;
+mod plan_load;
 mod plan_machine;
 mod plan_trace;
 mod plan_web;

@@ -45,6 +45,11 @@ fn a_sweep_is_a_table() {
         "machine.disks.count=1:4:3",
     ];
     let table = plans(&place, &sweep);
+    assert_eq!(table.lines().count(), 1 + 3 * 2 * 4);
+    assert!(table.contains("\n10 %              4                    active"), "{table}");
+    let mut as_csv = sweep.to_vec();
+    as_csv.push("--csv");
+    let table = plans(&place, &as_csv);
     assert_eq!(table.lines().count(), 1 + 3 * 2);
     assert!(table.starts_with("request.web.miss,machine.disks.count,conventional B/s,"));
     let mut as_json = sweep.to_vec();
@@ -232,8 +237,8 @@ fn what_is_wrong_is_named() {
         (&["model", "none.toml"][..], "cannot read 'none.toml'"),
         (&["figure", "10"], "2 to 9"),
         (&["figure", "2", "--out", "/proc/none"], "/proc/none"),
-        (&["simulate", "preset:none"], "there are carrera-table-2"),
-        (&["presets", "none"], "there are carrera-table-2"),
+        (&["simulate", "preset:none"], "there are today-25g"),
+        (&["presets", "none"], "there are today-25g"),
         (&["simulate", "preset:carrera-table-2", "--set", "load.threads"], "KEY=VALUE"),
         (&["simulate", "preset:carrera-table-2", "--set", "load.threads=0"], "load.threads is 0"),
         (&["simulate", "preset:carrera-table-2", "--set", "load.threads=5e6"], "too many to simulate"),

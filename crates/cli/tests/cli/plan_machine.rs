@@ -51,7 +51,7 @@ fn what_is_written_can_be_planned_with_and_nothing_else_is_left() {
     }
     let words = plans(&place, &["model", "here.toml"]);
     assert!(words.starts_with(' ') && words.contains("conventional"), "{words}");
-    let sweep = ["model", "here.toml", "--sweep", "machine.disks.flash.channels=1:8:1"];
+    let sweep = ["model", "here.toml", "--sweep", "machine.disks.flash.channels=1:8:1", "--csv"];
     assert_eq!(plans(&place, &sweep).lines().count(), 9);
 }
 
