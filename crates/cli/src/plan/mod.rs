@@ -41,7 +41,9 @@ use bywash_sim::preset::PRESETS;
 pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
     match &arguments.command {
         PlanCommand::Figure(figure) => figure::write(figure),
+        PlanCommand::Model(model) if !model.sweep.axes.is_empty() => sweep::model(model),
         PlanCommand::Model(model) => tell::model(model),
+        PlanCommand::Simulate(simulate) if !simulate.sweep.axes.is_empty() => sweep::simulate(simulate),
         PlanCommand::Simulate(simulate) => simulate::simulate(simulate),
         PlanCommand::Compare(compare) => simulate::compare(compare),
         PlanCommand::Size(size) => size::size(size),

@@ -1,7 +1,6 @@
 //! `bywash plan simulate` and `compare`: simulations of one description, or of several side by side.
 
 use super::file;
-use super::sweep;
 use super::tell::left_out;
 use super::timeline;
 use super::trace;
@@ -15,15 +14,12 @@ use bywash_sim::trace::Trace;
 use bywash_sim::{Options, Report};
 use std::path::Path;
 
-/// Simulates one description, or a sweep of it, and prints the report.
+/// Simulates one description and prints the report.
 ///
 /// # Errors
 /// [`Failure::Read`] or [`Failure::Description`] if the description or the trace to replay cannot be used,
 /// [`Failure::Write`] or [`Failure::Output`] if a result cannot be written.
 pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
-    if !arguments.sweep.axes.is_empty() {
-        return sweep::simulate(arguments);
-    }
     let description = file::read(&arguments.file, &arguments.runs.set)?;
     let architecture = arguments.architecture.unwrap_or(description.architecture);
     let work = Work::new(&arguments.runs)?;

@@ -8,7 +8,7 @@ use super::watch::Progress;
 use super::words::{between, json, print, rate, time};
 use crate::cli::{ModelArgs, SimulateArgs, SweepArgs};
 use crate::error::Failure;
-use bywash_model::describe::{Description, Error, Key};
+use bywash_model::describe::{Error, Key};
 use bywash_model::sweep::{Axis, LOADED_POINTS_MAX, loaded, sweep};
 use bywash_model::{Architecture, Performance, Resource};
 use bywash_plot::{Axis as PlotAxis, Curve, Curves};
@@ -23,9 +23,10 @@ use std::path::Path;
 /// Evaluates every point of a sweep by the model, under every architecture that the machine can have.
 ///
 /// # Errors
-/// [`Failure::Description`] if the sweep is invalid, [`Failure::Write`] or [`Failure::Output`] if the answer
+/// [`Failure::Read`] or [`Failure::Description`] if the description or the sweep is invalid, [`Failure::Write`] or [`Failure::Output`] if the answer
 /// cannot be written.
-pub fn model(description: &Description, arguments: &ModelArgs) -> Result<i32, Failure> {
+pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
+    let description = &file::read(&arguments.file, &arguments.set)?;
     let refused = refused_by(&arguments.file);
     let axes = axes(&arguments.sweep, &arguments.file)?;
     let architectures = description.supported();
@@ -92,7 +93,7 @@ pub fn simulate(arguments: &SimulateArgs) -> Result<i32, Failure> {
     watch.finish();
     if let Some(out) = &arguments.sweep.plot {
         let curves = Statistic::ALL.map(|statistic| {
-            let points = rows.iter().map(|row| (row.at[0], statistic.of(&row.report).0)).collect();
+            let points = rows.iter().map(|row| (row.at[0], statistic.value_in(&row.report).0)).collect();
             (statistic.name().to_owned(), points)
         });
         draw(out, &format!("simulated response times, {}", architecture.name()), &axes, curves.into())?;
@@ -242,7 +243,7 @@ fn reports_as_csv(axes: &[Axis], rows: &[Row]) -> String {
                 .map(|one| one.to_string()),
         );
         for statistic in Statistic::ALL {
-            let (value, [low, high]) = statistic.of(report);
+            let (value, [low, high]) = statistic.value_in(report);
             words.extend([value, low, high].map(|one| one.to_string()));
         }
         words.extend([report.binding.clone(), busy(report).to_string()]);

@@ -1,7 +1,6 @@
 //! Answers of the model, for people and as JSON.
 
 use super::file;
-use super::sweep;
 use super::words::{json, print, rate, time};
 use crate::cli::ModelArgs;
 use crate::error::Failure;
@@ -20,17 +19,14 @@ struct JsonAnswer {
     performance: Performance,
 }
 
-/// Evaluates a description, or a sweep of it, under every architecture that its machine can have, and prints
+/// Evaluates a description under every architecture that its machine can have, and prints
 /// the answers.
 ///
 /// # Errors
-/// [`Failure::Read`] or [`Failure::Description`] if the description or the sweep is invalid,
-/// [`Failure::Write`] or [`Failure::Output`] if the answer cannot be written.
+/// [`Failure::Read`] or [`Failure::Description`] if the description is invalid,
+/// [`Failure::Output`] if standard output cannot be written.
 pub fn model(arguments: &ModelArgs) -> Result<i32, Failure> {
     let description = file::read(&arguments.file, &arguments.set)?;
-    if !arguments.sweep.axes.is_empty() {
-        return sweep::model(&description, arguments);
-    }
     let answers: Vec<JsonAnswer> = description
         .supported()
         .into_iter()

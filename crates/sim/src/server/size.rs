@@ -89,7 +89,7 @@ impl Statistic {
     }
 
     /// Returns the statistic of `report`, and the bounds of its 95 % confidence interval, in seconds.
-    pub fn of(self, report: &Report) -> (f64, [f64; 2]) {
+    pub fn value_in(self, report: &Report) -> (f64, [f64; 2]) {
         let latency = &report.latency;
         match self {
             Statistic::Mean => {
@@ -335,7 +335,7 @@ impl Simulator<'_> {
 impl Goal {
     /// Compares the report of `runs` runs at `value` with the limit.
     fn judge(&self, value: f64, report: &Report, runs: u32) -> Trial {
-        let (response, bounds) = self.statistic.of(report);
+        let (response, bounds) = self.statistic.value_in(report);
         // Response times that still rise are too low, so they cannot be within the limit for certain.
         let verdict = match bounds {
             [low, _] if low > self.limit => Verdict::Above,
