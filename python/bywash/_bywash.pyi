@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, SupportsFloat, Suppor
 from typing_extensions import Buffer as _AnyBuffer
 
 from .errors import Error
-from .plan.records import Answer, Architecture, Bar, Figure, Line, Target
+from .plan.records import Answer, Architecture, Bar, Figure, Line, Omission, Sized, Target
 from .plan.records import Report as SimulationReport
 from .records import Credentials, Plan, Report, Stats
 
@@ -31,6 +31,7 @@ __all__ = [
     "Queue",
     "Received",
     "Running",
+    "Trace",
     "Trials",
     "Volume",
     "VolumeId",
@@ -39,9 +40,12 @@ __all__ = [
     "check",
     "evaluate",
     "figure",
+    "replay",
     "simulate",
+    "size",
     "socket_pair",
     "targets",
+    "trace",
     "values_of",
 ]
 
@@ -420,6 +424,10 @@ class Description:
     def keys(self) -> tuple[str, ...]: ...
     @property
     def architecture(self) -> Architecture: ...
+    @property
+    def architectures(self) -> tuple[Architecture, ...]: ...
+    @property
+    def implied_costs(self) -> dict[str, float]: ...
     def __getitem__(self, key: str, /) -> float: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __getnewargs__(self) -> tuple[str, str, dict[str, float]]: ...
@@ -433,9 +441,28 @@ class Points:
         architectures: Sequence[Architecture],
         /,
     ) -> Self: ...
-    def evaluate(self, start: int, stop: int, details: bool, /) -> dict[str, bytes]: ...
+    def evaluate(self, start: int, stop: int, response: bool, details: bool, /) -> dict[str, bytes]: ...
     def __len__(self) -> int: ...
     def __getnewargs__(self) -> tuple[Description, list[tuple[str, list[float]]], list[str]]: ...
+
+@final
+class Trace:
+    def __new__(cls, text: str) -> Self: ...
+    @property
+    def form(self) -> str: ...
+    @property
+    def files(self) -> tuple[str, ...]: ...
+    @property
+    def processes(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def left_out(self) -> tuple[Omission, ...]: ...
+    @property
+    def assumed(self) -> tuple[Omission, ...]: ...
+    def to_csv(self) -> str: ...
+    def __len__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str]: ...
 
 @final
 class Trials:
@@ -457,6 +484,32 @@ def simulate(
     seconds: float | None = None,
     progress: Callable[[float], object] | None = None,
 ) -> SimulationReport: ...
+def trace(path: str | PathLike[str], /) -> Trace: ...
+def replay(
+    description: Description,
+    trace: Trace,
+    architecture: Architecture | None = None,
+    *,
+    pace: Literal["recorded", "fastest"] = "recorded",
+    seed: int = 1,
+    progress: Callable[[float], object] | None = None,
+) -> SimulationReport: ...
+def size(
+    description: Description,
+    architecture: Architecture | None = None,
+    *,
+    most: Literal["load"] | None = None,
+    fewest: Literal["disks", "interfaces", "processors"] | None = None,
+    mean: float | None = None,
+    p50: float | None = None,
+    p90: float | None = None,
+    p99: float | None = None,
+    p999: float | None = None,
+    seed: int = 1,
+    requests: int | None = None,
+    seconds: float | None = None,
+    replications: int = 6,
+) -> Sized: ...
 def bars(number: int, /) -> tuple[Bar, ...]: ...
 def targets() -> tuple[Target, ...]: ...
 def check() -> tuple[Line, ...]: ...

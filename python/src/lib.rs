@@ -45,7 +45,8 @@ mod _bywash {
     use crate::path::Path;
     #[pymodule_export]
     use crate::plan::{
-        Description, Points, Trials, bars, check, evaluate, figure, simulate, targets, values_of,
+        Description, Points, Trace, Trials, bars, check, evaluate, figure, replay, simulate, size, targets,
+        trace, values_of,
     };
     #[pymodule_export]
     use crate::serve::{Buffer, Client, Completion, Queue, Volume, VolumeId};

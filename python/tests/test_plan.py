@@ -94,7 +94,7 @@ def test_presets():
         preset = bywash.plan.Description.preset(name)
         assert pickle.loads(pickle.dumps(preset)) == preset
     assert bywash.plan.Description.preset("carrera-table-4")["machine.processors.count"] == 16
-    with pytest.raises(ValueError, match="there is no preset 'mine'; there are carrera-table-2"):
+    with pytest.raises(ValueError, match="there is no preset 'mine'; there are today-25g"):
         bywash.plan.Description.preset("mine")
 
 

@@ -39,6 +39,7 @@ def test_rows_are_what_one_would_ask_for_alone(server, guide):
         answer = bywash.plan.evaluate(at, row["architecture"])
         assert (row["throughput"], row["binding"]) == (answer.bound.throughput, answer.bound.binding)
         assert {name: row[f"utilisation {name}"] for name in bywash.plan.RESOURCES} == answer.bound.utilisation
+        assert row["response"] == answer.performance.response
         assert (row["closed_throughput"], row["closed_response"]) == (answer.closed.throughput, answer.closed.response)
 
 
@@ -49,7 +50,9 @@ def test_kinds_of_columns(server):
     assert set(kinds.values()) == {"float64"}
     assert tuple(swept["architecture"].cat.categories) == bywash.plan.ARCHITECTURES
     assert tuple(swept["binding"].cat.categories) == bywash.plan.RESOURCES
-    assert list(bywash.plan.sweep(server, AXES).columns) == [*AXES, "architecture", "throughput", "binding"]
+    found = list(bywash.plan.sweep(server, AXES).columns)
+    assert found == [*AXES, "architecture", "throughput", "binding", "response"]
+    assert list(bywash.plan.sweep(server, AXES, response=False).columns) == found[:-1]
     # A table of one's own, to be written to.
     swept.loc[0, "throughput"] = 0.0
 
@@ -64,7 +67,7 @@ def test_ways_to_say_values(server):
     assert values("1:4:1", "machine.disks.count") == values(range(1, 5), "machine.disks.count") == [1, 2, 3, 4]
     assert values(pd.Series([1, 2.5]), "machine.disks.count") == [1, 2.5]
     only = bywash.plan.sweep(server, {})
-    assert len(only) == 4 and list(only.columns) == ["architecture", "throughput", "binding"]
+    assert len(only) == 4 and list(only.columns) == ["architecture", "throughput", "binding", "response"]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_threads_and_pieces_change_nothing(server, monkeypatch):
 def test_a_million_points(server):
     begin = time.monotonic()
     axes = {"request.web.miss": "0 %:99.9 %:0.1 %", "machine.disks.count": "1:1000:1"}
-    swept = bywash.plan.sweep(server, axes, architectures="active")
+    swept = bywash.plan.sweep(server, axes, architectures="active", response=False)
     # A fraction of a second; this is no bench.
     assert len(swept) == 1_000_000 and time.monotonic() - begin < 10
     at = swept.iloc[123_456]

@@ -10,14 +10,16 @@
 - `Description`: a machine and its workload; `PRESETS` are built in, `KEYS` are the numbers that can be varied
 - `evaluate`, `evaluate_all`: the model's answer, under one of `ARCHITECTURES` or under all
 - `simulate`: the simulator's report, with confidence intervals and latency
+- `size`: the most load, or the fewest parts, with a response time under a limit
+- `trace`, `Trace`: recorded calls of programs; `replay`: a report of these calls on a machine
 - `sweep`: either of them for many descriptions, as a pandas DataFrame; on all processors, or on a Dask
   cluster
 - `figure`, `FIGURES`, `check`: the paper's analytic figures, and statements of its text against computed
   values
 - `bars`, `targets`: the paper's simulated figures, 8 and 9, and statements of papers against simulated
   numbers
-- `Answer`, `Bound`, `Closed`, `Report`, `Interval`, `Latency`, `ResourceUse`, `Figure`, `Curve`, `Mark`,
-  `Line`, `Bar`, `Target`: results of these functions
+- `Answer`, `Bound`, `Closed`, `Performance`, `Report`, `Interval`, `Latency`, `ResourceUse`, `Sized`, `Trial`,
+  `Omission`, `Figure`, `Curve`, `Mark`, `Line`, `Bar`, `Target`: results of these functions
 - `DescriptionError`, `Stopped`: an invalid description, and Ctrl-C with the results so far
 
 The paper is Carrera, Rangarajan, Bianchini and Iftode, Impact of Next-Generation I/O Architectures on the
@@ -31,12 +33,16 @@ from .._bywash import (
     PRESETS,
     RESOURCES,
     Description,
+    Trace,
     bars,
     check,
     evaluate,
     figure,
+    replay,
     simulate,
+    size,
     targets,
+    trace,
 )
 from ..errors import DescriptionError
 from .records import (
@@ -51,9 +57,13 @@ from .records import (
     Latency,
     Line,
     Mark,
+    Omission,
+    Performance,
     Report,
     ResourceUse,
+    Sized,
     Target,
+    Trial,
 )
 from .stopped import Stopped
 from .table import sweep
@@ -75,23 +85,31 @@ __all__ = [
     "Latency",
     "Line",
     "Mark",
+    "Omission",
     "PRESETS",
+    "Performance",
     "RESOURCES",
     "Report",
     "ResourceUse",
+    "Sized",
     "Stopped",
     "Target",
+    "Trace",
+    "Trial",
     "bars",
     "check",
     "evaluate",
     "evaluate_all",
     "figure",
+    "replay",
     "simulate",
+    "size",
     "sweep",
     "targets",
+    "trace",
 ]
 
 
 def evaluate_all(description: Description) -> dict[Architecture, Answer]:
-    """Returns the answer of `evaluate` for each architecture."""
-    return {architecture: evaluate(description, architecture) for architecture in ARCHITECTURES}
+    """Returns the answer of `evaluate` for each architecture that the machine can have."""
+    return {architecture: evaluate(description, architecture) for architecture in description.architectures}

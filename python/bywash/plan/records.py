@@ -14,14 +14,23 @@ __all__ = [
     "Interval",
     "Latency",
     "Line",
+    "LoadState",
     "Mark",
+    "Omission",
+    "Performance",
     "Report",
     "ResourceUse",
+    "Sized",
     "Target",
+    "Trial",
 ]
 
 Architecture: TypeAlias = Literal["conventional", "user-level", "active", "direct"]
 """Architecture of a server's I/O."""
+
+LoadState: TypeAlias = Literal["steady", "rising", "overloaded"]
+"""State of a simulated server's queues. Rising: response times still rose at the end of the run, and a longer run
+has longer ones. Overloaded: more requests arrive than are served, so response times have no limit."""
 
 
 class Bound(NamedTuple):
@@ -50,6 +59,23 @@ class Closed(NamedTuple):
     """Mean number of requests at each resource, waiting or in service."""
 
 
+class Performance(NamedTuple):
+    """Mean performance of a server under its load, closed or open."""
+
+    throughput: float
+    """Throughput in bytes a second."""
+    requests: float
+    """Throughput in requests a second."""
+    response: float
+    """Mean response time, in seconds; infinite if the server is overloaded."""
+    utilisation: dict[str, float]
+    """Utilisation of each resource, from 0 to 1."""
+    in_server: float
+    """Mean number of requests in the server; infinite if it is overloaded."""
+    capacity: float
+    """Requests a second above which arrivals overload the server."""
+
+
 class Answer(NamedTuple):
     """Answer of the model for a description."""
 
@@ -58,7 +84,10 @@ class Answer(NamedTuple):
     bound: Bound
     """Upper bound on the throughput."""
     closed: Closed
-    """Performance with the description's number of threads."""
+    """Performance with the description's number of threads, all of them always busy or thinking."""
+    performance: Performance
+    """Performance under the description's load, which is the same as `closed` unless requests arrive at a rate of
+    their own (`load.arrivals`)."""
 
 
 class Curve(NamedTuple):
@@ -125,18 +154,29 @@ class Interval(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Distribution of the times from requests to their responses, in seconds; percentiles are exact to 1.6 %."""
+    """Distribution of the times from requests to their responses, in seconds; percentiles are exact to 1.6 %.
+
+    Bounds are the least and the greatest value with 95 % confidence; the greatest is infinite if the run is too
+    short for it. All times of an overloaded server are infinite."""
 
     mean: Interval
     """Mean, with its confidence interval."""
     p50: float
     """Median."""
+    p50_bounds: tuple[float, float]
+    """Bounds of the median."""
     p90: float
     """90th percentile."""
+    p90_bounds: tuple[float, float]
+    """Bounds of the 90th percentile."""
     p99: float
     """99th percentile."""
+    p99_bounds: tuple[float, float]
+    """Bounds of the 99th percentile."""
     p999: float
     """99.9th percentile."""
+    p999_bounds: tuple[float, float]
+    """Bounds of the 99.9th percentile."""
     max: float
     """Longest time."""
 
@@ -166,6 +206,12 @@ class Report(NamedTuple):
     """Architecture of the server's I/O."""
     seed: int
     """Seed of the random numbers."""
+    load: LoadState
+    """State of the queues: steady for a closed load."""
+    offered: float | None
+    """Requests that arrive a second, of an open load."""
+    capacity: Interval | None
+    """Requests a second that are served at most, of an open load."""
     requests: int
     """Requests served."""
     seconds: float
@@ -186,6 +232,58 @@ class Report(NamedTuple):
     """Number of events, those of the warm-up included."""
     is_whole: bool
     """True if the simulation ran to its end; a stopped one is less precise."""
+
+
+class Trial(NamedTuple):
+    """One value of the number that `size` searches, simulated."""
+
+    value: float
+    """The value: requests a second, or a number of parts."""
+    response: float
+    """The limited statistic of the response times, in seconds."""
+    bounds: tuple[float, float]
+    """Least and greatest value of the statistic, with 95 % confidence."""
+    verdict: Literal["within", "unclear", "above"]
+    """Position of these bounds to the limit: both at most the limit, on both sides, or both above."""
+    load: LoadState
+    """State of the queues."""
+    binding: str
+    """Name of the resource that worked for the largest share of the time."""
+    busy: float
+    """Share of the time that this resource worked."""
+    runs: int
+    """Number of runs."""
+
+
+class Sized(NamedTuple):
+    """Answer of `size`."""
+
+    key: str
+    """Name of the number that was searched."""
+    statistic: str
+    """Name of the limited statistic."""
+    limit: float
+    """The limit, in seconds."""
+    answer: Trial
+    """The most load, or the fewest parts, within the limit for certain."""
+    beyond: Trial | None
+    """The nearest trial with more load, or fewer parts, which is not within for certain; None if one part
+    suffices."""
+    above: Trial | None
+    """The nearest trial on that side that is above the limit for certain."""
+    trials: tuple[Trial, ...]
+    """All trials, by increasing value."""
+
+
+class Omission(NamedTuple):
+    """Lines of a recording that were treated alike."""
+
+    what: str
+    """Description of the lines, with the reason."""
+    lines: int
+    """Number of the lines."""
+    first_line: int
+    """Number of the first of them, from 1."""
 
 
 class Bar(NamedTuple):

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
 
-from .._bywash import ARCHITECTURES, RESOURCES, Description, Points, Trials, values_of
+from .._bywash import RESOURCES, Description, Points, Trials, values_of
 from .optional import needed
 from .records import Architecture, Report
 from .stopped import Stopped
@@ -31,7 +31,8 @@ def sweep(
     description: Description,
     axes: Mapping[str, Values],
     *,
-    architectures: Architecture | Sequence[Architecture] = ARCHITECTURES,
+    architectures: Architecture | Sequence[Architecture] | None = None,
+    response: bool = True,
     details: bool = False,
     simulate: bool = False,
     replications: int = 1,
@@ -51,7 +52,10 @@ def sweep(
         Numbers that vary, by their names (`KEYS`), with their values: `"0 %:20 %:1 %"` from the first to
         the second in steps of the third, or a list of values, `["5 %", "10 %"]`. Counts may be numbers.
     architectures
-        One of `ARCHITECTURES`, or several.
+        One of `ARCHITECTURES`, or several; None: all that the description's machine can have.
+    response
+        Adds the mean response time by the model, which takes some microseconds for each row and thread; without
+        it a row takes a hundredth of a microsecond.
     details
         Adds the utilisation of each resource; with the model, also the results of mean-value analysis.
     simulate
@@ -73,18 +77,22 @@ def sweep(
     units (bytes, seconds, cycles, shares of one), and `architecture`.
 
     The model adds `throughput`, the upper bound in bytes a second, and `binding`, the resource that limits
-    it. With details it adds `utilisation RESOURCE` for each of `RESOURCES` at this throughput, and
+    it; and `response`, the mean response time under the description's load in seconds, infinite where the load
+    is more than the server serves. With details it adds `utilisation RESOURCE` for each of `RESOURCES` at this throughput, and
     `closed_throughput` in bytes a second and `closed_response` in seconds, with the description's number of
     threads.
 
     A simulation adds `replication`, the `seed` with which `simulate` repeats the run, and the numbers of a
     `Report`. A column that ends in `half_width` is half the width of the 95 % confidence interval of the
-    column before it. With details it adds `utilisation`, `working` and `waiting` of each resource. All
+    column before it; columns that end in `low` and `high` are the bounds of this interval. `load` is the state of
+    the queues: `"steady"`, `"rising"` or `"overloaded"`. With details it adds `utilisation`, `working` and `waiting` of each resource. All
     architectures of a combination are simulated with the same seeds.
 
     Ctrl-C raises `Stopped`, a KeyboardInterrupt, whose `partial` is the DataFrame of the complete rows.
     """
     needed("pandas", "plan")
+    if architectures is None:
+        architectures = description.architectures
     chosen: list[Any] = [architectures] if isinstance(architectures, str) else list(architectures)
     grid = [(key, values_of(key, given)) for key, given in axes.items()]
     points = Points(description, grid, chosen)
@@ -102,7 +110,8 @@ def sweep(
     elif replications != 1 or requests is not None or seconds is not None:
         raise ValueError("replications, requests and seconds are of simulations: give simulate=True as well")
     else:
-        work, most = functools.partial(evaluated, points, details), DETAILED_ROWS_MAX if details else ROWS_MAX
+        work = functools.partial(evaluated, points, response, details)
+        most = DETAILED_ROWS_MAX if details or response else ROWS_MAX
     pieces = cut(rows, most, capacity(threads, client))
     results: dict[int, Any] = {}
     finished = 0
@@ -121,7 +130,7 @@ def sweep(
         numbers = np.concatenate([np.arange(0), *(np.arange(*pieces[number]) for number in there)])
         columns = of_rows(numbers, grid, chosen, replications if simulate else None)
         parts = [results[number] for number in there]
-        columns |= of_reports(parts, details) if simulate else of_model(parts, details)
+        columns |= of_reports(parts, details) if simulate else of_model(parts, response, details)
         return frame(columns, numbers, is_whole=finished == rows)
 
     try:
@@ -147,10 +156,10 @@ def capacity(threads: int | None, client: "distributed.Client | None") -> int:
 
 
 def evaluated(
-    points: Points, details: bool, start: int, stop: int, is_over: Callable[[], bool] = never
+    points: Points, response: bool, details: bool, start: int, stop: int, is_over: Callable[[], bool] = never
 ) -> dict[str, bytes]:
     """Evaluates a piece by the model. Ignores `is_over`, since a piece is short."""
-    return points.evaluate(start, stop, details)
+    return points.evaluate(start, stop, response, details)
 
 
 def simulated(trials: Trials, start: int, stop: int, is_over: Callable[[], bool] = never) -> list[Report]:
@@ -174,7 +183,7 @@ def of_rows(
     return columns
 
 
-def of_model(parts: Sequence[Mapping[str, bytes]], details: bool) -> Columns:
+def of_model(parts: Sequence[Mapping[str, bytes]], response: bool, details: bool) -> Columns:
     """Returns the columns of the model's results."""
     np, pd = needed("numpy", "plan"), needed("pandas", "plan")
 
@@ -185,6 +194,8 @@ def of_model(parts: Sequence[Mapping[str, bytes]], details: bool) -> Columns:
         "throughput": column("throughput", "float64"),
         "binding": pd.Categorical.from_codes(column("binding", "int8"), list(RESOURCES)),
     }
+    if response:
+        columns["response"] = column("response", "float64")
     if details:
         utilisation = column("utilisation", "float64").reshape(-1, len(RESOURCES))
         columns |= {f"utilisation {name}": utilisation[:, at] for at, name in enumerate(RESOURCES)}
@@ -204,6 +215,7 @@ def of_reports(parts: Iterable[Iterable[Report]], details: bool) -> Columns:
 
     columns = {
         "seed": column(lambda report: report.seed, "uint64"),
+        "load": pd.Categorical([report.load for report in reports], ["steady", "rising", "overloaded"]),
         "throughput": column(lambda report: report.throughput.mean),
         "throughput_half_width": column(lambda report: report.throughput.half_width),
         "binding": pd.Categorical([report.binding for report in reports], names),
@@ -212,9 +224,17 @@ def of_reports(parts: Iterable[Iterable[Report]], details: bool) -> Columns:
         "latency": column(lambda report: report.latency.mean.mean),
         "latency_half_width": column(lambda report: report.latency.mean.half_width),
         "latency_p50": column(lambda report: report.latency.p50),
+        "latency_p50_low": column(lambda report: report.latency.p50_bounds[0]),
+        "latency_p50_high": column(lambda report: report.latency.p50_bounds[1]),
         "latency_p90": column(lambda report: report.latency.p90),
+        "latency_p90_low": column(lambda report: report.latency.p90_bounds[0]),
+        "latency_p90_high": column(lambda report: report.latency.p90_bounds[1]),
         "latency_p99": column(lambda report: report.latency.p99),
+        "latency_p99_low": column(lambda report: report.latency.p99_bounds[0]),
+        "latency_p99_high": column(lambda report: report.latency.p99_bounds[1]),
         "latency_p999": column(lambda report: report.latency.p999),
+        "latency_p999_low": column(lambda report: report.latency.p999_bounds[0]),
+        "latency_p999_high": column(lambda report: report.latency.p999_bounds[1]),
         "latency_max": column(lambda report: report.latency.max),
         "processor_seconds": column(lambda report: report.processor_seconds),
         "requests": column(lambda report: report.requests, "int64"),

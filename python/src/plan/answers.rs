@@ -6,16 +6,17 @@ use crate::errors;
 use crate::records::{record, tuple};
 use bywash_model::closed::{Closed, closed};
 use bywash_model::figures::{Curve, Mark};
-use bywash_model::{Architecture, Bound as AtMost, Resource, bound, figures};
+use bywash_model::{Architecture, Bound as AtMost, Performance, Resource, bound, figures, performance};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 const MODULE: &str = "bywash.plan.records";
 
-/// Computes a server's upper bound on throughput, and its throughput with its number of threads, by the
-/// analytic model.
+/// Computes a server's upper bound on throughput, its throughput with its number of threads, and its performance
+/// under its load, by the analytic model.
 ///
-/// The architecture is the description's own unless one is given. The result depends on the arguments only.
+/// The architecture is the description's own unless one is given; one that the machine cannot have raises a
+/// ``DescriptionError``. The result depends on the arguments only.
 /// Other threads run meanwhile.
 #[pyfunction]
 #[pyo3(
@@ -29,11 +30,16 @@ pub(crate) fn evaluate<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let known = description.known;
     let architecture = architecture.map_or(Ok(known.architecture), self::architecture)?;
-    let (bound, closed) = py.detach(|| {
+    known.supports(architecture).map_err(|error| errors::description(py, &error, None))?;
+    let (bound, closed, loaded) = py.detach(|| {
         let (machine, work) = (&known.machine, &known.workload());
-        (bound(machine, work, architecture), closed(machine, work, architecture))
+        (
+            bound(machine, work, architecture),
+            closed(machine, work, architecture),
+            performance(machine, work, architecture),
+        )
     });
-    answer(py, architecture, &bound, &closed)
+    answer(py, architecture, &bound, &closed, &loaded)
 }
 
 fn answer<'py>(
@@ -41,6 +47,7 @@ fn answer<'py>(
     architecture: Architecture,
     bound: &AtMost,
     closed: &Closed,
+    loaded: &Performance,
 ) -> PyResult<Bound<'py, PyAny>> {
     record!(py, MODULE, "Answer", {
         architecture: architecture.name(),
@@ -55,6 +62,14 @@ fn answer<'py>(
             response: closed.response,
             utilisation: by_resource(py, &closed.utilisation)?,
             waiting: by_resource(py, &closed.queue_length)?,
+        })?,
+        performance: record!(py, MODULE, "Performance", {
+            throughput: loaded.throughput,
+            requests: loaded.requests,
+            response: loaded.response,
+            utilisation: by_resource(py, &loaded.utilisation)?,
+            in_server: loaded.in_server,
+            capacity: loaded.capacity,
         })?,
     })
 }

@@ -7,7 +7,7 @@
 use crate::errors;
 use crate::options::one_of;
 use bywash_model::Description as Described;
-use bywash_model::describe::{Error, Key};
+use bywash_model::describe::{Error, Key, implied_costs};
 use bywash_sim::preset::{PRESETS, Preset};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
@@ -178,6 +178,26 @@ impl Description {
     #[getter]
     fn architecture(&self) -> &'static str {
         self.known.architecture.name()
+    }
+
+    /// Architectures that the machine can have: without processors in its devices, they are not active or direct.
+    #[getter]
+    fn architectures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.known.supported().into_iter().map(|one| one.name()))
+    }
+
+    /// Costs per byte that the text leaves out and ``with_`` has not set, by their keys, in cycles a byte: those of
+    /// a paper of 2003 are taken for them.
+    #[getter]
+    fn implied_costs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let all = PyDict::new(py);
+        for (name, cost) in implied_costs(&self.text) {
+            let key = format!("costs.{name}");
+            if !self.numbers.contains_key(&*key) {
+                all.set_item(key, cost.0)?;
+            }
+        }
+        Ok(all)
     }
 
     fn __getitem__(&self, key: &str) -> PyResult<f64> {

@@ -3,6 +3,8 @@
 //!
 //! - `description`: a machine and its workload, as a value
 //! - `answers`: the model's answer for one description, the paper's figures, the acceptance table
+//! - `recorded`: recorded calls of programs, and their replay on a description's machine
+//! - `sizes`: the most load, or the fewest parts, with a response time under a limit
 //! - `papers`: the papers' simulated results, simulated again
 //! - `points`: the points of a sweep; any range of them can be computed anywhere
 //! - `trials`: simulation of one description, or of the points of a sweep
@@ -14,12 +16,16 @@ mod answers;
 mod description;
 mod papers;
 mod points;
+mod recorded;
+mod sizes;
 mod trials;
 
 pub(crate) use answers::{check, evaluate, figure};
 pub(crate) use description::Description;
 pub(crate) use papers::{bars, targets};
 pub(crate) use points::{Points, values_of};
+pub(crate) use recorded::{Trace, replay, trace};
+pub(crate) use sizes::size;
 pub(crate) use trials::{Trials, simulate};
 
 use crate::options::one_of;

@@ -10,7 +10,7 @@ use crate::errors;
 use bywash_model::closed::closed;
 use bywash_model::describe::{Error, Key};
 use bywash_model::sweep::{Axis, POINTS_MAX};
-use bywash_model::{Architecture, Description as Described, Resource, bound};
+use bywash_model::{Architecture, Description as Described, Resource, bound, performance};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
@@ -63,36 +63,44 @@ impl Points {
         architectures: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Points> {
         let base = description.get().known;
-        let axes: Vec<Axis> = axes
-            .into_iter()
-            .map(|(name, values)| axis(&base, &name, values))
-            .collect::<Result<_, _>>()
-            .map_err(|error| errors::description(py, &error, None))?;
+        let axes = axes_of(&base, axes).map_err(|error| errors::description(py, &error, None))?;
         let architectures: Vec<Architecture> =
             architectures.iter().map(architecture).collect::<PyResult<_>>()?;
+        // An axis may give the processors that the description lacks; then each row tells.
+        if !axes.iter().any(|axis| axis.key.name.ends_with(".processor")) {
+            let missing = architectures.iter().find_map(|one| base.supports(*one).err());
+            if let Some(missing) = missing {
+                return Err(errors::description(py, &missing, None));
+            }
+        }
         let counts = axes.iter().map(|axis| axis.values.len()).chain([architectures.len()]);
         let rows = checked_rows(py, counts)?;
         Ok(Points { description, base, axes, architectures, rows })
     }
 
     /// Computes the rows from ``start`` up to ``stop``. Returns columns: ``throughput`` in bytes a second
-    /// (float64) and ``binding`` (int8, an index into ``RESOURCES``); with ``details`` also
+    /// (float64) and ``binding`` (int8, an index into ``RESOURCES``); with ``response`` also ``response``, the mean
+    /// response time under the load in seconds (float64, infinite if overloaded); with ``details`` also
     /// ``closed_throughput``, ``closed_response`` in seconds, and ``utilisation`` (float64, of all resources
     /// for each row). Each column is a bytes object in the machine's byte order.
-    #[pyo3(signature = (start, stop, details, /))]
+    #[pyo3(signature = (start, stop, response, details, /))]
     fn evaluate<'py>(
         &self,
         py: Python<'py>,
         start: usize,
         stop: usize,
+        response: bool,
         details: bool,
     ) -> PyResult<Bound<'py, PyDict>> {
         check_range(start, stop, self.rows)?;
-        let columns = py.detach(|| self.columns(start, stop, details));
+        let columns = py.detach(|| self.columns(start, stop, response, details));
         let columns = columns.map_err(|error| errors::description(py, &error, None))?;
         let all = PyDict::new(py);
         all.set_item("throughput", bytes(py, &columns.throughput))?;
         all.set_item("binding", PyBytes::new(py, &columns.binding))?;
+        if response {
+            all.set_item("response", bytes(py, &columns.response))?;
+        }
         if details {
             all.set_item("closed_throughput", bytes(py, &columns.closed_throughput))?;
             all.set_item("closed_response", bytes(py, &columns.closed_response))?;
@@ -127,16 +135,24 @@ pub(super) fn check_range(start: usize, stop: usize, rows: usize) -> PyResult<()
     Ok(())
 }
 
-/// A number with its values in a sweep. Fails if the description cannot have one of the values.
-fn axis(base: &Described, name: &str, values: Vec<f64>) -> Result<Axis, Error> {
-    let key = Key::by_name(name)?;
-    for value in &values {
-        let mut here = *base;
-        *key.number_in(&mut here)? = *value;
-        // The validity of a description depends on no two numbers at a time, so combinations need no check.
-        here.checked()?;
+/// Returns the numbers of a sweep with their values. Fails if the description cannot have one of the values while
+/// the other numbers have their first ones. Some values exclude each other, so every row is checked again.
+fn axes_of(base: &Described, axes: Vec<(String, Vec<f64>)>) -> Result<Vec<Axis>, Error> {
+    let axes = axes.into_iter().map(|(name, values)| Ok(Axis { key: Key::by_name(&name)?, values }));
+    let axes: Vec<Axis> = axes.collect::<Result<_, Error>>()?;
+    let mut first = *base;
+    for axis in &axes {
+        let number = axis.key.number_in(&mut first)?;
+        *number = axis.values.first().copied().unwrap_or(*number);
     }
-    Ok(Axis { key, values })
+    for axis in &axes {
+        let mut here = first;
+        for value in &axis.values {
+            *axis.key.number_in(&mut here)? = *value;
+            here.checked()?;
+        }
+    }
+    Ok(axes)
 }
 
 #[derive(Default)]
@@ -146,19 +162,24 @@ struct Columns {
     closed_throughput: Vec<f64>,
     closed_response: Vec<f64>,
     utilisation: Vec<f64>,
+    response: Vec<f64>,
 }
 
 impl Points {
-    fn columns(&self, start: usize, stop: usize, details: bool) -> Result<Columns, Error> {
+    fn columns(&self, start: usize, stop: usize, response: bool, details: bool) -> Result<Columns, Error> {
         let mut columns = Columns::default();
         columns.throughput.reserve_exact(stop - start);
         columns.binding.reserve_exact(stop - start);
         for row in start..stop {
             let (here, architecture) = self.row(row)?;
+            here.supports(architecture)?;
             let (machine, work) = (&here.machine, &here.workload());
             let bound = bound(machine, work, architecture);
             columns.throughput.push(bound.throughput);
             columns.binding.push(place(bound.binding));
+            if response {
+                columns.response.push(performance(machine, work, architecture).response);
+            }
             if details {
                 let closed = closed(machine, work, architecture);
                 columns.closed_throughput.push(closed.throughput);
@@ -197,7 +218,7 @@ impl Points {
             *axis.key.number_in(&mut here)? = axis.values[rest % axis.values.len()];
             rest /= axis.values.len();
         }
-        Ok((here, self.architectures[at]))
+        Ok((here.checked()?, self.architectures[at]))
     }
 }
 

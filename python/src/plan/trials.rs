@@ -13,7 +13,7 @@ use crate::waiting::SLICE;
 use bywash_model::{Architecture, Description as Described};
 use bywash_sim::engine::Interval;
 use bywash_sim::many::seed_of;
-use bywash_sim::server::{Error, ResourceUtilisation, within_limits};
+use bywash_sim::server::{Error, LoadState, ResourceUtilisation, within_limits};
 use bywash_sim::{Options, Report, Stop, simulate as run};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
@@ -35,7 +35,8 @@ const MODULE: &str = "bywash.plan.records";
 ///     Function that is called now and then with the share that is done, from 0 to 1.
 ///
 /// Measurement begins after a warm-up of a tenth of the run, and of 50 requests for each thread if the run
-/// ends by requests. Other threads run meanwhile. Ctrl-C raises ``Stopped``, a KeyboardInterrupt, whose
+/// ends by requests of a closed load. An open load (``load.arrivals``) that the server cannot serve has infinite
+/// response times, and ``load`` says ``"overloaded"``. Other threads run meanwhile. Ctrl-C raises ``Stopped``, a KeyboardInterrupt, whose
 /// ``partial`` is the report so far, with ``is_whole`` False.
 #[pyfunction]
 #[pyo3(
@@ -55,7 +56,17 @@ pub(crate) fn simulate<'py>(
     let architecture = architecture.map_or(Ok(known.architecture), super::architecture)?;
     let seed = seed.map_or(Ok(Options::default().seed), |seed| number("seed", seed))?;
     let options = Options::default().seed(seed).stop(stop(py, requests, seconds)?);
-    let (outcome, raised) = run_interruptible(py, known, architecture, &options, &mut |py, share| {
+    whole(py, progress, |watch| run(known, architecture, &options, watch))
+}
+
+/// Runs `simulate` with a watcher that calls `progress`, and returns its report, or raises ``Stopped`` with the
+/// report so far.
+pub(super) fn whole<'py>(
+    py: Python<'py>,
+    progress: Option<Py<PyAny>>,
+    simulate: impl FnOnce(&mut dyn FnMut(f64) -> bool) -> Result<Report, Error> + Send,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (outcome, raised) = run_interruptible(py, simulate, &mut |py, share| {
         if let Some(progress) = &progress {
             progress.call1(py, (share,))?;
         }
@@ -71,14 +82,12 @@ pub(crate) fn simulate<'py>(
 /// ended the run, if any.
 fn run_interruptible(
     py: Python<'_>,
-    description: &Described,
-    architecture: Architecture,
-    options: &Options,
+    simulate: impl FnOnce(&mut dyn FnMut(f64) -> bool) -> Result<Report, Error> + Send,
     hear: &mut (dyn FnMut(Python<'_>, f64) -> PyResult<bool> + Send),
 ) -> (Result<Report, Error>, Option<PyErr>) {
     py.detach(|| {
         let (mut raised, mut heard) = (None, Instant::now());
-        let outcome = run(description, architecture, options, &mut |share| {
+        let outcome = simulate(&mut |share| {
             if heard.elapsed() < SLICE {
                 return true;
             }
@@ -93,7 +102,11 @@ fn run_interruptible(
     })
 }
 
-fn stop(py: Python<'_>, requests: Option<&Bound<'_, PyAny>>, seconds: Option<f64>) -> PyResult<Stop> {
+pub(super) fn stop(
+    py: Python<'_>,
+    requests: Option<&Bound<'_, PyAny>>,
+    seconds: Option<f64>,
+) -> PyResult<Stop> {
     match (requests, seconds) {
         (None, None) => Ok(Options::default().stop),
         (Some(requests), None) => Ok(Stop::Requests(number("requests", requests)?)),
@@ -104,7 +117,7 @@ fn stop(py: Python<'_>, requests: Option<&Bound<'_, PyAny>>, seconds: Option<f64
     }
 }
 
-fn refused(py: Python<'_>, error: &Error) -> PyErr {
+pub(super) fn refused(py: Python<'_>, error: &Error) -> PyErr {
     errors::from_text(py, "DescriptionError", error.to_string())
 }
 
@@ -160,10 +173,11 @@ impl Trials {
             }
             let (description, architecture, options) =
                 self.row(row).map_err(|error| errors::description(py, &error, None))?;
-            let (outcome, raised) =
-                run_interruptible(py, &description, architecture, &options, &mut |py, _| {
-                    Ok(!is_over.call0(py)?.is_truthy(py)?)
-                });
+            let (outcome, raised) = run_interruptible(
+                py,
+                |watch| run(&description, architecture, &options, watch),
+                &mut |py, _| Ok(!is_over.call0(py)?.is_truthy(py)?),
+            );
             let outcome = outcome.map_err(|error| refused(py, &error))?;
             if let Some(raised) = raised {
                 return Err(raised);
@@ -205,6 +219,9 @@ fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py, PyAny>> {
     record!(py, MODULE, "Report", {
         architecture: known.architecture.name(),
         seed: known.seed,
+        load: state(known.load),
+        offered: known.offered,
+        capacity: known.capacity.map(|capacity| interval(py, capacity)).transpose()?,
         requests: known.requests,
         seconds: known.seconds,
         throughput: interval(py, known.throughput)?,
@@ -212,9 +229,13 @@ fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py, PyAny>> {
         latency: record!(py, MODULE, "Latency", {
             mean: interval(py, known.latency.mean)?,
             p50: known.latency.p50,
+            p50_bounds: bounds(known.latency.p50_bounds),
             p90: known.latency.p90,
+            p90_bounds: bounds(known.latency.p90_bounds),
             p99: known.latency.p99,
+            p99_bounds: bounds(known.latency.p99_bounds),
             p999: known.latency.p999,
+            p999_bounds: bounds(known.latency.p999_bounds),
             max: known.latency.max,
         })?,
         resources: tuple(py, &known.resources, |resource| self::resource(py, resource))?,
@@ -223,6 +244,18 @@ fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py, PyAny>> {
         events: known.events,
         is_whole: known.is_whole,
     })
+}
+
+pub(super) fn state(load: LoadState) -> &'static str {
+    match load {
+        LoadState::Steady => "steady",
+        LoadState::Rising => "rising",
+        LoadState::Overloaded => "overloaded",
+    }
+}
+
+pub(super) fn bounds([low, high]: [f64; 2]) -> (f64, f64) {
+    (low, high)
 }
 
 pub(super) fn interval(py: Python<'_>, known: Interval) -> PyResult<Bound<'_, PyAny>> {
