@@ -259,14 +259,14 @@ program_tests = $(foreach test,$(wildcard tests/behaviour/tests/*.rs tests/progr
 programs: built
 	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --no-fail-fast $(features) $(program_tests)
 
-# The planner's page in Debian's Chromium, driven by what npm fetches where that can be done. Screenshots are left in
-# target/page/shots.
+# The planner's page in Debian's Chromium, driven by what npm fetches where that can be done, and in Debian's Firefox where
+# that is installed. Screenshots are left in target/page/shots.
 node_20 := node -e 'if (parseInt(process.versions.node) < 20) { console.log("Node.js 20 is needed"); process.exit(1); }'
 browser: built
 	@if [[ -z "$(has_page)" ]]; then \
 	  echo "browser: left out, since there is no page"; \
 	elif reason=$$({ $(node_20) && npm ci --silent --no-audit --no-fund --prefix web/tests; } 2>&1); then \
-	  PAGE_COMMAND=$(debug)/bywash PAGE_OUT=$(target)/page/shots node --test web/tests/page.test.js; \
+	  PAGE_COMMAND=$(debug)/bywash PAGE_OUT=$(target)/page/shots node --experimental-websocket --test web/tests/page.test.js web/tests/firefox.test.js; \
 	else \
 	  echo "browser: left out, since its tools cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi

@@ -6,3 +6,13 @@ export const ARCHITECTURES = [
   { name: 'active', title: 'Active', says: 'devices run TCP and file system' },
   { name: 'direct', title: 'Direct', says: 'devices hand data to each other' },
 ];
+
+/** The structure of this name. */
+export function architecture(name) {
+  return ARCHITECTURES.find((one) => one.name === name);
+}
+
+/** Its place among the four, from which it has its marks in a drawing. */
+export function order(name) {
+  return ARCHITECTURES.findIndex((one) => one.name === name);
+}

@@ -3,7 +3,7 @@
 import { at, element } from './element.js';
 import { get, value } from './description.js';
 
-/** The sliders of the page. `moved(key, value)` is called for each change. */
+/** The sliders of the page. `moved(key, value)` is called for each change; it answers why not, or nothing. */
 export class Controls {
   constructor(moved) {
     this.moved = moved;
@@ -45,15 +45,24 @@ export class Row {
     this.element = element('div', { class: 'slider' },
       element('label', { for: id }, element('span', { class: 'hidden' }, `${slider.group}: `), slider.label),
       this.exact, this.range);
+    this.why = element('p', { class: 'trouble', id: `${id}-why`, role: 'alert', hidden: true });
+    this.element.append(this.why);
     this.range.addEventListener('input', () => {
-      this.exact.classList.remove('wrong');
-      moved(slider.key, value(this.slider.notches[this.range.valueAsNumber]));
+      this.judge(moved(slider.key, value(this.slider.notches[this.range.valueAsNumber])));
     });
-    this.exact.addEventListener('change', () => {
-      const isTaken = moved(slider.key, value(this.exact.value));
-      this.exact.classList.toggle('wrong', !isTaken);
-      this.exact.setAttribute('aria-invalid', String(!isTaken));
-    });
+    this.exact.addEventListener('change', () => this.judge(moved(slider.key, value(this.exact.value))));
+  }
+
+  /** Shows below the slider why its value was not taken, or that it was. */
+  judge(why) {
+    const isTaken = why === '';
+    this.why.textContent = why;
+    this.why.hidden = isTaken;
+    this.exact.classList.toggle('wrong', !isTaken);
+    for (const [name, said] of [['aria-invalid', 'true'], ['aria-describedby', this.why.id]]) {
+      if (isTaken) this.exact.removeAttribute(name);
+      else this.exact.setAttribute(name, said);
+    }
   }
 
   show(slider, text) {
@@ -64,8 +73,7 @@ export class Row {
     this.range.style.setProperty('--place', slider.place / (slider.notches.length - 1));
     if (document.activeElement !== this.exact) {
       this.exact.value = text;
-      this.exact.classList.remove('wrong');
-      this.exact.removeAttribute('aria-invalid');
+      this.judge('');
     }
   }
 }

@@ -26,7 +26,10 @@ class Page {
 
   /** Fills the lists of what there is to begin with. */
   offer() {
-    const options = this.presets.servers.map((server) => element('option', { value: server.name }, capital(server.title.split(':')[0])));
+    const groups = [...new Set(this.presets.servers.map((server) => server.group))];
+    const options = groups.map((group) => element('optgroup', { label: group },
+      ...this.presets.servers.filter((server) => server.group === group)
+        .map((server) => element('option', { value: server.name }, capital(server.title.split(':')[0])))));
     at('server').replaceChildren(...options, element('option', { value: 'own', hidden: true }, 'Your own'));
     at('requests').replaceChildren(...this.presets.requests.map(({ title, request }) =>
       element('option', { value: Object.keys(request)[0] }, title)));
@@ -58,66 +61,68 @@ class Page {
     const text = location.hash.slice(1);
     // A link to a part of the page is none to a state.
     if (this.state && !text.includes('=')) return;
-    if (!this.change(read(text, this.presets))) {
-      const why = at('trouble').textContent;
+    const why = this.change(read(text, this.presets));
+    if (why !== '') {
       this.change(beginning(this.presets));
-      this.trouble(`The link cannot be shown: ${why}`);
+      complain('trouble', `The link cannot be shown: ${why}`);
     }
   }
 
   /** From the lists at the top: that machine, or these requests to the machine that there is. */
   begin() {
+    complain('trouble', this.taken());
+  }
+
+  taken() {
     const [server, requests] = [at('server').value, at('requests').value];
     const known = base(this.presets, server, requests);
     if (server !== this.state.server && known) {
-      this.change({ server, description: known });
-    } else {
-      const { request } = this.presets.requests.find((one) => Object.hasOwn(one.request, requests));
-      this.change({ description: { ...this.state.description, request } });
+      return this.change({ server, description: known });
     }
+    const { request } = this.presets.requests.find((one) => Object.hasOwn(one.request, requests));
+    return this.change({ description: { ...this.state.description, request } });
   }
 
-  /** A slider has moved; answers whether it can be there. */
+  /** A slider has moved; answers why it cannot be there, or nothing. */
   move(key, value) {
-    return this.change({ description: set(this.state.description, key, value) });
+    let description = set(this.state.description, key, value);
+    // Bursts are of requests that arrive on their own, and thinking is of threads that ask again.
+    if (key === 'load.arrivals') {
+      const isOpen = parseFloat(value) > 0;
+      description = isOpen ? set(description, 'load.think', '0 s') : set(description, 'load.burst', 1);
+    }
+    return this.change({ description });
   }
 
   /** Takes the text of the file. */
   use() {
-    this.attempt(() => {
-      const description = this.engine.ask({ ask: 'read', text: at('text').value });
+    let told = '';
+    const why = attempt(() => {
+      const { description, implied } = this.engine.ask({ ask: 'read', text: at('text').value });
+      const wasEdited = this.isEdited;
       this.isEdited = false;
-      if (this.change({ server: 'own', description })) at('file-told').textContent = 'Taken.';
+      const refused = this.change({ server: 'own', description });
+      if (refused !== '') {
+        this.isEdited = wasEdited;
+        throw new Refused(refused);
+      }
+      told = `Taken. ${implied}`.trim();
     });
+    at('file-told').textContent = told;
+    complain('file-trouble', why);
   }
 
-  /** Goes over to another state and draws it, or stays and says why not. */
+  /** Goes over to another state and draws it; or stays and answers why. */
   change(changes) {
     const state = { ...this.state, ...changes };
-    return this.attempt(() => {
+    return attempt(() => {
       this.evaluated = this.engine.ask({ ask: 'evaluate', description: state.description });
       this.state = state;
       this.draw();
       this.address.keep(written(state, this.presets));
+      for (const place of ['trouble', 'file-trouble']) complain(place, '');
+      at('file-told').textContent = '';
     });
-  }
-
-  attempt(what) {
-    at('file-told').textContent = '';
-    try {
-      this.trouble('');
-      what();
-      return true;
-    } catch (refused) {
-      if (!(refused instanceof Refused)) throw refused;
-      this.trouble(refused.message);
-      return false;
-    }
-  }
-
-  trouble(words) {
-    at('trouble').textContent = words;
-    at('trouble').hidden = words === '';
   }
 
   draw() {
@@ -161,6 +166,23 @@ class Page {
       at('table').lastElementChild.replaceChildren(table(this.curves, this.over, this.state.show === 'response'));
     }
   }
+}
+
+/** Does it; answers nothing, or why the engine refused. */
+function attempt(what) {
+  try {
+    what();
+    return '';
+  } catch (refused) {
+    if (!(refused instanceof Refused)) throw refused;
+    return refused.message;
+  }
+}
+
+/** Shows words of trouble at a place, beside what caused it; no words hide it. */
+function complain(place, words) {
+  at(place).textContent = words;
+  at(place).hidden = words === '';
 }
 
 function capital(words) {

@@ -24,6 +24,17 @@ export function times(ratio) {
   return `${ratio >= 10 ? ratio.toFixed(0) : ratio.toFixed(2)}×`;
 }
 
+/** A range of seconds, with its unit once. */
+export function span(low, high) {
+  const [name, size] = unit(high, true);
+  return `${digits(low / size)} to ${digits(high / size)} ${name}`;
+}
+
+/** How many come in a second. */
+export function perSecond(number) {
+  return `${number >= 1000 ? Math.round(number).toLocaleString('en') : number.toPrecision(3)}/s`;
+}
+
 /** The unit in which `most` is written, with what divides by it, for an axis. */
 export function unit(most, isTime) {
   return (isTime ? TIMES : RATES).find(([, size]) => most >= size) ?? (isTime ? TIMES : RATES).at(-1);

@@ -1,8 +1,8 @@
 // Simulations of the four structures, one after the other, beside the page; their results against the model's.
 
 import { at, element } from './element.js';
-import { ARCHITECTURES } from './architectures.js';
-import { percent, rate, time } from './quantity.js';
+import { architecture } from './architectures.js';
+import { percent, perSecond, rate, span, time } from './quantity.js';
 
 /** `now()` answers the description and what it was evaluated to, as they are when a simulation begins. */
 export class Simulation {
@@ -20,7 +20,7 @@ export class Simulation {
       return;
     }
     this.description = description;
-    this.computed = evaluated.architectures;
+    this.computed = evaluated.architectures.filter((comes) => comes.refused === undefined);
     this.reports = [];
     this.isStopped = false;
     this.canAsk = false;
@@ -33,7 +33,7 @@ export class Simulation {
     this.worker.postMessage({
       module: this.module,
       flag: this.flag,
-      questions: ARCHITECTURES.map(({ name: architecture }) => ({ ask: 'simulate', description, architecture, requests, seed })),
+      questions: this.computed.map((comes) => ({ ask: 'simulate', description, architecture: comes.architecture, requests, seed })),
     });
     at('run').textContent = 'Stop';
     at('going').hidden = false;
@@ -51,7 +51,7 @@ export class Simulation {
 
   /** What is left out of a simulation that was stopped. */
   stopped() {
-    const missing = ARCHITECTURES.slice(this.reports.length).map(({ title }) => title);
+    const missing = this.computed.slice(this.reports.length).map((comes) => architecture(comes.architecture).title);
     const left = missing.length > 0 ? `Not simulated: ${missing.join(', ')}.` : '';
     const isPartial = this.reports.some((report) => !report.is_whole);
     return `Stopped. ${isPartial ? 'The last result is partial. ' : ''}${left}`.trim();
@@ -70,8 +70,8 @@ export class Simulation {
   }
 
   progress(number, share) {
-    at('progress').value = (number + share) / ARCHITECTURES.length;
-    at('done').textContent = ARCHITECTURES[number]?.title ?? '';
+    at('progress').value = (number + share) / this.computed.length;
+    at('done').textContent = this.computed[number] ? architecture(this.computed[number].architecture).title : '';
   }
 
   end(words) {
@@ -93,10 +93,10 @@ export class Simulation {
   show() {
     if (this.reports.length === 0) return at('simulated').replaceChildren();
     at('simulated').classList.remove('old');
-    const head = ['', 'Throughput', 'Model', 'Response', '99 of 100 within', 'Works most', 'Processor for one'];
+    const head = ['', 'Throughput', 'Model', 'Mean', '50 % within', '90 %', '99 %', '99.9 %', 'Works most', 'Processor'];
     const rows = this.reports.map((report, number) => row(report, this.computed[number], number));
     at('simulated').replaceChildren(element('table', {},
-      element('caption', {}, 'Simulated, with 95 % confidence; the model with the same threads beside it'),
+      element('caption', {}, 'Simulated throughput, response times and processor time of a request, with 95 % confidence; beside it the model’s throughput'),
       element('thead', {}, element('tr', {}, ...head.map((words) => element('th', { scope: 'col' }, words)))),
       element('tbody', {}, ...rows)));
   }
@@ -108,15 +108,36 @@ function address(text, type) {
 
 function row(report, computed, number) {
   const { throughput, latency } = report;
-  const partial = report.is_whole ? [] : [element('small', { class: 'partial' }, `partial: ${report.requests} requests`)];
-  const off = computed.closed.throughput / throughput.mean - 1;
+  const { title } = architecture(computed.architecture);
+  const notes = [];
+  if (!report.is_whole) notes.push(`partial: ${report.requests} requests`);
+  if (report.load === 'overloaded') notes.push(`overloaded: ${perSecond(report.offered)} arrive, ${perSecond(report.capacity.mean)} are served`);
+  if (report.load === 'rising') notes.push('times still rise: more requests take longer');
+  const off = computed.loaded.throughput / throughput.mean - 1;
   const most = report.resources.find((resource) => resource.name === report.binding);
-  return element('tr', { class: ARCHITECTURES[number].name },
-    element('th', { scope: 'row' }, ARCHITECTURES[number].title, ...partial),
+  const within = ['p50', 'p90', 'p99', 'p999'].map((name) =>
+    element('td', {}, endless(latency[name]), element('small', {}, bounds(latency[`${name}_bounds`]))));
+  return element('tr', { class: computed.architecture },
+    element('th', { scope: 'row' }, title, ...notes.map((words) => element('small', { class: 'partial' }, words))),
     element('td', {}, rate(throughput.mean), element('small', {}, `± ${percent(throughput.half_width / throughput.mean)}`)),
-    element('td', {}, rate(computed.closed.throughput), element('small', {}, `${off >= 0 ? '+' : '−'}${Math.abs(off * 100).toFixed(1)} %`)),
-    element('td', {}, time(latency.mean.mean)),
-    element('td', {}, time(latency.p99)),
+    element('td', {}, rate(computed.loaded.throughput), element('small', {}, `${off >= 0 ? '+' : '−'}${Math.abs(off * 100).toFixed(1)} %`)),
+    element('td', {}, endless(latency.mean.mean), element('small', {}, around(latency.mean))),
+    ...within,
     element('td', {}, report.binding, element('small', {}, most ? percent(most.working) : '')),
     element('td', {}, time(report.processor_seconds)));
+}
+
+/** A time, which for an overloaded server has no limit. */
+function endless(seconds) {
+  return seconds === null ? 'no limit' : time(seconds);
+}
+
+function around({ mean, half_width: half }) {
+  return mean === null || half === null ? '' : `± ${percent(half / mean)}`;
+}
+
+/** The bounds of an interval; one that is too short for its upper bound has none. */
+function bounds([low, high]) {
+  if (low === null) return '';
+  return high === null ? `${time(low)} at least` : span(low, high);
 }

@@ -3,6 +3,8 @@
 //! A curve over a slider's number uses the same positions on its axis, so that the slider below is the axis,
 //! in equal steps or by factors.
 
+use serde::Serialize;
+
 /// Rule for the values of a slider.
 #[derive(Clone, Copy, Debug)]
 pub enum Positions {
@@ -26,7 +28,31 @@ const IN_TEN: [f64; 17] =
 /// Counts above 16, with gaps.
 const LARGE_COUNTS: [u32; 8] = [20, 24, 28, 32, 40, 48, 56, 64];
 
+/// Relation of a slider's positions to its values, which the axis of a curve states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Equal steps.
+    Linear,
+    /// Equal factors, about.
+    Logarithmic,
+    /// Steps that become longer.
+    Uneven,
+}
+
 impl Positions {
+    /// Returns the relation of the positions to the values.
+    pub fn scale(self) -> Scale {
+        match self {
+            Positions::Steps(..) => Scale::Linear,
+            Positions::Counts => Scale::Uneven,
+            Positions::Threads
+            | Positions::Doublings(_)
+            | Positions::Factors(_)
+            | Positions::NothingOrFactors(..) => Scale::Logarithmic,
+        }
+    }
+
     /// Returns the values of all positions, with their units.
     pub fn texts(self) -> Vec<String> {
         match self {

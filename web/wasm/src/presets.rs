@@ -18,6 +18,8 @@ pub struct Server {
     pub name: &'static str,
     /// Summary in one line.
     pub title: &'static str,
+    /// Heading under which the page lists the machine.
+    pub group: &'static str,
     /// Complete description.
     pub description: Value,
 }
@@ -48,7 +50,9 @@ impl Presets {
     pub fn all() -> Result<Presets, Error> {
         let server = |preset: &Preset| {
             let Preset { name, about, text } = *preset;
-            reading::read(text).map(|description| Server { name, title: about, description })
+            let is_paper = name.starts_with("carrera") || name.starts_with("schaelicke");
+            let group = if is_paper { "Machines of the papers" } else { "Machines of today" };
+            reading::read(text).map(|description| Server { name, title: about, group, description })
         };
         let servers = PRESETS.iter().map(server).collect::<Result<_, _>>()?;
         Ok(Presets { servers, requests: requests() })

@@ -4,12 +4,11 @@
 //! a question is checked by the same rules as one in a file.
 
 use crate::presets::Presets;
-use crate::reading::{Error, checked, json, read};
+use crate::reading::{Error, checked, implied, json, read};
 use crate::sliders::{SLIDERS, Slider, SliderState};
-use bywash_model::closed::{Closed, closed};
 use bywash_model::describe::Key;
 use bywash_model::sweep::{Axis, sweep};
-use bywash_model::{Architecture, Bound, Description, Resource, bound};
+use bywash_model::{Architecture, Bound, Description, Performance, Resource, bound, performance};
 use bywash_sim::{Options, Stop, simulate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,7 +19,7 @@ use serde_json::Value;
 enum Question {
     /// Returns the presets.
     Presets,
-    /// Parses a file in TOML or JSON, and keeps the values as they are written.
+    /// Parses a file in TOML or JSON, and keeps the values as they are written. Tells which costs it leaves out.
     Read { text: String },
     /// Writes a description as a file.
     Write { description: Value },
@@ -38,9 +37,9 @@ enum Question {
 enum CurveKind {
     /// Throughput bound, in bytes per second.
     Bound,
-    /// Throughput with the description's number of threads, in bytes per second.
+    /// Throughput under the description's load, in bytes per second.
     Closed,
-    /// Mean response time with the description's number of threads, in seconds.
+    /// Mean response time under the description's load, in seconds; null where the server is overloaded.
     Response,
 }
 
@@ -55,17 +54,28 @@ struct Evaluated {
     units: [f64; 6],
 }
 
-/// Result under one architecture.
+/// Result under one architecture, or the reason why the machine cannot have it.
 #[derive(Serialize)]
-struct ArchitectureResult {
-    architecture: Architecture,
-    bound: Bound,
-    /// Name of the resource that limits the throughput.
-    binding: &'static str,
-    closed: Closed,
+#[serde(untagged)]
+enum ArchitectureResult {
+    Evaluated {
+        architecture: Architecture,
+        bound: Bound,
+        /// Name of the resource that limits the throughput.
+        binding: &'static str,
+        /// Throughput bound in requests per second.
+        bound_requests: f64,
+        /// Performance under the description's load. Times of an overloaded server are null.
+        loaded: Performance,
+        is_overloaded: bool,
+    },
+    Refused {
+        architecture: Architecture,
+        refused: String,
+    },
 }
 
-/// Curves of all architectures.
+/// Curves of all architectures that the machine can have.
 #[derive(Serialize)]
 struct Curves {
     /// Positions of the slider at which the curves have their points.
@@ -76,6 +86,7 @@ struct Curves {
 #[derive(Serialize)]
 struct Curve {
     architecture: Architecture,
+    /// Amounts; null where a server is overloaded and has no response time.
     y: Vec<f64>,
     binding: Vec<&'static str>,
 }
@@ -94,7 +105,9 @@ pub fn reply(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
 fn done(question: Question, watch: &mut dyn FnMut(f64) -> bool) -> Result<Value, Error> {
     match question {
         Question::Presets => json(&Presets::all()?),
-        Question::Read { text } => read(&text),
+        Question::Read { text } => {
+            Ok(serde_json::json!({ "description": read(&text)?, "implied": implied(&text) }))
+        }
         Question::Write { description } => {
             let text = toml::to_string(&checked(&description)?);
             text.map(Value::from).map_err(|error| Error::Write(error.to_string()))
@@ -114,9 +127,13 @@ const STEPS_MAX: f64 = 2e6;
 /// computed.
 const CURVE_STEPS: f64 = 1e6;
 
+/// Additional steps of an open load: the throughput is computed for each of the first numbers of requests.
+const OPEN_STEPS: f64 = 8192.0;
+
 /// Returns the number of steps for one architecture: each thread visits every station.
 fn steps(description: &Description) -> f64 {
-    description.load.threads * Resource::ALL.len() as f64
+    let load = &description.load;
+    load.threads * Resource::ALL.len() as f64 + if load.is_open() { OPEN_STEPS } else { 0.0 }
 }
 
 fn affordable(description: &Value) -> Result<Description, Error> {
@@ -130,9 +147,19 @@ fn affordable(description: &Value) -> Result<Description, Error> {
 fn evaluate(description: &Description) -> Evaluated {
     let (machine, work) = (&description.machine, description.workload());
     let comes = |architecture| {
+        if let Err(refused) = description.supports(architecture) {
+            return ArchitectureResult::Refused { architecture, refused: refused.to_string() };
+        }
         let bound = bound(machine, &work, architecture);
-        let binding = bound.binding.name();
-        ArchitectureResult { architecture, bound, binding, closed: closed(machine, &work, architecture) }
+        let loaded = performance(machine, &work, architecture);
+        ArchitectureResult::Evaluated {
+            architecture,
+            binding: bound.binding.name(),
+            bound_requests: bound.throughput / work.request_bytes(),
+            bound,
+            is_overloaded: loaded.is_overloaded(),
+            loaded,
+        }
     };
     Evaluated {
         architectures: Architecture::ALL.map(comes).into(),
@@ -148,18 +175,35 @@ fn curves(description: &Description, name: &str, show: CurveKind) -> Result<Curv
     let values = slider.values();
     let stride = if show == CurveKind::Bound { 1 } else { stride(description, key, &values)? };
     let last = values.len().saturating_sub(1);
-    let places: Vec<usize> = (0..last).step_by(stride).chain([last]).collect();
+    // No arrivals are a closed load, whose threads ask again at once: another question.
+    let first = usize::from(name == "load.arrivals");
+    let places: Vec<usize> = (first..last).step_by(stride).chain([last]).collect();
     let axis = Axis { key, values: places.iter().map(|place| values[*place]).collect() };
-    let curves = Architecture::ALL.map(|architecture| {
+    let curves = supported(description, &axis)?.into_iter().map(|architecture| {
         let table = sweep(description, std::slice::from_ref(&axis), architecture)?;
         let y = match show {
             CurveKind::Bound => table.throughput,
-            _ => with_threads(description, &axis, architecture, show)?,
+            _ => under_load(description, &axis, architecture, show)?,
         };
         let binding = table.binding.iter().map(|resource| resource.name()).collect();
         Ok(Curve { architecture, y, binding })
     });
-    Ok(Curves { places, curves: curves.into_iter().collect::<Result<_, Error>>()? })
+    Ok(Curves { places, curves: curves.collect::<Result<_, Error>>()? })
+}
+
+/// Returns the architectures that the machine can have at some value of the axis. Curves of devices' processors
+/// begin where the devices have none.
+fn supported(description: &Description, axis: &Axis) -> Result<Vec<Architecture>, Error> {
+    let mut here = *description;
+    let mut found = description.supported();
+    if let Some(last) = axis.values.last() {
+        *axis.key.number_in(&mut here)? = *last;
+        found = Architecture::ALL
+            .into_iter()
+            .filter(|one| found.contains(one) || here.supports(*one).is_ok())
+            .collect();
+    }
+    Ok(found)
 }
 
 /// Returns the distance between computed positions, 1 to 10.
@@ -174,7 +218,7 @@ fn stride(description: &Description, key: Key, values: &[f64]) -> Result<usize, 
     Ok((all / CURVE_STEPS).ceil().clamp(1.0, 10.0) as usize)
 }
 
-fn with_threads(
+fn under_load(
     description: &Description,
     axis: &Axis,
     architecture: Architecture,
@@ -183,8 +227,11 @@ fn with_threads(
     let mut here = *description;
     let point = |value: &f64| {
         *axis.key.number_in(&mut here)? = *value;
-        let closed = closed(&here.machine, &here.workload(), architecture);
-        Ok(if show == CurveKind::Response { closed.response } else { closed.throughput })
+        if here.supports(architecture).is_err() {
+            return Ok(if show == CurveKind::Response { f64::INFINITY } else { 0.0 });
+        }
+        let loaded = performance(&here.machine, &here.workload(), architecture);
+        Ok(if show == CurveKind::Response { loaded.response } else { loaded.throughput })
     };
     axis.values.iter().map(point).collect()
 }
@@ -201,7 +248,7 @@ mod tests {
     }
 
     fn server() -> Value {
-        ask(&json!({ "ask": "read", "text": SERVER }))["done"].clone()
+        ask(&json!({ "ask": "read", "text": SERVER }))["done"]["description"].clone()
     }
 
     #[test]
@@ -221,7 +268,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         for text in [SERVER.to_owned(), server().to_string()] {
-            let description = ask(&json!({ "ask": "read", "text": text }))["done"].clone();
+            let description = ask(&json!({ "ask": "read", "text": text }))["done"]["description"].clone();
             let file = ask(&json!({ "ask": "write", "description": description }))["done"].clone();
             let again = Description::from_toml(file.as_str().unwrap()).unwrap();
             assert_eq!(again, Description::from_toml(SERVER).unwrap());
@@ -232,8 +279,8 @@ mod tests {
     fn a_curve_passes_through_what_is_evaluated() {
         for (show, field) in [
             ("bound", ["bound", "throughput"]),
-            ("closed", ["closed", "throughput"]),
-            ("response", ["closed", "response"]),
+            ("closed", ["loaded", "throughput"]),
+            ("response", ["loaded", "response"]),
         ] {
             let mut description = server();
             let question = json!({ "ask": "curve", "description": description, "key": "machine.disks.count", "show": show });
@@ -248,6 +295,45 @@ mod tests {
                 assert_eq!(curve["binding"][last], comes["binding"], "{show}");
             }
         }
+    }
+
+    #[test]
+    fn what_a_machine_cannot_be_is_told_and_costs_that_are_left_out_too() {
+        let bare = SERVER.replace(", processor = \"300 MHz\"", "");
+        let told = ask(&json!({ "ask": "read", "text": bare }))["done"].clone();
+        assert!(told["implied"].as_str().unwrap().contains("tcp 3.8 cycles/B"), "{told}");
+        let description = told["description"].clone();
+        let evaluated = ask(&json!({ "ask": "evaluate", "description": description }))["done"].clone();
+        let active = &evaluated["architectures"][2];
+        assert!(active["refused"].as_str().unwrap().contains("have no processor"), "{active}");
+        let curves = |key: &str| {
+            let question =
+                json!({ "ask": "curve", "description": description, "key": key, "show": "closed" });
+            ask(&question)["done"]["curves"].as_array().unwrap().len()
+        };
+        assert_eq!((curves("machine.disks.count"), curves("machine.interfaces.processor")), (2, 2));
+        assert_eq!(ask(&json!({ "ask": "read", "text": SERVER }))["done"]["description"], server());
+    }
+
+    #[test]
+    fn arrivals_have_response_times_up_to_the_capacity() {
+        let mut description = server();
+        description["load"]["arrivals"] = json!("2000 /s");
+        let told = ask(&json!({ "ask": "evaluate", "description": description }))["done"].clone();
+        let one = &told["architectures"][0];
+        assert_eq!((&one["is_overloaded"], &one["loaded"]["requests"]), (&json!(false), &json!(2000.0)));
+        let keys: Vec<&str> =
+            told["sliders"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
+        assert!(keys.contains(&"load.burst") && !keys.contains(&"load.think"), "{keys:?}");
+        let question =
+            json!({ "ask": "curve", "description": description, "key": "load.arrivals", "show": "response" });
+        let curve = ask(&question)["done"]["curves"][0]["y"].clone();
+        let y = curve.as_array().unwrap();
+        assert!(y[0].is_number() && y[y.len() - 1].is_null(), "{curve}");
+        description["load"]["arrivals"] = json!("20000 /s");
+        let told = ask(&json!({ "ask": "evaluate", "description": description }))["done"].clone();
+        let one = &told["architectures"][0];
+        assert_eq!((&one["is_overloaded"], &one["loaded"]["response"]), (&json!(true), &Value::Null));
     }
 
     #[test]
@@ -271,7 +357,7 @@ mod tests {
         let told = ask(&question)["done"].clone();
         let model = ask(&json!({ "ask": "evaluate", "description": server() }))["done"].clone();
         let simulated = told["throughput"]["mean"].as_f64().unwrap();
-        let computed = model["architectures"][2]["closed"]["throughput"].as_f64().unwrap();
+        let computed = model["architectures"][2]["loaded"]["throughput"].as_f64().unwrap();
         assert!((simulated / computed - 1.0).abs() < 0.1, "{simulated} {computed}");
         assert_eq!((&told["is_whole"], &told["requests"]), (&json!(true), &json!(20_000)));
         let stopped: Value = serde_json::from_str(&reply(&question.to_string(), &mut |_| false)).unwrap();
@@ -288,7 +374,9 @@ mod tests {
                 let told = ask(&json!({ "ask": "evaluate", "description": description }));
                 let rates = told["done"]["architectures"].as_array().unwrap().iter();
                 assert!(
-                    rates.clone().all(|one| one["bound"]["throughput"].as_f64().unwrap() > 0.0),
+                    rates.clone().all(|one| {
+                        one.get("refused").is_some() || one["bound"]["throughput"].as_f64().unwrap() > 0.0
+                    }),
                     "{told}"
                 );
             }

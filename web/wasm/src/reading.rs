@@ -28,6 +28,16 @@ pub enum Error {
     Write(String),
 }
 
+/// Returns a sentence about the costs that a file leaves out and what is taken for them; empty if it has all.
+pub fn implied(text: &str) -> String {
+    let costs: Vec<String> =
+        describe::implied_costs(text).into_iter().map(|(name, cost)| format!("{name} {cost}")).collect();
+    if costs.is_empty() {
+        return String::new();
+    }
+    format!("Costs that it leaves out are those of a paper of 2003: {}.", costs.join(", "))
+}
+
 /// Parses a file into a description that keeps the values as they are written and adds those that the file
 /// omits. A text that begins with `{` is JSON, any other text is TOML.
 ///

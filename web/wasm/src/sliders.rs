@@ -1,9 +1,11 @@
 //! Numbers of a description that the page can vary: their labels and ranges.
 //!
-//! A number that a description lacks (a seek time, if its disks are flash) has no slider. A value between two
+//! A number that a description lacks (a seek time, if its disks are flash; bursts, if no requests arrive on their
+//! own) has no slider. A value between two
 //! notches, or beyond the last one, is kept until the slider moves.
 
 use crate::notches::Positions::{self, Counts, Doublings, Factors, NothingOrFactors, Steps, Threads};
+use crate::notches::Scale;
 use bywash_model::Description;
 use bywash_model::describe::Key;
 use serde::Serialize;
@@ -36,6 +38,8 @@ pub struct SliderState {
     pub is_rare: bool,
     /// Value at each position, with its unit.
     pub notches: Vec<String>,
+    /// Relation of the positions to the values.
+    pub scale: Scale,
     /// Position of the value, from 0; a fraction between two positions.
     pub place: f64,
     /// Value in base units.
@@ -61,6 +65,9 @@ const COSTS: &str = "Costs";
 const HALF: Positions = Steps(0.5, 100, "%");
 const WHOLE: Positions = Steps(1.0, 100, "%");
 const HERTZ: Positions = Factors(&[(50.0, 900.0, "MHz"), (1.0, 6.0, "GHz")]);
+/// Speeds of processors that devices need not have.
+const HERTZ_OR_NONE: Positions = NothingOrFactors("GHz", &[(50.0, 900.0, "MHz"), (1.0, 40.0, "GHz")]);
+const ARRIVALS: Positions = NothingOrFactors("/s", &[(1.0, 1e6, "/s")]);
 const RATES: Positions = Factors(&[(10.0, 1000.0, "MiB/s"), (1.0, 100.0, "GiB/s")]);
 const DISK_RATES: Positions = Factors(&[(1.0, 1000.0, "MiB/s"), (1.0, 20.0, "GiB/s")]);
 const SIZES: Positions = Doublings(&[(512, 512, "B"), (1, 512, "KiB"), (1, 64, "MiB")]);
@@ -89,6 +96,8 @@ pub const SLIDERS: &[Slider] = &[
     basic("request.dynamic.data", REQUESTS, "Data from disks for one", OR_NONE),
     basic("request.dynamic.compute", REQUESTS, "Computing for one", COMPUTE),
     basic("load.threads", REQUESTS, "Threads", Threads),
+    basic("load.arrivals", REQUESTS, "Arrivals", ARRIVALS),
+    basic("load.burst", REQUESTS, "Arrivals at a time", Counts),
     advanced("load.think", REQUESTS, "Thinking between requests", TIMES),
     basic("machine.processors.count", PROCESSORS, "How many", Counts),
     basic("machine.processors.speed", PROCESSORS, "Speed of each", HERTZ),
@@ -101,10 +110,10 @@ pub const SLIDERS: &[Slider] = &[
     advanced("machine.memory.latency", MEMORY, "Latency", TIMES),
     basic("machine.interfaces.count", INTERFACES, "How many", Counts),
     basic("machine.interfaces.rate", INTERFACES, "Rate of each", RATES),
-    basic("machine.interfaces.processor", INTERFACES, "Processor in each", HERTZ),
+    basic("machine.interfaces.processor", INTERFACES, "Processor in each", HERTZ_OR_NONE),
     basic("machine.disks.count", DISKS, "How many", Counts),
     basic("machine.disks.rate", DISKS, "Rate of each", DISK_RATES),
-    basic("machine.disks.processor", DISKS, "Processor in each", HERTZ),
+    basic("machine.disks.processor", DISKS, "Processor in each", HERTZ_OR_NONE),
     advanced("machine.disks.cache", DISKS, "Memory of the controller", OR_NONE),
     advanced("machine.disks.segments", DISKS, "Readers it reads ahead for", Counts),
     advanced("machine.disks.rotating.seek", DISKS, "Moving the arm", TIMES),
@@ -137,6 +146,11 @@ impl Slider {
     /// Returns the slider with its value in `description`, or `None` if the description lacks the number.
     pub fn placed(&self, description: &Description) -> Option<SliderState> {
         let mut description = *description;
+        // Bursts belong to an open load, and thinking to a closed one.
+        let without = if description.load.is_open() { "load.think" } else { "load.burst" };
+        if self.key == without {
+            return None;
+        }
         let value = *Key::by_name(self.key).ok()?.number_in(&mut description).ok()?;
         Some(SliderState {
             key: self.key,
@@ -144,6 +158,7 @@ impl Slider {
             label: self.label,
             is_rare: self.is_rare,
             notches: self.notches.texts(),
+            scale: self.notches.scale(),
             place: place(&self.values(), value),
             value,
         })
