@@ -151,7 +151,7 @@ def test_simulated_rows_can_be_simulated_again(small, guide):
 def test_kinds_of_columns_of_simulations(small):
     swept = bywash.plan.sweep(small, {}, **SIMULATED)
     kinds = {name: str(kind) for name, kind in swept.dtypes.items()}
-    assert kinds.pop("architecture") == kinds.pop("binding") == "category"
+    assert kinds.pop("architecture") == kinds.pop("binding") == kinds.pop("load") == "category"
     assert kinds.pop("seed") == "uint64"
     assert {kinds.pop(name) for name in ("replication", "requests", "events")} == {"int64"}
     assert set(kinds.values()) == {"float64"} and {"latency_p999", "processor_seconds"} < set(kinds)
