@@ -79,7 +79,9 @@ const STEPS = { linear: '', logarithmic: ', logarithmic', uneven: ', in steps th
 
 function along(slider, x, width) {
   const last = slider.notches.length - 1;
-  const places = marked(slider.notches, Math.ceil((last * WORD) / (width - MARGIN.left - MARGIN.right)));
+  const all = marked(slider.notches, Math.ceil((last * WORD) / (width - MARGIN.left - MARGIN.right)));
+  // The words of the last position end at it, so they need more room before them.
+  const places = all.filter((place) => place === last || !all.includes(last) || x(last) - x(place) >= 1.5 * WORD);
   return places.flatMap((place, number) => [
     shape('path', { class: 'tick', d: `M${x(place)} ${HEIGHT - MARGIN.bottom}v5` }),
     shape('text', {
