@@ -215,7 +215,9 @@ impl Demand {
         let on_devices = if architecture.is_active() { 1.0 } else { 0.0 };
         let (bytes_at_once, in_order) = work.disk_access();
         let readers = if in_order { work.load.threads / machine.disks.count } else { 0.0 };
-        let (interfaces, disks) = (&machine.interfaces, &machine.disks);
+        let (interfaces, disks) = (&machine.interfaces, machine.disks);
+        let disks = if architecture.is_active() { disks.with_files(readers) } else { disks };
+        let bytes_at_once = disks.command_bytes(bytes_at_once, machine.interconnect.shape, work.load.threads);
         Demand {
             seconds: [
                 cycles / machine.processors.speed.0,

@@ -182,6 +182,8 @@ keys! {
     "machine.memory.banks": Count, |it| memory(it, |memory| &mut memory.banks);
     "machine.memory.latency": Time, |it| memory(it, |memory| &mut memory.latency.0);
     "machine.memory.l2": Size, |it| memory(it, |memory| &mut memory.l2.0);
+    "machine.memory.misses": Count, |it| memory(it, |memory| &mut memory.misses);
+    "machine.memory.write-buffer": Size, |it| memory(it, |memory| &mut memory.write_buffer.0);
     "machine.memory.file-cache": Size, |it| memory(it, |memory| &mut memory.file_cache.0);
     "machine.interconnect.latency": Time, |it| Some(&mut it.machine.interconnect.latency.0);
     "machine.interconnect.packet": Size, |it| Some(&mut it.machine.interconnect.packet.0);
@@ -197,9 +199,11 @@ keys! {
     "machine.disks.processor": Frequency, |it| Some(&mut it.machine.disks.processor.0);
     "machine.disks.cache": Size, |it| Some(&mut it.machine.disks.cache.0);
     "machine.disks.segments": Count, |it| Some(&mut it.machine.disks.segments);
+    "machine.disks.command": Size, |it| Some(&mut it.machine.disks.command.0);
     "machine.disks.rotating.seek": Time, |it| rotating(it, |rotating| &mut rotating.seek.0);
     "machine.disks.rotating.track": Time, |it| rotating(it, |rotating| &mut rotating.track.0);
     "machine.disks.rotating.tracks": Count, |it| rotating(it, |rotating| &mut rotating.tracks);
+    "machine.disks.rotating.track-size": Size, |it| rotating(it, |rotating| &mut rotating.track_size.0);
     "machine.disks.rotating.turn": Time, |it| rotating(it, |rotating| &mut rotating.turn.0);
     "machine.disks.flash.latency": Time, |it| it.machine.disks.flash.as_mut().map(|flash| &mut flash.latency.0);
     "machine.disks.flash.channels": Count, |it| it.machine.disks.flash.as_mut().map(|flash| &mut flash.channels);

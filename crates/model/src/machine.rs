@@ -63,6 +63,14 @@ pub struct Memory {
     /// buffer is full stalls.
     #[serde(default, rename = "write-buffer")]
     pub write_buffer: Size,
+    /// Number of cache lines of 64 bytes that a processor fetches at a time when it passes over data. With 1 the
+    /// processor stalls at each line, as one that executes in order does.
+    #[serde(default = "sixteen")]
+    pub misses: f64,
+    /// True if a modified line that another processor or a device accesses is first written back to memory, and
+    /// then read from there (three phases); false if the processor that modified it supplies it.
+    #[serde(default, rename = "three-phase")]
+    pub three_phase: bool,
     /// Part of memory that caches files in a replay, in bytes. With 0, every read is served by a disk.
     #[serde(default, rename = "file-cache")]
     pub file_cache: Size,
@@ -71,6 +79,10 @@ pub struct Memory {
 impl Memory {
     /// Least size of the blocks in which the simulator accesses memory, in bytes.
     pub const BLOCK: f64 = 1024.0;
+}
+
+fn sixteen() -> f64 {
+    Memory::BLOCK / 64.0
 }
 
 fn one() -> f64 {
@@ -155,12 +167,17 @@ pub struct Disks {
     #[serde(default, skip_serializing_if = "is_absent")]
     pub processor: Frequency,
     /// Size of each controller's cache, in bytes. The controller reads ahead for sequential readers until the
-    /// cache is full.
+    /// reader's segment is full.
     #[serde(default)]
     pub cache: Size,
-    /// Number of segments of the cache. Each sequential reader uses one segment.
+    /// Number of segments of the cache. Each sequential reader uses one segment. The controllers of active and
+    /// direct servers know the files, and give each reader a segment.
     #[serde(default = "one")]
     pub segments: f64,
+    /// Greatest number of bytes that the host requests from the controller of a rotating disk in one command.
+    /// On a bus, the commands of several requests take turns. With 0, a request is one command.
+    #[serde(default)]
+    pub command: Size,
     /// Positioning times of a rotating disk. With both this and `flash`, the model ignores `flash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotating: Option<Rotating>,
@@ -181,6 +198,9 @@ pub struct Rotating {
     /// Number of tracks over which the requests are spread.
     #[serde(default = "one")]
     pub tracks: f64,
+    /// Bytes on a track. Sequential accesses switch the track behind them. With 0, a file stays on one track.
+    #[serde(default, rename = "track-size")]
+    pub track_size: Size,
     /// Duration of one rotation, in seconds.
     #[serde(default)]
     pub turn: Time,
@@ -246,6 +266,7 @@ impl Machine {
                 processor,
                 cache: Size(0.0),
                 segments: 1.0,
+                command: Size(0.0),
                 rotating: None,
                 flash: None,
             },
@@ -287,6 +308,8 @@ impl Disks {
     pub fn rate_of(&self, bytes: f64, readers: f64) -> f64 {
         let at_once = self.access_bytes(bytes, readers);
         match (self.rotating, self.flash) {
+            // A controller that reads ahead for one reader moves the head once.
+            (Some(_), _) if self.cache.0 > 0.0 && readers > 0.0 && readers <= 1.0 => self.rate.0,
             (Some(rotating), _) => at_once / (rotating.positioning() + at_once / self.rate.0),
             (None, Some(flash)) => (flash.channels * at_once / flash.mean().max(1e-12)).min(self.rate.0),
             (None, None) => self.rate.0,
@@ -304,6 +327,25 @@ impl Disks {
     pub fn read_ahead(&self, readers: f64) -> f64 {
         let segments = self.segments.max(1.0);
         if readers > 0.0 && readers <= segments { self.cache.0 / segments } else { 0.0 }
+    }
+}
+
+impl Disks {
+    /// Returns the disks of an active or direct server with `readers` sequential readers each. Controllers of
+    /// rotating disks then know the files: they divide their cache among the readers, and need no commands from
+    /// the host.
+    pub fn with_files(&self, readers: f64) -> Disks {
+        if self.rotating.is_none() {
+            return *self;
+        }
+        Disks { segments: self.segments.max(readers.ceil()), command: Size(0.0), ..*self }
+    }
+
+    /// Returns the bytes that one positioning of a disk's head serves of requests of `bytes` bytes: on a bus,
+    /// the commands of `threads` threads for the same disk take turns.
+    pub fn command_bytes(&self, bytes: f64, shape: Topology, threads: f64) -> f64 {
+        let takes_turns = shape == Topology::Bus && self.rotating.is_some() && threads > self.count;
+        if takes_turns && self.command.0 > 0.0 { bytes.min(self.command.0) } else { bytes }
     }
 }
 

@@ -294,11 +294,18 @@ class Bar(NamedTuple):
     throughput: Interval
     """Throughput in bytes a second."""
     binding: str
+    """Resource that binds: made faster by a tenth, it raises the throughput most. `"none"` if none does by more
+    than the simulation's uncertainty."""
+    busiest: str
     """Resource that worked for the largest share of the time."""
     busy: float
-    """Share of the time that the binding resource worked, from 0 to 1."""
+    """Share of the time that the busiest resource worked, from 0 to 1."""
     processors: float
-    """Share of the time that the host's processors were taken, from 0 to 1."""
+    """Share of the time that the host's processors were taken: computing, or stalled on memory, from 0 to 1."""
+    computing: float
+    """Share of the time that the host's processors computed, from 0 to 1."""
+    stalled: float
+    """Share of the time that the host's processors stalled on memory, from 0 to 1."""
     says: float | None
     """Ratio to the figure's first bar that the paper states."""
     says_binding: str | None

@@ -24,6 +24,9 @@ struct Checked {
     /// Ratios under other values of the parameters that the papers do not give.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sensitivity: Vec<Sensitivity>,
+    /// Ratios of the 23 streams under other values of their machine's parameters.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    streams: Vec<StreamSensitivity>,
     /// True if every requested simulation ran to its end.
     is_whole: bool,
 }
@@ -44,13 +47,20 @@ struct Sensitivity {
     ratios: Ratios,
 }
 
+#[derive(Serialize)]
+struct StreamSensitivity {
+    what: &'static str,
+    ratios: streams::Ratios,
+}
+
 /// Computes, simulates and prints all results.
 ///
 /// # Errors
 /// [`Failure`] if standard output cannot be written.
 pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
     let variants = if arguments.sensitivity { VARIANTS } else { &[] };
-    let watch = Progress::new(1 + variants.len() as u64);
+    let stream_variants = if arguments.sensitivity { streams::VARIANTS } else { &[] };
+    let watch = Progress::new(1 + variants.len() as u64 + stream_variants.len() as u64);
     watch.go_on(0.0);
     let figures = Figures::simulated();
     let statements = [figures.targets(), servers::gap_targets(), streams::targets()];
@@ -63,13 +73,22 @@ pub fn check(arguments: &CheckArgs) -> Result<i32, Failure> {
         sensitivity.push(Sensitivity { what: variant.name, ratios: variant.ratios() });
         watch.ended(1);
     }
+    let mut of_streams = Vec::new();
+    for variant in stream_variants {
+        if !watch.go_on(0.0) {
+            break;
+        }
+        of_streams.push(StreamSensitivity { what: variant.name, ratios: variant.ratios() });
+        watch.ended(1);
+    }
     watch.finish();
     let checked = Checked {
         computed: check::table(),
         simulated: statements.concat(),
         bars: [(8, figures.web), (9, figures.video)].into_iter().flat_map(in_figure).collect(),
-        is_whole: sensitivity.len() == variants.len(),
+        is_whole: sensitivity.len() == variants.len() && of_streams.len() == stream_variants.len(),
         sensitivity,
+        streams: of_streams,
     };
     print(&if arguments.json { json(&checked) } else { in_words(&checked) })
 }
@@ -101,6 +120,8 @@ fn in_words(checked: &Checked) -> String {
     if !checked.sensitivity.is_empty() {
         text += "\n";
         text += &sensitivity(&checked.sensitivity);
+        text += "\n";
+        text += &stream_sensitivity(&checked.streams);
     }
     if !checked.is_whole {
         text += "stopped before its end: the other lines were not simulated\n";
@@ -137,14 +158,20 @@ fn significant(number: f64) -> String {
 
 fn in_a_line(OfFigure { figure, bar, ratio }: &OfFigure) -> String {
     let says = bar.says_binding.map_or(String::new(), |named| format!("; the paper says that {named} bind"));
+    let gain = |wanted: &str| bar.gains.iter().find(|one| one.resource == wanted).map_or(0.0, |one| one.gain);
     format!(
-        "Fig. {figure}  {:27} {:4.0} MiB/s, {ratio:.2} of the first; bound by {} ({:.0} % busy), processors taken \
-         {:.0} %{says}",
+        "Fig. {figure}  {:27} {:4.0} MiB/s, {ratio:.2} of the first; bound by {} ({:+.1} % if a tenth faster; \
+         processors {:+.1} %); busiest {} {:.0} %; processors compute {:.0} %, stall {:.0} %, idle {:.0} %{says}",
         bar.name,
         bar.throughput.mean / MIB,
         bar.binding,
+        100.0 * gain(&bar.binding),
+        100.0 * gain("processors"),
+        bar.busiest,
         100.0 * bar.busy,
-        100.0 * bar.processors
+        100.0 * bar.computing,
+        100.0 * bar.stalled,
+        100.0 * (1.0 - bar.processors)
     )
 }
 
@@ -153,6 +180,16 @@ fn counted(verdicts: impl Iterator<Item = Verdict>) -> String {
     let [agree, differ, reference] = [Verdict::Agrees, Verdict::Differs, Verdict::Reference]
         .map(|wanted| all.iter().filter(|verdict| **verdict == wanted).count());
     format!("{} lines: {agree} agree, {differ} differ, {reference} for reference", all.len())
+}
+
+/// Formats the ratios of the streams under each variant, as a table in Markdown.
+fn stream_sensitivity(rows: &[StreamSensitivity]) -> String {
+    let mut text = String::from("| | bandwidth, user-level / kernel | processor taken |\n|---|---|---|\n");
+    text += "| the dissertation | 2 | 0.02 |\n";
+    for StreamSensitivity { what, ratios } in rows {
+        text += &format!("| {what} | {:.2} | {:.4} |\n", ratios.bandwidth, ratios.occupancy);
+    }
+    text
 }
 
 /// Formats the ratios of each variant, as a table in Markdown.

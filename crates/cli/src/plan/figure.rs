@@ -92,7 +92,7 @@ fn drawing_of_curves(figure: &Figure) -> String {
 /// Returns the table, with a line for each bar.
 fn table_of_bars(bars: &[Bar]) -> String {
     let mut text = String::from(
-        "bar,MiB/s,half width of the 95 % interval,against the first,the paper's,bound by,share of the time that it works,processors taken\n",
+        "bar,MiB/s,half width of the 95 % interval,against the first,the paper's,bound by,busiest,share of the time that it works,processors taken,computing,stalled\n",
     );
     let first = bars.first().map_or(1.0, |bar| bar.throughput.mean);
     for bar in bars {
@@ -100,15 +100,18 @@ fn table_of_bars(bars: &[Bar]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "\"{}\",{},{},{},{},{},{},{}",
+            "\"{}\",{},{},{},{},{},{},{},{},{},{}",
             bar.name,
             mean / MIB,
             half / MIB,
             bar.throughput.mean / first,
             bar.says.map_or(String::new(), |says| says.to_string()),
             bar.binding,
+            bar.busiest,
             bar.busy,
-            bar.processors
+            bar.processors,
+            bar.computing,
+            bar.stalled
         );
     }
     text

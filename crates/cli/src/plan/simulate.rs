@@ -160,7 +160,11 @@ fn in_words(report: &Report) -> String {
         ("  99.9 %", time(latency.p999), between(latency.p999_bounds)),
         ("  longest", time(latency.max), String::new()),
         ("processor", time(report.processor_seconds), "a request".into()),
-        ("bound by", report.binding.clone(), busiest(report)),
+        ("computing", share(report.processors.computing), "of the processors' time".into()),
+        ("stalled", share(report.processors.stalled), "waiting for memory".into()),
+        ("spinning", share(report.processors.spinning), String::new()),
+        ("idle", share(report.processors.idle), "waiting for devices".into()),
+        ("busiest", report.binding.clone(), busiest(report)),
     ] {
         text += format!("{name:12} {value:>14}  {note}").trim_end();
         text.push('\n');
@@ -194,6 +198,11 @@ fn of_load(report: &Report) -> String {
              without limit; all else is of a server that always has requests\n\n"
         ),
     }
+}
+
+/// Formats a share of the time.
+fn share(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
 }
 
 /// Returns the share of time that the binding resource worked: if it is small, no resource limits the
@@ -231,7 +240,10 @@ fn side_by_side(reports: &[(String, Report)]) -> String {
     line("  99 %", &|(_, report)| time(report.latency.p99));
     line("  99.9 %", &|(_, report)| time(report.latency.p999));
     line("processor a request", &|(_, report)| time(report.processor_seconds));
-    line("bound by", &|(_, report)| report.binding.chars().take(WIDTH).collect());
+    line("  computing", &|(_, report)| share(report.processors.computing));
+    line("  stalled", &|(_, report)| share(report.processors.stalled));
+    line("  idle", &|(_, report)| share(report.processors.idle));
+    line("busiest", &|(_, report)| report.binding.chars().take(WIDTH).collect());
     let mut names: Vec<&str> = Vec::new();
     for row in reports.iter().flat_map(|(_, report)| &report.resources).filter(|row| row.utilisation > 0.0) {
         if !names.contains(&&*row.name) {

@@ -41,6 +41,13 @@ impl Arm {
         self.seek + Time(self.track.0 * u64::from(distance)) + turned
     }
 
+    /// Follows a transfer that goes on to `track`, and returns the time of the track switches.
+    pub(super) fn follow(&mut self, track: u32) -> Time {
+        let distance = track.abs_diff(self.at);
+        self.at = track;
+        Time(self.track.0 * u64::from(distance))
+    }
+
     /// Returns the index of the next job, given the `tracks` of the waiting jobs: the nearest in the arm's
     /// direction, or else the nearest in the opposite direction. Among equals, the first comes first. Returns
     /// `None` if no job waits.

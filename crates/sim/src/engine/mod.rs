@@ -5,7 +5,8 @@
 //! event; events of the same moment happen in the order in which they were created.
 //!
 //! - `net`: stations, scripts, distributions of service times
-//! - `arm`: the arm of a disk
+//! - `arm`: the arm of a disk; `controller`: the cache and the read-ahead of its controller
+//! - `coherence`: the processors' caches
 //! - `timeline`: an optional record of the jobs that occupied each station
 //! - `queue`: the queue of future events
 //! - `run`: execution of the jobs
@@ -14,6 +15,8 @@
 //! - `measure`: means with confidence intervals, and distributions
 
 mod arm;
+mod coherence;
+mod controller;
 mod measure;
 mod net;
 mod queue;
@@ -23,8 +26,10 @@ mod time;
 mod timeline;
 
 pub use arm::Arm;
+pub use coherence::{Access, Caches, Region, SECTOR};
+pub use controller::Controller;
 pub use measure::{Distribution, Interval, Sample};
-pub use net::{ARRIVALS_MAX, Net, Op, Record, Register, Registers, Script, ServiceTime, Station};
+pub use net::{ARRIVALS_MAX, Movement, Net, Op, Record, Register, Registers, Script, ServiceTime, Station};
 pub use run::{Run, RunResult, StationUse, StopCondition};
 pub use time::Time;
 pub use timeline::{Span, Timeline};

@@ -5,6 +5,8 @@
 //! inherits the creator's registers.
 
 use super::arm::Arm;
+use super::coherence::{Access, Caches, Region};
+use super::controller::Controller;
 use super::random::Random;
 use super::time::Time;
 
@@ -23,8 +25,21 @@ pub enum ServiceTime {
     Block(Time, f64),
     /// A fixed time, plus a number of picoseconds for each byte of the job's request.
     Bytes(Time, f64),
-    /// Time that the station's arm takes to the job's position, plus the two parts of [`ServiceTime::Bytes`].
-    Arm(Time, f64),
+    /// Time that the station's controller and arm take to serve the next command of the job's request.
+    Command {
+        /// Greatest number of bytes of a command.
+        bytes_max: u32,
+        /// True if the command continues the job's stream.
+        in_order: bool,
+        /// True for a write.
+        writes: bool,
+    },
+    /// A number of picoseconds for each byte of the job's request, less the time that memory, if idle, takes for
+    /// the [`Op::Touch`]es since the last [`Op::BeginStall`].
+    Rest(f64),
+    /// A fixed time, plus a number of picoseconds for each byte that the job's last [`Op::Touch`] moved in this
+    /// kind of movement.
+    Moved(Movement, Time, f64),
 }
 
 impl ServiceTime {
@@ -48,8 +63,8 @@ impl ServiceTime {
         ServiceTime::Bytes(Time(0), seconds * 1e12)
     }
 
-    /// Draws a duration for a job with `registers`. The caller adds the movement of an arm, because the
-    /// station has the arm.
+    /// Draws a duration for a job with `registers`. The caller computes the time of a command, because
+    /// the station has the controller.
     #[inline]
     pub(super) fn draw(self, random: &mut Random, registers: &Registers) -> Time {
         let of = |fixed: Time, rate: f64, bytes: u32| fixed + Time::from_picoseconds(rate * f64::from(bytes));
@@ -61,9 +76,10 @@ impl ServiceTime {
                 Time::from_seconds(median * random.log_normal(deviation))
             }
             ServiceTime::Block(fixed, rate) => of(fixed, rate, registers.remaining.min(registers.block)),
-            ServiceTime::Bytes(fixed, rate) | ServiceTime::Arm(fixed, rate) => {
-                of(fixed, rate, registers.bytes)
-            }
+            ServiceTime::Bytes(fixed, rate) => of(fixed, rate, registers.bytes),
+            ServiceTime::Rest(rate) => of(Time(0), rate, registers.bytes) - registers.memory_time,
+            ServiceTime::Command { .. } => Time(0),
+            ServiceTime::Moved(movement, fixed, rate) => of(fixed, rate, registers.moved[movement as usize]),
         }
     }
 }
@@ -106,15 +122,21 @@ pub enum Register {
     Interface,
     /// Number of a memory bank.
     Bank,
-    /// Any other number, for example of a processor or of a track on a disk.
+    /// Any other number, for example of a track on a disk.
     Other,
+    /// Number of the processor that the job occupies or occupied last, of a numbered station.
+    Processor,
+    /// Number of the thread, which selects the thread's buffers in memory and its stream on a disk.
+    Thread,
+    /// Number of a file in memory.
+    File,
 }
 
 /// Registers of a job: its devices and the sizes of its request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Registers {
     /// Numbers selected by [`Register`].
-    pub picks: [u32; 4],
+    pub picks: [u32; 7],
     /// Size of the request, in bytes.
     pub bytes: u32,
     /// Bytes of the request that are not moved yet.
@@ -123,8 +145,29 @@ pub struct Registers {
     pub block: u32,
     /// Bytes that a controller has read ahead for the job.
     pub read_ahead: u32,
+    /// Bytes of the request for which disk commands are complete, while others remain.
+    pub commanded: u32,
+    /// Position in the job's stream on a disk, in bytes.
+    pub position: u64,
+    /// Bytes that the last [`Op::Touch`] moved, indexed by [`Movement`].
+    pub moved: [u32; 4],
+    /// Time that idle memory takes for the waited accesses since the last [`Op::BeginStall`].
+    pub memory_time: Time,
     /// Index of the job's next record in the net, and index behind the job's last record.
     pub records: (u32, u32),
+}
+
+/// Kind of movement over the memory bus that an access to cached data causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Movement {
+    /// Another cache writes modified data back before the access.
+    WrittenBack,
+    /// The access itself fetches or stores data.
+    Fetched,
+    /// Modified data that the access replaced in the cache is written back later.
+    Replaced,
+    /// The access finds data in the processor's own cache, so nothing passes the bus.
+    Found,
 }
 
 /// Next request of a job in a replay.
@@ -181,6 +224,35 @@ pub enum Op {
         station: Station,
         /// Time that counts as work.
         time: ServiceTime,
+    },
+    /// Begins a stall: the job keeps a server of a station, but waits for memory.
+    BeginStall,
+    /// Ends a stall, whose duration counts for this station.
+    EndStall(Station),
+    /// Accesses the current block of a buffer in memory, and sets the bytes of each [`Movement`].
+    Touch {
+        /// Kind of the access.
+        access: Access,
+        /// Region with the buffer.
+        region: Region,
+        /// Register that selects the buffer.
+        buffer: Register,
+        /// True if the job waits for what the access moves.
+        waits: bool,
+    },
+    /// Jumps to `to` if the last [`Op::Touch`] caused no movement of this kind.
+    JumpUnlessMoved {
+        /// Kind of the movement.
+        movement: Movement,
+        /// Target of the jump: number of an operation in the script.
+        to: u32,
+    },
+    /// Counts a disk command as complete. Jumps to `to` if commands of the request remain.
+    NextCommand {
+        /// Greatest number of bytes of a command.
+        bytes_max: u32,
+        /// Target of the jump: number of an operation in the script.
+        to: u32,
     },
     /// Waits for a time without using a station.
     Delay(ServiceTime),
@@ -262,6 +334,8 @@ impl Op {
             | Op::Jump { to }
             | Op::NextBlock { to }
             | Op::ReadAhead { to, .. }
+            | Op::JumpUnlessMoved { to, .. }
+            | Op::NextCommand { to, .. }
             | Op::Record { to } => Some(to),
             _ => None,
         }
@@ -272,8 +346,12 @@ impl Op {
 #[derive(Clone, Debug, Default)]
 pub struct Net {
     pub(super) stations: Vec<(String, u32)>,
-    /// Arms, each with the number of its station.
-    pub(super) arms: Vec<(u32, Arm)>,
+    /// Arms and controllers, each with the number of its station.
+    pub(super) disks: Vec<(u32, Arm, Controller)>,
+    /// Stations whose servers are numbered.
+    pub(super) numbered: Vec<u32>,
+    /// Caches of the processors, if any operation touches memory.
+    pub(super) caches: Option<Caches>,
     /// Operations of all scripts. Targets of jumps are indices in this list.
     pub(super) ops: Vec<Op>,
     /// Index of the first operation of each script, and index behind its last operation.
@@ -312,9 +390,21 @@ impl Net {
         first
     }
 
-    /// Adds an arm to the station. [`ServiceTime::Arm`] moves the arm to the position in [`Register::Other`].
-    pub fn arm(&mut self, station: Station, arm: Arm) {
-        self.arms.push((station.0, arm));
+    /// Adds an arm and a controller to the station. [`ServiceTime::Command`] uses them, with the track in
+    /// [`Register::Other`] and the stream in [`Register::Thread`].
+    pub fn disk(&mut self, station: Station, arm: Arm, controller: Controller) {
+        self.disks.push((station.0, arm, controller));
+    }
+
+    /// Numbers the servers of the station. A job that is given a server finds its number in
+    /// [`Register::Processor`]. It is given the server that it had last, if that is free.
+    pub fn numbered(&mut self, station: Station) {
+        self.numbered.push(station.0);
+    }
+
+    /// Adds the caches that [`Op::Touch`] uses.
+    pub fn caches(&mut self, caches: Caches) {
+        self.caches = Some(caches);
     }
 
     /// Returns the station that follows `station` in its row at a distance of `number`.

@@ -10,6 +10,8 @@
 //! been reached.
 
 use super::arm::Arm;
+use super::coherence::{Caches, Movement};
+use super::controller::{Command, Controller};
 use super::measure::Sample;
 use super::net::{ARRIVALS_MAX, Net, Op, Register, Registers, ServiceTime};
 use super::queue::{Queue, WHO_MAX};
@@ -38,6 +40,8 @@ struct Job {
     joins: bool,
     /// Start of the job's request.
     began: Time,
+    /// Start of the job's stall.
+    stalled: Time,
     registers: Registers,
 }
 
@@ -60,9 +64,13 @@ struct StationState {
     busy_time: u128,
     waiting_time: u128,
     work_time: u128,
+    stall_time: u128,
     since: Time,
     served: u64,
     arm: Option<Arm>,
+    controller: Option<Controller>,
+    /// Numbers of the free servers, if the servers are numbered.
+    free: Option<Vec<u32>>,
 }
 
 impl StationState {
@@ -74,7 +82,7 @@ impl StationState {
     }
 
     fn forget(&mut self, now: Time) {
-        (self.busy_time, self.waiting_time, self.work_time) = (0, 0, 0);
+        (self.busy_time, self.waiting_time, self.work_time, self.stall_time) = (0, 0, 0, 0);
         (self.served, self.since) = (0, now);
     }
 }
@@ -109,6 +117,7 @@ pub struct Run<'a> {
     /// First of the list of ended jobs, whose entries are reused; `NOBODY` if the list is empty.
     ended: u32,
     places: Vec<StationState>,
+    caches: Option<Caches>,
     /// Released jobs that continue at this moment, in order.
     ready: std::collections::VecDeque<u32>,
     /// Times of the arrivals that no job has taken yet, at most [`ARRIVALS_MAX`].
@@ -140,6 +149,8 @@ pub struct StationUse {
     /// Mean share of the servers that worked, 0 to 1. It is below `utilisation` if jobs kept a server while
     /// they waited for something else.
     pub working: f64,
+    /// Mean share of the servers whose jobs stalled, 0 to 1.
+    pub stalled: f64,
     /// Mean number of jobs that waited for a server.
     pub waiting: f64,
     /// Number of jobs that were given a server.
@@ -194,9 +205,12 @@ impl<'a> Run<'a> {
             busy_time: 0,
             waiting_time: 0,
             work_time: 0,
+            stall_time: 0,
             since: Time(0),
             served: 0,
             arm: None,
+            controller: None,
+            free: None,
         };
         let mut run = Run {
             net,
@@ -206,6 +220,7 @@ impl<'a> Run<'a> {
             jobs: Vec::new(),
             ended: NOBODY,
             places: net.stations.iter().map(place).collect(),
+            caches: net.caches.clone(),
             ready: std::collections::VecDeque::new(),
             arrivals: std::collections::VecDeque::new(),
             awaiting: EMPTY,
@@ -219,8 +234,13 @@ impl<'a> Run<'a> {
             measured_since: Time(0),
             timeline: None,
         };
-        for (station, arm) in &net.arms {
-            run.places[*station as usize].arm = Some(*arm);
+        for (station, arm, controller) in &net.disks {
+            let place = &mut run.places[*station as usize];
+            (place.arm, place.controller) = (Some(*arm), Some(controller.clone()));
+        }
+        for station in &net.numbered {
+            let place = &mut run.places[*station as usize];
+            place.free = Some((0..place.servers).rev().collect());
         }
         for (script, registers) in &net.first {
             let job = run.make(script.0, NOBODY, *registers);
@@ -328,6 +348,7 @@ impl<'a> Run<'a> {
                 servers: place.servers,
                 utilisation: place.busy_time as f64 / all / f64::from(place.servers),
                 working: place.work_time as f64 / all / f64::from(place.servers),
+                stalled: place.stall_time as f64 / all / f64::from(place.servers),
                 waiting: place.waiting_time as f64 / all,
                 served: place.served,
             }
@@ -481,6 +502,44 @@ impl<'a> Run<'a> {
                         return;
                     }
                 }
+                Op::BeginStall => {
+                    let job = &mut self.jobs[job as usize];
+                    (job.stalled, job.registers.memory_time) = (self.now, Time(0));
+                }
+                Op::EndStall(station) => {
+                    let Job { stalled, registers, .. } = &self.jobs[job as usize];
+                    // A stall that began before the measurement counts from the measurement's start.
+                    let stalled = self.now - (*stalled).max(self.measured_since);
+                    self.places[station.number(registers) as usize].stall_time += u128::from(stalled.0);
+                }
+                Op::Touch { access, region, buffer, waits } => {
+                    let registers = &mut self.jobs[job as usize].registers;
+                    let Registers { picks, bytes, remaining, block, .. } = *registers;
+                    let selected = [picks[buffer as usize], picks[Register::Processor as usize]];
+                    if let Some(caches) = &mut self.caches {
+                        let size = remaining.min(block);
+                        let moves = caches.touch(access, region, selected, bytes - remaining, size);
+                        let Movement { written_back, fetched, replaced } = moves;
+                        registers.moved = [written_back, fetched, replaced, size - fetched];
+                        if waits {
+                            registers.memory_time = registers.memory_time + caches.idle_time(moves);
+                        }
+                    }
+                }
+                Op::JumpUnlessMoved { movement, to: there } => {
+                    if self.jobs[job as usize].registers.moved[movement as usize] == 0 {
+                        to = there;
+                    }
+                }
+                Op::NextCommand { bytes_max, to: there } => {
+                    let registers = &mut self.jobs[job as usize].registers;
+                    registers.commanded = registers.commanded.saturating_add(bytes_max);
+                    if registers.commanded < registers.bytes {
+                        to = there;
+                    } else {
+                        registers.commanded = 0;
+                    }
+                }
                 Op::Jump { to: there } => to = there,
                 Op::Send { script } => {
                     let made = self.make(script.0, NOBODY, self.jobs[job as usize].registers);
@@ -520,16 +579,38 @@ impl<'a> Run<'a> {
         let has_it = std::mem::replace(&mut self.jobs[job as usize].served, true);
         if has_it || self.enter(job, station, line) {
             let registers = &self.jobs[job as usize].registers;
-            let mut takes = time.draw(&mut self.random, registers);
-            if let (ServiceTime::Arm(..), Some(arm)) = (time, &mut self.places[station as usize].arm) {
-                takes =
-                    takes + arm.reach(registers.picks[Register::Other as usize], self.random.unit_interval());
-            }
+            let takes = match time {
+                ServiceTime::Command { .. } => self.command(job, station, time),
+                _ => time.draw(&mut self.random, registers),
+            };
             self.places[station as usize].work_time += u128::from(takes.0);
             *next = Some(self.now + takes);
         } else {
             self.jobs[job as usize].served = false;
         }
+    }
+
+    /// Has the station's controller serve the next command of `job`, and returns the time that this takes.
+    fn command(&mut self, job: u32, station: u32, time: ServiceTime) -> Time {
+        let ServiceTime::Command { bytes_max, in_order, writes } = time else { return Time(0) };
+        let StationState { arm: Some(arm), controller: Some(controller), .. } =
+            &mut self.places[station as usize]
+        else {
+            return Time(0);
+        };
+        let registers = &mut self.jobs[job as usize].registers;
+        let bytes = u64::from((registers.bytes - registers.commanded).min(bytes_max));
+        let command = Command {
+            stream: in_order.then_some(registers.picks[Register::Thread as usize]),
+            at: if in_order { registers.position } else { 0 },
+            bytes,
+            track: registers.picks[Register::Other as usize],
+            writes,
+        };
+        if in_order {
+            registers.position += bytes;
+        }
+        controller.serve(arm, command, self.now, self.random.unit_interval())
     }
 
     /// Returns true if the job gets a server of the station, and otherwise appends the job to `line`.
@@ -540,6 +621,12 @@ impl<'a> Run<'a> {
         if place.busy < place.servers {
             place.busy += 1;
             place.served += 1;
+            if let Some(free) = &mut place.free {
+                let last = &mut self.jobs[job as usize].registers.picks[Register::Processor as usize];
+                // One server is free, since `busy` was below `servers`.
+                let number = free.iter().rposition(|number| number == last).unwrap_or(free.len() - 1);
+                *last = free.remove(number);
+            }
             if let Some(timeline) = &mut self.timeline {
                 timeline.begins(station, job, now);
             }
@@ -573,6 +660,9 @@ impl<'a> Run<'a> {
         }
         let Some(line) = place.lines.iter_mut().find(|line| line.head != NOBODY) else {
             place.busy -= 1;
+            if let Some(free) = &mut place.free {
+                free.push(self.jobs[job as usize].registers.picks[Register::Processor as usize]);
+            }
             return;
         };
         let first = match &place.arm {
@@ -583,6 +673,10 @@ impl<'a> Run<'a> {
         place.served += 1;
         if let Some(timeline) = &mut self.timeline {
             timeline.begins(station, first, now);
+        }
+        if place.free.is_some() {
+            let number = self.jobs[job as usize].registers.picks[Register::Processor as usize];
+            self.jobs[first as usize].registers.picks[Register::Processor as usize] = number;
         }
         self.jobs[first as usize].served = true;
         self.ready.push_back(first);
@@ -599,6 +693,7 @@ impl<'a> Run<'a> {
             served: false,
             joins: false,
             began: self.now,
+            stalled: self.now,
             registers,
         };
         if self.ended != NOBODY {

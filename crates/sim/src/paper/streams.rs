@@ -5,10 +5,11 @@ use super::{Target, near};
 use crate::engine::Interval;
 use crate::many;
 use crate::preset::Preset;
-use crate::server::{Options, Stop, simulate};
-use bywash_model::Architecture;
+use crate::server::{Options, Report, Stop, simulate};
 use bywash_model::claim::Claim;
-use bywash_model::work::Mechanisms;
+use bywash_model::units::{Share, Size};
+use bywash_model::work::{Mechanisms, Request};
+use bywash_model::{Architecture, Description};
 use serde::Serialize;
 
 /// Result of the streams with some of the mechanisms.
@@ -40,9 +41,7 @@ pub fn ablation() -> Vec<Row> {
     many::each(&all, |mechanisms| {
         let mut description = base;
         description.mechanisms = *mechanisms;
-        let options = Options { seed: SEED, stop: Stop::Requests(REQUESTS) };
-        let report = simulate(&description, Architecture::UserLevel, &options, &mut |_| true);
-        let report = report.expect("the streams can be simulated");
+        let report = run(&description);
         Row {
             mechanisms: *mechanisms,
             bandwidth: report.throughput,
@@ -75,6 +74,77 @@ pub fn targets() -> Vec<Target> {
         line("share of the processor time spared by transfer alone", Claim::Nothing, transfer),
         line("share of it spared by the other two mechanisms", Claim::Nothing, others),
     ]
+}
+
+/// Ratios of the streams at user level to those by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratios {
+    /// Ratio of the bandwidths.
+    pub bandwidth: f64,
+    /// Ratio of the shares of the time in which the processor is taken.
+    pub occupancy: f64,
+}
+
+/// Another value for a parameter of the streams' machine, which is not the dissertation's.
+pub struct Variant {
+    /// Name of the changed parameter and its value.
+    pub name: &'static str,
+    change: fn(&mut Description),
+}
+
+const fn variant(name: &'static str, change: fn(&mut Description)) -> Variant {
+    Variant { name, change }
+}
+
+/// Variants of the streams' sensitivity table.
+pub const VARIANTS: &[Variant] = &[
+    variant("as described", |_| ()),
+    variant("disks of 10 MB/s", |it| it.machine.disks.rate.0 = 10e6),
+    variant("disks of 15 MB/s", |it| it.machine.disks.rate.0 = 15e6),
+    variant("disks of 30 MB/s", |it| it.machine.disks.rate.0 = 30e6),
+    variant("disks of 40 MB/s", |it| it.machine.disks.rate.0 = 40e6),
+    variant("a processor of 500 MHz", |it| it.machine.processors.speed.0 = 500e6),
+    variant("a processor of 2 GHz", |it| it.machine.processors.speed.0 = 2e9),
+    variant("memory of 800 MB/s", |it| {
+        if let Some(memory) = &mut it.machine.memory {
+            memory.rate.0 = 800e6;
+        }
+    }),
+    variant("links of 266 MB/s", |it| it.machine.interconnect.rate.0 = 266e6),
+    variant("links of 1066 MB/s", |it| it.machine.interconnect.rate.0 = 1066e6),
+    variant("calls and interrupts cost half", |it| scale_events(it, 0.5)),
+    variant("calls and interrupts cost twice", |it| scale_events(it, 2.0)),
+    variant("requests of 16 KiB", |it| {
+        it.request = Request::Blocks { block: Size(16384.0), writes: Share(0.0), in_order: true };
+    }),
+];
+
+fn scale_events(it: &mut Description, factor: f64) {
+    for cycles in [&mut it.costs.call, &mut it.costs.interrupt, &mut it.costs.switch] {
+        cycles.0 *= factor;
+    }
+}
+
+impl Variant {
+    /// Simulates the streams by the kernel and at user level, and returns the ratios.
+    pub fn ratios(&self) -> Ratios {
+        let mut description = Preset::named("schaelicke-streams").expect("it comes along").description();
+        (self.change)(&mut description);
+        let [kernel, user] = [Mechanisms::NONE, Mechanisms::ALL].map(|mechanisms| {
+            description.mechanisms = mechanisms;
+            run(&description)
+        });
+        Ratios {
+            bandwidth: user.throughput.mean / kernel.throughput.mean,
+            occupancy: user.processors.taken() / kernel.processors.taken(),
+        }
+    }
+}
+
+fn run(description: &Description) -> Report {
+    let options = Options { seed: SEED, stop: Stop::Requests(REQUESTS) };
+    let report = simulate(description, Architecture::UserLevel, &options, &mut |_| true);
+    report.expect("the streams can be simulated")
 }
 
 #[cfg(test)]

@@ -13,21 +13,23 @@
 //! - [`simulate`]: runs a description and returns a report
 //! - [`replay`]: replays a recorded trace on the description's machine; `file_cache`: decides which calls
 //!   find their data in memory
+//! - [`gains`]: finds the resource that limits the throughput
 //! - [`replicate`]: runs a description several times for a mean with its confidence interval
 //! - [`size`]: searches the most load, or the fewest parts, with a response time under a limit
-//! - `hardware`: the stations, and the way of data through them, block by block
-//! - `caches`: the part of a copy or a checksum that reaches the memory bus
+//! - `hardware`: the stations, and the way of data through them, block by block: memory, interconnect, disks
+//! - `buffers`: the buffers in memory between which data moves
 //! - `request`: the steps of each kind of request under each I/O architecture
 //! - `script`: builder of scripts
 //!
-//! Not modelled: competition of instructions and program data with I/O for the bus; other contents of a cache
-//! than the last copied data; the client and the network behind the wire, which respond at once.
+//! Not modelled: competition of instructions and program data with I/O for the caches and the bus; the client and
+//! the network behind the wire, which respond at once.
 //!
 //! Requests of an open load wait in one queue until a thread is free; they are lost nowhere.
 
-mod caches;
+mod buffers;
 mod file_cache;
 mod hardware;
+mod limits;
 mod replay;
 mod replicate;
 mod request;
@@ -35,9 +37,10 @@ mod script;
 mod simulate;
 pub mod size;
 
+pub use limits::{FASTER, Gain, gains};
 pub use replay::{Pace, replay};
 pub use replicate::{combine, replicate};
 pub use simulate::{
-    Error, Latency, LoadState, Options, Report, ResourceUtilisation, Stop, simulate, simulate_timeline,
-    within_limits,
+    Error, Latency, LoadState, Options, ProcessorShares, Report, ResourceUtilisation, Stop, simulate,
+    simulate_timeline, within_limits,
 };

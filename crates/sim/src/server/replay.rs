@@ -7,14 +7,13 @@
 //! each write waits for its disk. A read that starts where the same process's last read of the file ended is
 //! sequential, and the disk reads ahead for it.
 
-use super::caches::Target;
+use super::buffers::Buffer;
 use super::file_cache::{Evicted, FileCache};
-use super::hardware::{Hardware, block_of};
+use super::hardware::{Hardware, at_least_one, block_of};
 use super::request::RequestScripts;
 use super::script::ScriptBuilder;
 use super::simulate::{Error, Prepared, Report, report, within_limits};
-use crate::engine::{Net, Op, Record, Registers, Run, StopCondition, Time};
-use crate::server::caches::Location;
+use crate::engine::{Net, Op, Record, Register, Registers, Run, StopCondition, Time};
 use crate::trace::{Call, CallKind, Trace};
 use bywash_model::units::{Share, Size};
 use bywash_model::work::{Request, Workload};
@@ -96,9 +95,8 @@ fn prepare(
     trace: &Trace,
     pace: Pace,
 ) -> Result<Prepared, Error> {
-    let mut net = Net::new();
-    let hardware = Hardware::new(&mut net, &description.machine);
-    let plan = Plan::new(description, trace, pace, hardware.counts);
+    let counts = [description.machine.interfaces.count, description.machine.disks.count].map(at_least_one);
+    let plan = Plan::new(description, trace, pace, counts);
     if plan.processes.len() > PROCESSES_MAX {
         return Err(Error::TooManyThreads(plan.processes.len() as f64));
     }
@@ -110,13 +108,19 @@ fn prepare(
     };
     work.load.threads = plan.processes.len() as f64;
     work.load.spin = false;
+    let mut net = Net::new();
+    let hardware = Hardware::new(&mut net, &description.machine, &work, architecture);
     let serving = RequestScripts::new(&hardware, &description.machine, &work, architecture);
     let (script, places) = script(&serving);
+    let processors = at_least_one(description.machine.processors.count);
     let script = net.script(script);
-    for records in plan.processes.into_values().chain([plan.written_back]) {
+    for (thread, records) in plan.processes.into_values().chain([plan.written_back]).enumerate() {
+        let mut registers = Registers::default();
+        registers.picks[Register::Thread as usize] = thread as u32;
+        registers.picks[Register::Processor as usize] = thread as u32 % processors;
         let records =
             records.into_iter().map(|(does, record)| Record { to: places[does as usize], ..record });
-        net.replay(script, Registers::default(), records);
+        net.replay(script, registers, records);
     }
     Ok(Prepared::new(net, hardware.rows))
 }
@@ -131,6 +135,7 @@ fn script(serving: &RequestScripts<'_>) -> (Vec<Op>, Vec<u32>) {
         if does != Section::WriteBack {
             script.add(Op::BeginRequest);
         }
+        serving.pick_file(&mut script);
         serving.call(&mut script, does);
         serving.release(&mut script);
         if does != Section::WriteBack {
@@ -147,24 +152,25 @@ impl RequestScripts<'_> {
         match does {
             Section::ReadMemory => {
                 self.submit(script);
-                self.kernel_copy(script, Location::Memory, Target::Reused);
+                self.kernel_copy(script, Buffer::File, Buffer::Program);
             }
             Section::ReadDisk | Section::ReadAhead => {
-                self.read(script, 0.0, Target::Reused, true, does == Section::ReadAhead);
+                self.read(script, 0.0, Buffer::Program, true, does == Section::ReadAhead);
             }
             Section::WriteMemory => {
                 self.submit(script);
-                self.kernel_copy(script, Location::Cache, Target::Kept);
+                self.kernel_copy(script, Buffer::Program, Buffer::File);
             }
             Section::WriteDisk => {
-                self.kernel_copy(script, Location::Cache, Target::Reused);
+                self.kernel_copy(script, Buffer::Program, Buffer::Kernel);
                 self.submit(script);
-                self.to_disk(script, 0.0, false);
+                let buffer = if self.transfers() { Buffer::Program } else { Buffer::Kernel };
+                self.to_disk(script, 0.0, buffer, false);
             }
             Section::SyncNothing => self.submit(script),
             Section::Sync | Section::WriteBack => {
                 self.submit(script);
-                self.to_disk(script, 0.0, false);
+                self.to_disk(script, 0.0, Buffer::File, false);
                 if does == Section::Sync {
                     // The bytes were already counted by the calls that wrote them.
                     script.add(Op::Size { bytes: 0, block: 1 });
@@ -174,7 +180,7 @@ impl RequestScripts<'_> {
                 self.take_from_wire(script);
                 self.receive_into_program(script);
             }
-            Section::Send => self.send(script, Location::Memory, true),
+            Section::Send => self.send(script, Buffer::Program, true),
         }
     }
 }
@@ -259,6 +265,8 @@ mod tests {
             l2: Size(131_072.0),
             l2_latency: units::Time(0.0),
             write_buffer: Size(0.0),
+            misses: 16.0,
+            three_phase: false,
             file_cache: Size(file_cache),
         });
         let (latency, write) = (units::Time(1e-4), units::Time(0.0));

@@ -2,7 +2,8 @@
 //! assumption about the correlation within a run. The command calls it.
 
 use super::simulate::{
-    Error, Latency, LoadState, Options, Report, ResourceUtilisation, capacity, simulate, simulate_arrivals,
+    Error, Latency, LoadState, Options, ProcessorShares, Report, ResourceUtilisation, capacity, simulate,
+    simulate_arrivals,
 };
 use crate::engine::Interval;
 use crate::many;
@@ -108,6 +109,7 @@ pub fn combine(reports: Vec<Report>) -> Report {
             count: row.count,
             utilisation: mean(&|one| one.resources[number].utilisation),
             working: mean(&|one| one.resources[number].working),
+            stalled: mean(&|one| one.resources[number].stalled),
             busiest: mean(&|one| one.resources[number].busiest),
             waiting: mean(&|one| one.resources[number].waiting),
         }
@@ -137,6 +139,12 @@ pub fn combine(reports: Vec<Report>) -> Report {
         offered: first.offered,
         capacity: first.capacity,
         binding: busiest.map(|row| row.name.clone()).unwrap_or_default(),
+        processors: ProcessorShares {
+            computing: mean(&|one| one.processors.computing),
+            stalled: mean(&|one| one.processors.stalled),
+            spinning: mean(&|one| one.processors.spinning),
+            idle: mean(&|one| one.processors.idle),
+        },
         processor_seconds: mean(&|one| one.processor_seconds),
         events: reports.iter().map(|one| one.events).sum(),
         is_whole: reports.iter().all(|one| one.is_whole),

@@ -10,18 +10,17 @@
 //! ```
 //!
 //! Each of the three mechanisms of a user-level server (initiation, transfer, notification) can be disabled.
-//! Costs are those of an idle machine: the time that a processor waits for memory in a copy is part of its
-//! cycles per byte, and the additional time under contention for memory is simulated.
+//! Costs are those of an idle machine: the time that a processor stalls on an idle memory in a copy or a checksum
+//! is part of its cycles per byte, and the additional time under contention for memory is simulated.
 //!
 //! A thread keeps its processor until it has to wait for a device. A thread without think time continues with
 //! its next request on the same processor. An interrupt precedes all threads that wait for a processor, but
 //! preempts none.
 
-use super::caches::{self, Location, Pass, Target};
-use super::hardware::{Device, Direction, Hardware, block_of};
+use super::buffers::{Buffer, Pass};
+use super::hardware::{Device, Direction, DiskAccess, Hardware, block_of};
 use super::script::ScriptBuilder;
 use crate::engine::{Op, Register, ServiceTime};
-use bywash_model::machine::Memory;
 use bywash_model::work::{Mechanisms, Request, Workload};
 use bywash_model::{Architecture, Machine};
 use std::cell::Cell;
@@ -60,9 +59,30 @@ impl<'a> RequestScripts<'a> {
         self.work.disk_access().1
     }
 
+    /// Returns true if devices transfer data to and from the program's own memory.
+    pub(super) fn transfers(&self) -> bool {
+        self.mechanisms.transfer
+    }
+
+    /// Adds the choice of the file in memory that the next steps use.
+    pub(super) fn pick_file(&self, script: &mut ScriptBuilder) {
+        script.add(self.hardware.regions.pick_file());
+    }
+
     /// Returns the script of a thread, an endless loop of requests.
     pub fn thread(&self) -> Vec<Op> {
         let mut script = ScriptBuilder::default();
+        if self.is_in_order() {
+            // A stream's file lies at one place of its disk.
+            script.ops.extend(self.hardware.disks.draw_track());
+            // Streams begin at random moments. Otherwise disks with equal times would all finish together, and all
+            // processors would use memory at the same time.
+            let readers = self.work.load.threads / f64::from(self.hardware.counts[1]);
+            let round = self.hardware.disks.access_seconds(self.work.request_bytes()) * readers.max(1.0);
+            if round > 0.0 {
+                script.add(Op::Delay(ServiceTime::Uniform(0.0, round)));
+            }
+        }
         self.begin_request(&mut script);
         let start = script.here();
         if !self.is_in_order() {
@@ -117,6 +137,7 @@ impl<'a> RequestScripts<'a> {
 
     fn request(&self, script: &mut ScriptBuilder) {
         script.add(size(self.work.request_bytes()));
+        script.add(self.hardware.regions.pick_file());
         match self.work.request {
             Request::Web { miss, .. } => self.web(script, miss.0),
             Request::Video { file } => self.disk_to_wire(script, file.0),
@@ -136,11 +157,11 @@ impl<'a> RequestScripts<'a> {
                     writes.0,
                     |it, script| {
                         it.host_cycles_per_byte(script, it.work.costs.server.0, Pass::default());
-                        it.write(script, block.0, Location::Memory, true);
+                        it.write(script, block.0, Buffer::Program, true);
                     },
                     |it, script| {
                         it.host_cycles_per_byte(script, it.work.costs.server.0, Pass::default());
-                        it.read(script, block.0, Target::Reused, true, it.is_in_order());
+                        it.read(script, block.0, Buffer::Program, true, it.is_in_order());
                     },
                 );
             }
@@ -151,12 +172,13 @@ impl<'a> RequestScripts<'a> {
                 self.detect_completion(script);
                 if data.0 > 0.0 {
                     script.add(size(data.0));
-                    self.read(script, data.0, Target::Reused, false, false);
+                    self.read(script, data.0, Buffer::Program, false, false);
                     script.add(size(page.0));
                 }
                 self.host_cycles(script, compute.0);
+                self.generate(script);
                 self.host_cycles_per_byte(script, self.work.costs.server.0, Pass::default());
-                self.send(script, Location::Cache, true);
+                self.send(script, Buffer::Program, true);
             }
         }
     }
@@ -200,10 +222,10 @@ impl<'a> RequestScripts<'a> {
                 if it.architecture == Architecture::Direct {
                     return it.disk_to_interface(script);
                 }
-                let lies = it.read(script, it.work.request_bytes(), Target::Kept, false, false);
-                it.send(script, lies, true);
+                it.read(script, it.work.request_bytes(), Buffer::File, false, false);
+                it.send(script, Buffer::File, true);
             },
-            |it, script| it.send(script, Location::Memory, true),
+            |it, script| it.send(script, Buffer::File, true),
         );
     }
 
@@ -212,8 +234,8 @@ impl<'a> RequestScripts<'a> {
         if self.architecture == Architecture::Direct {
             self.disk_to_interface(script);
         } else {
-            let lies = self.read(script, bytes, Target::Reused, false, true);
-            self.send(script, lies, true);
+            self.read(script, bytes, Buffer::Program, false, true);
+            self.send(script, Buffer::Program, true);
         }
         self.detect_completion(script);
     }
@@ -230,9 +252,9 @@ impl<'a> RequestScripts<'a> {
             self.host_cycles_per_byte(script, costs.server.0, Pass::default());
             return self.detect_completion(script);
         }
-        let lies = self.receive_into_program(script);
+        self.receive_into_program(script);
         self.host_cycles_per_byte(script, costs.server.0, Pass::default());
-        self.write(script, bytes, lies, false);
+        self.write(script, bytes, Buffer::Program, false);
     }
 
     /// Adds the steps until an interface has received the request's bytes from the network.
@@ -244,23 +266,18 @@ impl<'a> RequestScripts<'a> {
         }
     }
 
-    /// Adds the steps that pass received bytes from the interface to the program. Returns the location of the
-    /// data.
-    pub(super) fn receive_into_program(&self, script: &mut ScriptBuilder) -> Location {
+    /// Adds the steps that pass received bytes from the interface to the program.
+    pub(super) fn receive_into_program(&self, script: &mut ScriptBuilder) {
         let costs = &self.work.costs;
-        self.without_processor(script).move_data(script, Device::Interface, Direction::IntoMemory);
+        let buffer = if self.mechanisms.transfer { Buffer::Program } else { Buffer::Socket };
+        self.without_processor(script).move_data(script, Device::Interface, Direction::IntoMemory, buffer);
         self.detect_completion(script);
-        let mut lies = Location::Memory;
         if !self.architecture.is_active() {
-            // A device wrote the data, so the checksum reads memory; afterwards the data is cached.
-            let (pass, after) = self.checksum(lies);
-            self.host_cycles_per_byte(script, costs.tcp.0, pass);
-            lies = after;
+            self.host_cycles_per_byte(script, costs.tcp.0, self.checksum(buffer));
         }
         if !self.mechanisms.transfer {
-            lies = self.copy(script, costs.system.0, lies, Target::Reused);
+            self.copy(script, costs.system.0, buffer, Buffer::Program);
         }
-        lies
     }
 
     fn transaction(
@@ -276,13 +293,14 @@ impl<'a> RequestScripts<'a> {
         for _ in 0..count as u32 {
             script.add(size(page));
             script.add(Op::Pick { register: Register::Disk, count: self.hardware.counts[1] });
+            script.add(self.hardware.regions.pick_file());
             self.host_cycles(script, compute / count);
             self.host_cycles_per_byte(script, self.work.costs.server.0, Pass::default());
             self.either(
                 script,
                 miss,
                 |it, script| {
-                    it.read(script, page, Target::Kept, true, false);
+                    it.read(script, page, Buffer::File, true, false);
                 },
                 |_, _| (),
             );
@@ -291,20 +309,21 @@ impl<'a> RequestScripts<'a> {
             // The log is on disk 0.
             script.add(Op::Pick { register: Register::Disk, count: 1 });
             script.add(size(log));
-            self.write(script, log, Location::Cache, true);
+            self.generate(script);
+            self.write(script, log, Buffer::Program, true);
         }
     }
 
-    /// Adds a read from a disk into the program. `charges` adds the system's cost per byte, which a request
-    /// pays once. Returns the location of the data.
+    /// Adds a read from a disk into `target`. `charges` adds the system's cost per byte, which a request pays
+    /// once.
     pub(super) fn read(
         &self,
         script: &mut ScriptBuilder,
         bytes: f64,
-        target: Target,
+        target: Buffer,
         charges: bool,
         in_order: bool,
-    ) -> Location {
+    ) {
         let costs = &self.work.costs;
         self.submit(script);
         if !self.architecture.is_active() {
@@ -315,60 +334,60 @@ impl<'a> RequestScripts<'a> {
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Disk, costs.file_system.0);
         }
-        hardware.move_data(script, Device::Disk, Direction::IntoMemory);
+        let buffer = if self.mechanisms.transfer { target } else { Buffer::Kernel };
+        hardware.move_data(script, Device::Disk, Direction::IntoMemory, buffer);
         self.detect_completion(script);
-        if self.mechanisms.transfer {
-            return Location::Memory;
+        if !self.mechanisms.transfer {
+            self.copy(script, if charges { costs.system.0 } else { 0.0 }, buffer, target);
         }
-        self.copy(script, if charges { costs.system.0 } else { 0.0 }, Location::Memory, target)
     }
 
-    /// Adds a write from the program to a disk. `charges` has the same meaning as for
-    /// [`RequestScripts::read`].
-    fn write(&self, script: &mut ScriptBuilder, bytes: f64, lies: Location, charges: bool) {
+    /// Adds a write from `source` to a disk. `charges` has the same meaning as for [`RequestScripts::read`].
+    fn write(&self, script: &mut ScriptBuilder, bytes: f64, source: Buffer, charges: bool) {
+        let mut buffer = source;
         if !self.mechanisms.transfer {
-            let system = self.work.costs.system.0;
-            self.copy(script, if charges { system } else { 0.0 }, lies, Target::Kept);
+            buffer = Buffer::Kernel;
+            self.copy(script, if charges { self.work.costs.system.0 } else { 0.0 }, source, buffer);
         }
         self.submit(script);
-        self.to_disk(script, bytes, self.is_in_order());
+        self.to_disk(script, bytes, buffer, self.is_in_order());
     }
 
-    /// Adds the transfer of data from memory to the disk.
-    pub(super) fn to_disk(&self, script: &mut ScriptBuilder, bytes: f64, in_order: bool) {
+    /// Adds the transfer of data from `buffer` to the disk.
+    pub(super) fn to_disk(&self, script: &mut ScriptBuilder, bytes: f64, buffer: Buffer, in_order: bool) {
         let costs = &self.work.costs;
         if self.architecture.is_active() {
             self.without_processor(script).device_work(script, Device::Disk, costs.file_system.0);
         } else {
             self.host_cycles_per_byte(script, costs.file_system.0, Pass::default());
         }
-        self.without_processor(script).move_data(script, Device::Disk, Direction::OutOfMemory);
+        self.without_processor(script).move_data(script, Device::Disk, Direction::OutOfMemory, buffer);
         self.disk(script, bytes, in_order, true);
         self.detect_completion(script);
     }
 
     /// Adds the kernel's copy between its file cache and the program, if the architecture has this copy.
-    pub(super) fn kernel_copy(&self, script: &mut ScriptBuilder, from: Location, target: Target) {
+    pub(super) fn kernel_copy(&self, script: &mut ScriptBuilder, from: Buffer, to: Buffer) {
         if !self.mechanisms.transfer {
-            self.copy(script, self.work.costs.system.0, from, target);
+            self.copy(script, self.work.costs.system.0, from, to);
         }
     }
 
-    /// Adds sending from the program to the network. `charges` has the same meaning as for
+    /// Adds sending from `source` to the network. `charges` has the same meaning as for
     /// [`RequestScripts::read`].
-    pub(super) fn send(&self, script: &mut ScriptBuilder, lies: Location, charges: bool) {
+    pub(super) fn send(&self, script: &mut ScriptBuilder, source: Buffer, charges: bool) {
         let costs = &self.work.costs;
-        let mut lies = lies;
+        let mut buffer = source;
         if !self.mechanisms.transfer {
-            lies = self.copy(script, if charges { costs.system.0 } else { 0.0 }, lies, Target::Reused);
+            buffer = Buffer::Socket;
+            self.copy(script, if charges { costs.system.0 } else { 0.0 }, source, buffer);
         }
         if !self.architecture.is_active() {
-            let (pass, _) = self.checksum(lies);
-            self.host_cycles_per_byte(script, costs.tcp.0, pass);
+            self.host_cycles_per_byte(script, costs.tcp.0, self.checksum(buffer));
         }
         self.submit(script);
         let hardware = self.without_processor(script);
-        hardware.move_data(script, Device::Interface, Direction::OutOfMemory);
+        hardware.move_data(script, Device::Interface, Direction::OutOfMemory, buffer);
         if self.architecture.is_active() {
             hardware.device_work(script, Device::Interface, costs.tcp.0);
         }
@@ -390,9 +409,8 @@ impl<'a> RequestScripts<'a> {
     fn disk(&self, script: &mut ScriptBuilder, bytes: f64, in_order: bool, writes: bool) {
         let hardware = self.without_processor(script);
         let readers = if in_order { self.work.load.threads } else { 0.0 };
-        hardware.enter_disk(script);
-        hardware.disk_work(script, bytes, readers, writes);
-        hardware.leave_disk(script);
+        let draws_track = !self.is_in_order();
+        hardware.access_disk(script, DiskAccess { bytes, readers, writes, draws_track });
     }
 
     /// Adds the submission of I/O by the program.
@@ -428,54 +446,31 @@ impl<'a> RequestScripts<'a> {
 
     fn processor(&self, script: &mut ScriptBuilder, time: ServiceTime) {
         self.acquire(script);
-        script.add(Op::Work { station: self.hardware.processors, time });
-        script.add(Op::Delay(time));
+        self.hardware.compute(script, time);
     }
 
-    /// Adds a copy in pieces, within `cycles` cycles per byte. Returns the location of the target.
-    fn copy(&self, script: &mut ScriptBuilder, cycles: f64, from: Location, target: Target) -> Location {
-        let Some(memory) = self.memory() else {
-            self.host_cycles_per_byte(script, cycles, Pass::default());
-            return Location::Cache;
-        };
-        let (pass, lies) = caches::copy(memory, self.piece(), from, target);
-        self.host_cycles_per_byte(script, cycles, pass);
-        lies
+    /// Adds a copy within `cycles` cycles per byte.
+    fn copy(&self, script: &mut ScriptBuilder, cycles: f64, from: Buffer, to: Buffer) {
+        self.host_cycles_per_byte(script, cycles, Pass { reads: Some(from), writes: Some(to) });
     }
 
-    /// Returns the memory accesses of a checksum, and the location of the data afterwards.
-    fn checksum(&self, lies: Location) -> (Pass, Location) {
-        match self.memory() {
-            Some(memory) if !self.machine.interfaces.checksums => {
-                (caches::read(memory, self.piece(), lies), Location::Cache)
-            }
-            _ => (Pass::default(), lies),
-        }
+    /// Returns the pass of a checksum over `buffer`.
+    fn checksum(&self, buffer: Buffer) -> Pass {
+        let is_read = !self.machine.interfaces.checksums;
+        Pass { reads: is_read.then_some(buffer), writes: None }
     }
 
-    fn memory(&self) -> Option<&Memory> {
-        self.machine.memory.as_ref()
+    /// Adds the stores of a program that generates the request's data, whose cycles are part of its computing.
+    fn generate(&self, script: &mut ScriptBuilder) {
+        self.acquire(script);
+        self.hardware.work_with_pass(script, 0.0, Pass { reads: None, writes: Some(Buffer::Program) });
     }
 
-    /// Returns the number of bytes that are copied at a time.
-    fn piece(&self) -> f64 {
-        self.work.costs.piece.0.min(self.work.request_bytes())
-    }
-
-    /// Adds `cycles` processor cycles per byte of the request, which include the time of `pass` over an idle
-    /// memory.
+    /// Adds `cycles` processor cycles per byte of the request, in which the processor makes `pass`.
     fn host_cycles_per_byte(&self, script: &mut ScriptBuilder, cycles: f64, pass: Pass) {
-        let bytes = self.work.request_bytes();
-        let waiting = self.hardware.pass_time(pass, bytes) / bytes;
-        let rest = (cycles * self.hardware.cycle - waiting).max(0.0);
-        if rest > 0.0 {
-            self.processor(script, ServiceTime::per_byte(rest));
-        }
-        if pass != Pass::default() {
+        if cycles > 0.0 || pass != Pass::default() {
             self.acquire(script);
-            let time = ServiceTime::per_byte(waiting);
-            script.add(Op::Work { station: self.hardware.processors, time });
-            self.hardware.pass(script, pass);
+            self.hardware.work_with_pass(script, cycles, pass);
         }
     }
 }

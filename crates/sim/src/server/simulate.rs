@@ -144,12 +144,44 @@ pub struct Report {
     pub resources: Vec<ResourceUtilisation>,
     /// Name of the resource that worked the largest share of the time.
     pub binding: String,
+    /// Use of the host's processors.
+    pub processors: ProcessorShares,
     /// Processor seconds per request, including the time that processors waited for memory.
     pub processor_seconds: f64,
     /// Number of events, including those of the warm-up.
     pub events: u64,
     /// True if the simulation reached its end. A stopped simulation has wider errors.
     pub is_whole: bool,
+}
+
+/// Shares of the time in which the host's processors compute, stall, spin, and are idle, 0 to 1 each, 1 in all. A
+/// processor is taken while it computes, stalls or spins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ProcessorShares {
+    /// Share in which a processor computes, at the speed that it has with an idle memory.
+    pub computing: f64,
+    /// Share in which a processor waits for memory in a copy or a checksum.
+    pub stalled: f64,
+    /// Share in which a processor spins for a device, if the load spins.
+    pub spinning: f64,
+    /// Share in which no thread occupies a processor, because all wait for devices.
+    pub idle: f64,
+}
+
+impl ProcessorShares {
+    fn new(processors: &StationUse) -> ProcessorShares {
+        let StationUse { utilisation, working, stalled, .. } = *processors;
+        // Work counts from its beginning, so a short run may count more work than occupied time.
+        let computing = working.min(utilisation);
+        let stalled = stalled.min(utilisation - computing);
+        let spinning = utilisation - computing - stalled;
+        ProcessorShares { computing, stalled, spinning, idle: 1.0 - utilisation }
+    }
+
+    /// Returns the share in which a processor is taken.
+    pub fn taken(&self) -> f64 {
+        1.0 - self.idle
+    }
 }
 
 /// Distribution of response times, in seconds. Quantiles have an error of at most 1.6 %; the bounds of their
@@ -210,6 +242,8 @@ pub struct ResourceUtilisation {
     /// Mean share of the time that a server worked, 0 to 1. It is below `utilisation` if jobs kept a server
     /// while they waited for something else.
     pub working: f64,
+    /// Mean share of the time that a server's job stalled on memory, 0 to 1.
+    pub stalled: f64,
     /// Share of the time that the busiest station worked, 0 to 1.
     pub busiest: f64,
     /// Mean number of waiting jobs, summed over all stations of this kind.
@@ -265,11 +299,13 @@ fn prepare(description: &Description, architecture: Architecture) -> Result<Prep
     Demand::check(&description.machine, &description.workload(), architecture)?;
     let (machine, work) = (&description.machine, &description.workload());
     let mut net = Net::new();
-    let hardware = Hardware::new(&mut net, machine);
+    let hardware = Hardware::new(&mut net, machine, work, architecture);
     let serving = RequestScripts::new(&hardware, machine, work, architecture);
     let thread = net.script(serving.thread());
     for number in 0..at_least_one(work.load.threads) {
         let mut registers = Registers::default();
+        registers.picks[Register::Thread as usize] = number;
+        registers.picks[Register::Processor as usize] = number % at_least_one(machine.processors.count);
         if serving.is_in_order() {
             registers.picks[Register::Disk as usize] = number % hardware.counts[1];
             registers.picks[Register::Interface as usize] = number % hardware.counts[0];
@@ -464,6 +500,7 @@ pub(super) fn report(
         load: LoadState::Steady,
         offered: None,
         capacity: None,
+        processors: ProcessorShares::new(processors),
         binding: busiest.map(|resource| resource.name.clone()).unwrap_or_default(),
         processor_seconds: processors.utilisation * f64::from(processors.servers) * outcome.seconds
             / outcome.finished.max(1) as f64,
@@ -485,6 +522,7 @@ fn in_row(
         count: row.iter().map(|station| station.servers).sum(),
         utilisation: sum(|station| station.utilisation) / f64::from(*count),
         working: sum(|station| station.working) / f64::from(*count),
+        stalled: sum(|station| station.stalled) / f64::from(*count),
         busiest: row.iter().map(|station| station.working).fold(0.0, f64::max),
         waiting: sum(|station| station.waiting),
     }
@@ -534,6 +572,8 @@ mod tests {
             l2: Size(131072.0),
             l2_latency: Time(5e-9),
             write_buffer: Size(2048.0),
+            misses: 1.0,
+            three_phase: true,
             file_cache: Size(0.0),
         });
         machine.interconnect = Interconnect {
@@ -554,8 +594,14 @@ mod tests {
                 Some(Flash { latency, spread: 0.3, channels: 8.0, write, queues: 2.0, depth: 4.0 });
         } else {
             let (seek, track, turn) = (Time(1e-3), Time(1e-6), Time(4e-3));
-            machine.disks.rotating =
-                Some(Rotating { seek, track, tracks: 100.0, turn, order: DiskScheduling::Elevator });
+            machine.disks.rotating = Some(Rotating {
+                seek,
+                track,
+                tracks: 100.0,
+                track_size: Size(65536.0),
+                turn,
+                order: DiskScheduling::Elevator,
+            });
         }
         machine
     }
