@@ -174,8 +174,8 @@ fn said(bars: Vec<Bar>, of: impl Fn(InterconnectKind, usize) -> Statement) -> Ve
 const CONVENTIONAL: usize = 0;
 
 /// Reason for the differences of active servers' ratios on the Web.
-const COPIES: &str = "memory binds the conventional server here: what its processors copy crosses the assumed 8-byte bus \
-                      three times, once of it for the write-back before the interface reads it";
+const COPIES: &str = "memory binds the conventional server here: a byte crosses the assumed 8-byte bus 3.8 times, among \
+                      them the write-back of the copy before the interface reads it";
 /// Ratios from the paper's text.
 const SAYS_WEB_SWITCH: f64 = 1.15;
 const SAYS_WEB_SLOW: f64 = 1.85;
@@ -481,6 +481,16 @@ mod tests {
         assert_eq!((limits[3], limits[6]), (Differs, Differs), "conventional on switches: {:?}", figures.web);
         assert_eq!(figure(8), Some(figures.web));
         assert_eq!(figure(7), None);
+    }
+
+    /// 48 KB is the limit: 240 MB/s of all processors, 15 MB/s of a disk, 2 ms x 15 MB/s / (1 - 15 / 40).
+    #[test]
+    fn the_video_request_is_the_largest_that_leaves_processors_waiting() {
+        let base = Preset::named("carrera-table-4").unwrap().description();
+        assert_eq!(video_request_bytes(&base), 32768.0);
+        let mut faster = base;
+        faster.machine.processors.speed.0 *= 1.5;
+        assert_eq!(video_request_bytes(&faster), 65536.0);
     }
 
     /// The paper states +47 % for PCI: no bar of another interconnect may replace it.

@@ -10,12 +10,12 @@
 //!                                 disks   interfaces ── wire        each with a processor, on active servers
 //! ```
 //!
-//! - [`simulate`]: runs a description and returns a report
-//! - [`replay`]: replays a recorded trace on the description's machine; `file_cache`: decides which calls
+//! - [`simulate`](simulate()): runs a description and returns a report
+//! - [`replay`](replay()): replays a recorded trace on the description's machine; `file_cache`: decides which calls
 //!   find their data in memory
 //! - [`gains`]: finds the resource that limits the throughput
-//! - [`replicate`]: runs a description several times for a mean with its confidence interval
-//! - [`size`]: searches the most load, or the fewest parts, with a response time under a limit
+//! - [`replicate`](replicate()): runs a description several times for a mean with its confidence interval
+//! - [`size`](mod@size): searches the most load, or the fewest parts, with a response time under a limit
 //! - `hardware`: the stations, and the way of data through them, block by block: memory, interconnect, disks
 //! - `buffers`: the buffers in memory between which data moves
 //! - `request`: the steps of each kind of request under each I/O architecture
