@@ -1,0 +1,67 @@
+//! Simulated Linux for RISC-V: runs unmodified, statically linked programs above an interpreter, with the same
+//! result on every host.
+//!
+//! ```no_run
+//! use bywash_execute::{Execution, FileSystem, Functional, Latencies, Program, Progress};
+//!
+//! let mut files = FileSystem::new(64 << 20);
+//! files.add_file("/data/numbers", b"3 1 2")?;
+//! let program = Program::new(["sort", "numbers"]).files(files).folder("/data");
+//! let file = std::fs::read("sort")?; // riscv64-linux-gnu-gcc -static
+//! let mut execution = Execution::new(&file, program, Functional::new(2, Latencies::default()))?;
+//! let end = loop {
+//!     match execution.run()? {
+//!         Progress::Ended(end) => break end,
+//!         Progress::Input => execution.input(b"", true),
+//!         Progress::Idle => panic!("all threads wait for each other"),
+//!         _ => {}
+//!     }
+//!     for (_, text) in execution.output() {
+//!         print!("{}", String::from_utf8_lossy(&text));
+//!     }
+//! };
+//! println!("{end:?} after {} instructions", execution.retired());
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Execution`]: a [`Program`] that runs on a machine; its input, output and clients
+//! - [`machine`]: the trait [`Machine`](machine::Machine) with the processors and devices below the operating
+//!   system, and the terms in which costs are told; [`Functional`]: a machine with fixed latencies
+//! - [`System`]: the operating system as a state machine, of one process with threads
+//! - [`FileSystem`]: files in memory, filled from the host's folders, and the export of what was written
+//! - [`CallRecord`]: a finished call, for traces
+//! - inside: `address_space`, `thread`, `signal`, `descriptor`, `pipe`, `socket`, `poll`, `page_cache`
+//!
+//! A program ends, waits, or stops with a [`Failure`] that names the system call it would need. Hostile arguments
+//! of calls are errors of the call, and everything is bounded.
+//!
+//! Invariant: a run depends on nothing but the program, its files, input and clients, the seed and the machine.
+//! There is no clock of the host, no thread, no address and no unsafe code.
+
+#![forbid(unsafe_code)]
+
+mod address_space;
+mod clock;
+mod descriptor;
+mod errno;
+mod execution;
+mod file;
+mod functional;
+pub mod machine;
+mod page_cache;
+mod pipe;
+mod poll;
+mod random;
+mod signal;
+mod socket;
+mod system;
+mod thread;
+
+pub use clock::Time;
+pub use errno::Errno;
+pub use execution::{
+    CACHE_PAGES, Client, Connection, ExecuteError, Execution, FILE_BYTES, MEMORY_BYTES, Program, Progress,
+};
+pub use file::{FileSystem, ImportError, NodeId};
+pub use functional::{Functional, Latencies, SINGLE_TURN_INSTRUCTIONS, TIMEBASE_HERTZ, TURN_INSTRUCTIONS};
+pub use system::{CallRecord, End, Failure, System, call_name, is_served};
