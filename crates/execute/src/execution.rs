@@ -27,7 +27,7 @@ pub enum ExecuteError {
     /// The page with the return from signal handlers cannot be made.
     #[error("cannot map the page with the return from signal handlers: {0}")]
     Map(#[from] MapError),
-    /// That page cannot be filled.
+    /// Page that cannot be filled, because no memory is left.
     #[error("cannot fill the page with the return from signal handlers: {0}")]
     Fill(#[from] Fault),
     /// The current folder is none.

@@ -41,9 +41,9 @@ pub enum State {
         /// Connections that wait to be accepted, the oldest first.
         queue: VecDeque<SocketId>,
     },
-    /// Of a client: the request for a connection is on its way.
+    /// Client whose request for a connection is in flight.
     Connecting,
-    /// Of a client: the connection was refused.
+    /// Client whose connection was refused.
     Refused,
     /// Connected, or was connected.
     Connected,
