@@ -27,7 +27,7 @@ pub enum ExecuteError {
     /// The page with the return from signal handlers cannot be made.
     #[error("cannot map the page with the return from signal handlers: {0}")]
     Map(#[from] MapError),
-    /// Page that cannot be filled, because no memory is left.
+    /// The page with the return from signal handlers cannot be filled.
     #[error("cannot fill the page with the return from signal handlers: {0}")]
     Fill(#[from] Fault),
     /// The current folder is none.
@@ -171,6 +171,8 @@ pub struct Execution<M> {
     blocks: Blocks,
     /// Thread on each processor.
     on: Vec<Option<ThreadId>>,
+    /// True for each processor that has a thread.
+    occupied: Vec<bool>,
 }
 
 impl<M: Machine> Execution<M> {
@@ -209,7 +211,13 @@ impl<M: Machine> Execution<M> {
         let mut system = System::new(memory, hart, files, PageCache::new(cache_pages), random, facts);
         // It is a folder, as was checked.
         let _ = system.enter_folder(folder_id);
-        Ok(Execution { system, machine, blocks: Blocks::new(), on: vec![None; processors] })
+        Ok(Execution {
+            system,
+            machine,
+            blocks: Blocks::new(),
+            on: vec![None; processors],
+            occupied: vec![false; processors],
+        })
     }
 
     /// Runs the program until it ends or needs its caller.
@@ -235,10 +243,12 @@ impl<M: Machine> Execution<M> {
                 return Ok(progress);
             }
             self.dispatch();
-            let occupied: Vec<bool> = self.on.iter().map(Option::is_some).collect();
+            for (is_occupied, thread) in self.occupied.iter_mut().zip(&self.on) {
+                *is_occupied = thread.is_some();
+            }
             let alarm = self.system.next_alarm();
             let next_alarm = alarm.unwrap_or(Time::MAX).min(limit);
-            let event = self.machine.next(&occupied, Some(next_alarm).filter(|&at| at < Time::MAX));
+            let event = self.machine.next(&self.occupied, Some(next_alarm).filter(|&at| at < Time::MAX));
             match event {
                 Event::Run { processor } => self.turn(processor),
                 Event::Completion { tag, processor } => {

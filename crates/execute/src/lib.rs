@@ -1,13 +1,28 @@
 //! Simulated Linux for RISC-V: runs unmodified, statically linked programs above an interpreter, with the same
 //! result on every host.
 //!
-//! ```no_run
-//! use bywash_execute::{Execution, FileSystem, Functional, Latencies, Program, Progress};
+//! ```
+//! use bywash_execute::{End, Execution, FileSystem, Functional, Latencies, Program, Progress};
 //!
+//! # fn executable() -> Vec<u8> {
+//! #     // write(1, "hello\n", 6); exit(0);
+//! #     let code = [
+//! #         0x0010_0513, 0x0000_0597, 0x0205_8593, 0x0060_0613, 0x0400_0893, 0x0000_0073_u32, 0x0000_0513,
+//! #         0x05d0_0893, 0x0000_0073,
+//! #     ];
+//! #     let (start, length) = (0x1_0000, 120 + 36 + 6);
+//! #     let file = [0x0001_0102_464c_457f, 0, 2 | 243 << 16 | 1 << 32, start + 120, 64, 0, 64 << 32 | 56 << 48, 1];
+//! #     let segment = [1 | 5 << 32, 0, start, start, length, length, 0x1000_u64];
+//! #     let mut bytes: Vec<u8> = file.iter().chain(&segment).flat_map(|word| word.to_le_bytes()).collect();
+//! #     bytes.extend(code.iter().flat_map(|word| word.to_le_bytes()));
+//! #     bytes.extend(b"hello\n");
+//! #     bytes
+//! # }
 //! let mut files = FileSystem::new(64 << 20);
 //! files.add_file("/data/numbers", b"3 1 2")?;
-//! let program = Program::new(["sort", "numbers"]).files(files).folder("/data");
-//! let file = std::fs::read("sort")?; // riscv64-linux-gnu-gcc -static
+//! let program = Program::new(["hello", "numbers"]).files(files).folder("/data").seed(1);
+//! // The bytes of a file that `riscv64-linux-gnu-gcc -static` has made.
+//! let file = executable();
 //! let mut execution = Execution::new(&file, program, Functional::new(2, Latencies::default()))?;
 //! let end = loop {
 //!     match execution.run()? {
@@ -16,11 +31,10 @@
 //!         Progress::Idle => panic!("all threads wait for each other"),
 //!         _ => {}
 //!     }
-//!     for (_, text) in execution.output() {
-//!         print!("{}", String::from_utf8_lossy(&text));
-//!     }
 //! };
-//! println!("{end:?} after {} instructions", execution.retired());
+//! assert_eq!(end, End::Exited(0));
+//! assert_eq!(execution.output(), [(1, b"hello\n".to_vec())]);
+//! assert_eq!(execution.retired(), 9);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!

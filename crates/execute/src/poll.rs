@@ -1,7 +1,7 @@
 //! Readiness of descriptors, and the sets of epoll(7).
 //!
 //! A set keeps the descriptors that may be ready, its candidates. A source that changes makes its descriptors
-//! candidates; a wait asks each candidate for its readiness. A level-triggered descriptor that is ready stays a
+//! candidates; a wait looks at the readiness of each candidate. A level-triggered descriptor that is ready stays a
 //! candidate, an edge-triggered one does not. So a wait costs as much as there are events, however many
 //! descriptors are in the set.
 

@@ -41,9 +41,9 @@ pub enum State {
         /// Connections that wait to be accepted, the oldest first.
         queue: VecDeque<SocketId>,
     },
-    /// Client whose request for a connection is in flight.
+    /// Client's end whose request for a connection is on its way.
     Connecting,
-    /// Client whose connection was refused.
+    /// Client's end whose connection was refused.
     Refused,
     /// Connected, or was connected.
     Connected,

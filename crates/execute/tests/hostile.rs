@@ -1,5 +1,7 @@
 //! Calls with hostile arguments end with an error number, a signal, or a wait, and never with a panic.
 
+#![allow(clippy::unwrap_used)] // helpers of the tests
+
 mod toolchain;
 
 use bywash_execute::{ExecuteError, FileSystem, Program, Progress, Time, is_served};

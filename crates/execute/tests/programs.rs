@@ -1,5 +1,7 @@
 //! Programs whose output and status must be those that they have under QEMU, on one processor and on several.
 
+#![allow(clippy::unwrap_used)] // helpers of the tests
+
 mod toolchain;
 
 use std::process::Command;

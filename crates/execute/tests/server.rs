@@ -1,5 +1,7 @@
 //! A threaded HTTP server in the simulated system, and clients of the Rust interface.
 
+#![allow(clippy::unwrap_used)] // helpers of the tests
+
 mod toolchain;
 
 use std::collections::BTreeMap;

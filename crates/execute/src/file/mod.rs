@@ -238,7 +238,7 @@ impl FileSystem {
     ///
     /// # Errors
     ///
-    /// [`Errno::EEXIST`], [`Errno::ENOTDIR`], [`Errno::ENOSPC`] at [`NODES_LIMIT`], and
+    /// [`Errno::EEXIST`], [`Errno::ENOTDIR`], [`Errno::ENOSPC`] at 1,048,576 nodes, and
     /// [`Errno::ENOENT`] in a folder that was removed.
     pub fn create(
         &mut self,

@@ -23,7 +23,7 @@ impl System {
     pub(super) fn kill(&mut self, caller: &Caller) -> Served {
         let signal = checked_signal(caller.arguments[1])?;
         match caller.arguments[0] as i32 {
-            0 | -1 | 1 => {}
+            -1..=1 => {}
             target if target == -(PROCESS as i32) => {}
             _ => return Err(Errno::ESRCH.into()),
         }

@@ -209,7 +209,7 @@ impl System {
             return Ok(Some(caller.now + time.duration()));
         }
         let is_real = operation & operation::REAL_TIME != 0;
-        Ok(Some(if is_real { time.from_epoch() } else { time.duration() }))
+        Ok(Some(if is_real { time.since_start() } else { time.duration() }))
     }
 
     /// Wakes threads that wait for a futex, and returns how many.

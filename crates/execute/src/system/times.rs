@@ -35,7 +35,7 @@ impl Timespec {
     }
 
     /// Returns the time of the simulation at which the real-time clock shows this; times before are its start.
-    pub fn from_epoch(self) -> Time {
+    pub fn since_start(self) -> Time {
         Timespec { seconds: self.seconds.saturating_sub(EPOCH_SECONDS), ..self }.duration()
     }
 }
@@ -107,7 +107,7 @@ impl System {
         let time = self.time_at(time)?;
         let is_absolute = flags & 1 != 0;
         let deadline = match clock {
-            clock::REAL if is_absolute => time.from_epoch(),
+            clock::REAL if is_absolute => time.since_start(),
             clock::MONOTONIC | clock::LAST if is_absolute => time.duration(),
             clock::REAL | clock::MONOTONIC | clock::LAST => caller.now + time.duration(),
             _ => return Err(Errno::EOPNOTSUPP.into()),

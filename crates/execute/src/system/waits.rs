@@ -219,7 +219,7 @@ impl System {
         let timer = self.timers.get_mut(&id).ok_or(Errno::EBADF)?;
         let next = match flags & 1 {
             0 => caller.now + value.duration(),
-            _ if timer.is_real => value.from_epoch(),
+            _ if timer.is_real => value.since_start(),
             _ => value.duration(),
         };
         timer.next = (value.duration() > Time::ZERO).then_some(next);

@@ -85,12 +85,12 @@ int main(void) {
         sent += part;
     }
     shutdown(client, SHUT_WR);
-    printf("write after the end: %ld", (long)write(client, "x", 1));
-    printf(" %s\n", strerror(errno));
-    fflush(stdout);
+    long late = write(client, "x", 1);
+    int reason = errno;
     void *total;
     pthread_join(server, &total);
     pthread_join(reader, NULL);
+    printf("write after the end: %ld %s\n", late, strerror(reason));
     printf("echoed %ld\n", (long)total);
     close(client);
 
