@@ -620,7 +620,7 @@ mod tests {
         assert_eq!(network.send(one, b"hello").unwrap().1.readable, [other]);
         network.send(other, b"you").unwrap();
         network.shut(one, false, true).unwrap();
-        assert_eq!(network.receive(other, 3, true).unwrap().0, b"hel");
+        assert_eq!(network.receive(other, 4, true).unwrap().0, b"hell");
         assert_eq!(network.receive(other, 9, false).unwrap().0, b"hello");
         assert_eq!(network.receive(other, 9, false).unwrap().0, b"");
         assert_eq!(network.receive(one, 9, false).unwrap().0, b"you");
