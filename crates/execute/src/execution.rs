@@ -10,12 +10,13 @@ use crate::address_space::{AddressSpace, PROGRAM_BASE, STACK_BYTES, STACK_TOP, T
 use crate::clock::Time;
 use crate::errno::Errno;
 use crate::file::{FileSystem, ROOT};
-use crate::machine::{Event, Machine, ThreadId};
+use crate::machine::{Continuation, Event, Machine, ThreadId};
 use crate::page_cache::PageCache;
 use crate::random::Random;
 use crate::signal::TRAMPOLINE_CODE;
 use crate::socket::State;
 use crate::system::{CallRecord, End, Facts, Failure, System};
+use crate::thread::Key;
 
 /// Reason for which a program cannot be executed, or no further.
 #[derive(Debug, thiserror::Error)]
@@ -255,6 +256,10 @@ impl<M: Machine> Execution<M> {
                     self.system.complete(tag);
                     self.settle(Some(processor));
                 }
+                Event::Resume { thread, processor } => {
+                    self.system.resume(thread);
+                    self.settle(Some(processor));
+                }
                 Event::Alarm { processor } => {
                     let now = self.machine.time();
                     if alarm.is_some_and(|alarm| alarm <= now) {
@@ -432,7 +437,9 @@ impl<M: Machine> Execution<M> {
                 stopped => self.system.stop(id, stopped),
             }
         }
-        self.settle(Some(processor));
+        if self.settle_for(processor, Some(id)) == Continuation::Deferred && self.system.is_running(id) {
+            self.system.threads.block(id, vec![Key::Device]);
+        }
         let now = self.machine.now(processor);
         if !self.system.is_running(id) {
             self.on[processor] = None;
@@ -442,16 +449,38 @@ impl<M: Machine> Execution<M> {
         }
     }
 
-    /// Tells the machine the work and the requests since the last time.
+    /// Tells the machine the work and the requests since the last time, which are for no thread's call.
     fn settle(&mut self, processor: Option<usize>) {
+        match processor {
+            // There is no thread that could be deferred.
+            Some(processor) => {
+                self.settle_for(processor, None);
+            }
+            None => {
+                // What the caller causes is told as the work of the first processor.
+                let work = self.system.take_work();
+                if !work.is_empty() {
+                    self.machine.work(0, None, &work, &mut self.system.memory.space);
+                }
+                for (tag, request) in self.system.take_requests() {
+                    self.machine.submit(None, tag, request);
+                }
+            }
+        }
+    }
+
+    /// Tells the machine the work and the requests since the last time, for a thread's call if there is one.
+    fn settle_for(&mut self, processor: usize, thread: Option<ThreadId>) -> Continuation {
         let work = self.system.take_work();
-        if !work.is_empty() {
-            // What the caller causes is the work of the first processor: there is no other that would take note.
-            self.machine.work(processor.unwrap_or(0), &work, &mut self.system.memory.space);
-        }
+        let continuation = if work.is_empty() {
+            Continuation::Immediate
+        } else {
+            self.machine.work(processor, thread, &work, &mut self.system.memory.space)
+        };
         for (tag, request) in self.system.take_requests() {
-            self.machine.submit(processor, tag, request);
+            self.machine.submit(Some(processor), tag, request);
         }
+        continuation
     }
 }
 

@@ -1,5 +1,5 @@
 //! Machine for correct results: instructions take a fixed time, devices have fixed latencies, and the
-//! operating system's work takes none.
+//! operating system's work takes a fixed time for each call.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use bywash_cpu::memory::{
 use bywash_cpu::{Blocks, Exit, Hart};
 
 use crate::clock::Time;
-use crate::machine::{Device, Direction, Event, Machine, Request, Tag, Work};
+use crate::machine::{Continuation, Device, Direction, Event, Machine, Request, Tag, ThreadId, Work};
 
 /// Latencies of a [`Functional`] machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,10 +144,17 @@ impl Machine for Functional {
         exit
     }
 
-    fn work(&mut self, processor: usize, work: &[Work], _space: &mut Space) {
+    fn work(
+        &mut self,
+        processor: usize,
+        _thread: Option<ThreadId>,
+        work: &[Work],
+        _space: &mut Space,
+    ) -> Continuation {
         if !work.is_empty() {
             self.clocks[processor] = self.clocks[processor] + self.latencies.call;
         }
+        Continuation::Immediate
     }
 
     fn submit(&mut self, processor: Option<usize>, tag: Tag, request: Request) {

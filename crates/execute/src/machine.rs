@@ -208,6 +208,13 @@ pub enum Event {
         /// Processor that serves the interrupt.
         processor: usize,
     },
+    /// What a device's processor does for a thread is over ([`Continuation::Deferred`]).
+    Resume {
+        /// Thread.
+        thread: ThreadId,
+        /// Processor that serves the interrupt.
+        processor: usize,
+    },
     /// The alarm's time has come.
     Alarm {
         /// Processor that serves the interrupt.
@@ -215,6 +222,16 @@ pub enum Event {
     },
     /// No processor has a thread, no request is in flight, and there is no alarm.
     Nothing,
+}
+
+/// Effect of work on the thread for whose call it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Continuation {
+    /// The thread goes on when the processor has done the work.
+    Immediate,
+    /// The thread leaves the processor until [`Event::Resume`], as when a device's processor does the work. A
+    /// thread that the call has blocked waits for what it is blocked for, and for nothing else.
+    Deferred,
 }
 
 /// Hardware that runs threads and completes requests.
@@ -236,11 +253,20 @@ pub trait Machine {
     /// other processors to follow ([`Exit::Budget`] or [`Exit::Stop`]).
     fn run(&mut self, processor: usize, hart: &mut Hart, space: &mut Space, blocks: &mut Blocks) -> Exit;
 
-    /// Lets a processor do the operating system's work.
-    fn work(&mut self, processor: usize, work: &[Work], space: &mut Space);
+    /// Lets a processor do the operating system's work, for a thread's call or, without a thread, for an
+    /// interrupt or a switch, after which the processor always goes on.
+    fn work(
+        &mut self,
+        processor: usize,
+        thread: Option<ThreadId>,
+        work: &[Work],
+        space: &mut Space,
+    ) -> Continuation;
 
     /// Gives a request to a device. Its completion is an [`Event::Completion`].
     ///
-    /// `processor` is the one that submits it; `None` for data that arrives from a client.
+    /// `processor` is the one that submits it; `None` for data that arrives from a client. Requests of the
+    /// interface in one direction are completed in the order of their submission, since a connection's data
+    /// stays in order.
     fn submit(&mut self, processor: Option<usize>, tag: Tag, request: Request);
 }

@@ -151,6 +151,11 @@ impl Epolls {
         }
     }
 
+    /// Returns the sets that have members of a source.
+    pub fn watching(&self, source: Source) -> Vec<u64> {
+        self.watchers.get(&source).into_iter().flatten().map(|&(set, _)| set).collect()
+    }
+
     /// Makes the members of a changed source candidates, and returns their sets.
     pub fn notify(&mut self, source: Source, events: u32) -> Vec<u64> {
         let mut sets = Vec::new();

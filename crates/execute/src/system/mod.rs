@@ -441,6 +441,17 @@ impl System {
         timers.chain(self.threads.deadline()).min()
     }
 
+    /// Lets a thread go on for which a device's processor has worked.
+    pub(crate) fn resume(&mut self, id: ThreadId) {
+        self.work.push(Work::Path(Path::Interrupt { device: None }));
+        // A thread whose call waits for something else goes on when that has come.
+        let waits = matches!(self.threads.get(id).map(|thread| &thread.state),
+            Some(State::Blocked(keys)) if keys.contains(&Key::Device));
+        if waits && self.threads.wake_thread(id) {
+            self.work.push(Work::Path(Path::Wake { threads: 1 }));
+        }
+    }
+
     /// Gives a processor to a ready thread.
     pub(crate) fn dispatch(&mut self, processor: usize, now: Time) -> Option<ThreadId> {
         let id = self.threads.dispatch(processor, now + SLICE)?;
@@ -477,7 +488,11 @@ impl System {
 
     /// Returns whether a thread waits for standard input, or a set of descriptors does.
     pub(crate) fn needs_input(&self) -> bool {
-        !self.is_input_ended && self.input.is_empty() && self.threads.is_waiting(Key::Source(Source::Input))
+        let is_waiting = |source| self.threads.is_waiting(Key::Source(source));
+        let sets = || self.epolls.watching(Source::Input).into_iter();
+        !self.is_input_ended
+            && self.input.is_empty()
+            && (is_waiting(Source::Input) || sets().any(|set| is_waiting(Source::Epoll(set))))
     }
 
     /// Takes what the program has written to its outputs.
@@ -621,7 +636,7 @@ impl System {
         Ok(thread.call.get_or_insert_with(Call::default))
     }
 
-    /// Returns the deadline of a call, set when it is asked for first.
+    /// Returns the deadline of a call, which the first look at it sets.
     fn deadline(&mut self, caller: &Caller, from_now: Option<Time>) -> Result<Option<Time>, Stop> {
         let call = self.call_of(caller.thread)?;
         if call.deadline.is_none() {

@@ -9,7 +9,7 @@ use crate::signal::{
     self, Action, AlternateStack, Effect, Information, NO_DEFER, RESET, RESTART, SIGNALS, bit, blockable,
     number,
 };
-use crate::thread::{PROCESS, State};
+use crate::thread::{Key, PROCESS, State};
 
 /// Causes of signals that a thread sends: kill(2), and tgkill(2).
 const BY_KILL: i32 = 0;
@@ -329,7 +329,7 @@ impl System {
     fn interrupt_wait(&mut self, id: ThreadId) {
         let Some(thread) = self.threads.get(id) else { return };
         let State::Blocked(keys) = &thread.state else { return };
-        if !keys.iter().any(|key| matches!(key, crate::thread::Key::Completion(_))) {
+        if !keys.iter().any(|key| matches!(key, Key::Completion(_) | Key::Device)) {
             self.threads.wake_thread(id);
         }
     }

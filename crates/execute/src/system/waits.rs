@@ -18,7 +18,7 @@ mod operation {
     pub const CHANGE: u64 = 3;
 }
 
-/// Greatest number of sets of which another set is asked for its readiness.
+/// Greatest number of sets below another set whose readiness counts for that set.
 const DEPTH_LIMIT: u32 = 2;
 /// Greatest number of events of a call.
 const EVENTS_LIMIT: u64 = 4096;

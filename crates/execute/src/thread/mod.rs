@@ -48,6 +48,8 @@ pub enum Key {
     Source(Source),
     /// Completion of a device request.
     Completion(Tag),
+    /// End of what a device's processor does for the thread.
+    Device,
     /// Release of a record lock of a file.
     Lock(u64),
 }
