@@ -76,6 +76,6 @@ pub use errno::Errno;
 pub use execution::{
     CACHE_PAGES, Client, Connection, ExecuteError, Execution, FILE_BYTES, MEMORY_BYTES, Program, Progress,
 };
-pub use file::{FileSystem, ImportError, NodeId};
+pub use file::{FileSystem, ImportError};
 pub use functional::{Functional, Latencies, SINGLE_TURN_INSTRUCTIONS, TIMEBASE_HERTZ, TURN_INSTRUCTIONS};
 pub use system::{CallRecord, End, Failure, System, call_name, is_served};

@@ -40,30 +40,37 @@ pub enum ImportError {
 const DEPTH_LIMIT: usize = 64;
 
 impl FileSystem {
-    /// Adds a file with its folders, and returns its node.
+    /// Adds a file with the folders that it is in.
     ///
     /// # Errors
     ///
     /// [`ImportError::Simulated`]: a name is one of a file that exists, or the limit is reached.
-    pub fn add_file(&mut self, path: &str, bytes: &[u8]) -> Result<NodeId, ImportError> {
-        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let add = |system: &mut FileSystem| {
-            let folder = system.make_folders(folder.as_bytes())?;
-            let file = Kind::File(Contents::default());
-            let id = system.create(folder, name.as_bytes(), file, 0o644, Time::ZERO)?;
-            system.write(id, 0, bytes, Time::ZERO)?;
-            Ok(id)
-        };
-        add(self).map_err(|errno| refused(path, errno))
+    pub fn add_file(&mut self, path: &str, bytes: &[u8]) -> Result<(), ImportError> {
+        self.insert_file(path, bytes, 0o644).map_err(|errno| refused(path, errno))
     }
 
-    /// Adds a folder with the folders that it is in, if they are not there, and returns its node.
+    /// Adds a folder with the folders that it is in, if they are not there.
     ///
     /// # Errors
     ///
     /// [`ImportError::Simulated`]: a name is one of a file, or the limit is reached.
-    pub fn add_folder(&mut self, path: &str) -> Result<NodeId, ImportError> {
-        self.make_folders(path.as_bytes()).map_err(|errno| refused(path, errno))
+    pub fn add_folder(&mut self, path: &str) -> Result<(), ImportError> {
+        self.make_folders(path.as_bytes()).map(|_| ()).map_err(|errno| refused(path, errno))
+    }
+
+    /// Returns the bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`ImportError::Simulated`]: there is no such file, or a hole makes it longer than the file system's limit.
+    pub fn contents(&self, path: &str) -> Result<Vec<u8>, ImportError> {
+        let found = self.resolve(ROOT, path.as_bytes(), true);
+        let node = found.and_then(|found| self.node(found.node.ok_or(Errno::ENOENT)?));
+        match node.map(|node| &node.kind) {
+            Ok(Kind::File(contents)) => self.bytes_of(contents).map_err(|errno| refused(path, errno)),
+            Ok(_) => Err(refused(path, Errno::EINVAL)),
+            Err(errno) => Err(refused(path, errno)),
+        }
     }
 
     /// Copies a file or a folder of the host, with all below it, to a path. Symbolic links stay links; what is
@@ -124,10 +131,9 @@ impl FileSystem {
             if status.len() > self.free() {
                 return Err(refused(path, Errno::ENOSPC));
             }
-            let id = self.add_file(path, &std::fs::read(host).map_err(failed)?)?;
-            if is_executable(&status) {
-                self.node_mut(id).map_err(|errno| refused(path, errno))?.mode = 0o755;
-            }
+            let mode = if is_executable(&status) { 0o755 } else { 0o644 };
+            let bytes = std::fs::read(host).map_err(failed)?;
+            self.insert_file(path, &bytes, mode).map_err(|errno| refused(path, errno))?;
         }
         Ok(())
     }
@@ -140,9 +146,8 @@ impl FileSystem {
         }
         match self.node(id) {
             Ok(Node { kind: Kind::File(contents), .. }) => {
-                let length = usize::try_from(contents.length().min(self.limit())).unwrap_or(usize::MAX);
-                let mut bytes = vec![0; length];
-                contents.read(0, &mut bytes);
+                let bytes = self.bytes_of(contents);
+                let bytes = bytes.map_err(|errno| refused(&host.to_string_lossy(), errno))?;
                 std::fs::write(host, bytes).map_err(failed)
             }
             Ok(Node { kind: Kind::Folder { entries, .. }, .. }) => {
@@ -154,6 +159,26 @@ impl FileSystem {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Makes a file with the folders that it is in.
+    fn insert_file(&mut self, path: &str, bytes: &[u8], mode: u32) -> Result<(), Errno> {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let folder = self.make_folders(folder.as_bytes())?;
+        let file = Kind::File(Contents::default());
+        let id = self.create(folder, name.as_bytes(), file, mode, Time::ZERO)?;
+        self.write(id, 0, bytes, Time::ZERO)
+    }
+
+    /// Returns the bytes of a file. A file with a hole can be longer than all files' bytes, and is refused.
+    fn bytes_of(&self, contents: &Contents) -> Result<Vec<u8>, Errno> {
+        let length = usize::try_from(contents.length().min(self.limit() + 1)).map_err(|_| Errno::EFBIG)?;
+        if length as u64 > self.limit() {
+            return Err(Errno::EFBIG);
+        }
+        let mut bytes = vec![0; length];
+        contents.read(0, &mut bytes);
+        Ok(bytes)
     }
 
     /// Makes the folders of a path that are not there, and returns the last.
@@ -190,9 +215,43 @@ fn refused(path: &str, errno: Errno) -> ImportError {
     let hint = match errno {
         Errno::EEXIST => "the name is in use",
         Errno::ENOSPC => "the file system's limit is reached; raise it",
+        Errno::EFBIG => "a hole makes it longer than the file system's limit; raise the limit",
         Errno::ENOENT => "there is no such file",
         Errno::ENOTDIR => "a part of the path is no folder",
         _ => "choose another path",
     };
     ImportError::Simulated { path: path.into(), errno, hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_comes_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+        std::fs::create_dir_all(from.join("deep/er")).unwrap();
+        std::fs::write(from.join("deep/er/file"), vec![3; 10_000]).unwrap();
+        std::fs::write(from.join("empty"), "").unwrap();
+        let mut files = FileSystem::new(1 << 20);
+        files.import(&from, "/tree").unwrap();
+        assert_eq!(files.contents("/tree/deep/er/file").unwrap(), vec![3; 10_000]);
+        files.export("/tree", &to).unwrap();
+        assert_eq!(std::fs::read(to.join("deep/er/file")).unwrap(), vec![3; 10_000]);
+        assert_eq!(std::fs::read(to.join("empty")).unwrap(), b"");
+        let error = files.import(&from, "/tree").unwrap_err().to_string();
+        assert!(error.contains("/tree/deep/er/file") && error.contains("the name is in use"), "{error}");
+        let error = FileSystem::new(4096).import(&from, "/").unwrap_err().to_string();
+        assert!(error.contains("limit is reached; raise it"), "{error}");
+    }
+
+    #[test]
+    fn a_hole_beyond_the_limit_is_not_read() {
+        let mut files = FileSystem::new(1 << 20);
+        files.add_file("/f", b"x").unwrap();
+        let node = files.resolve(ROOT, b"/f", true).unwrap().node.unwrap();
+        files.set_length(node, 1 << 40, Time::ZERO).unwrap();
+        assert!(files.contents("/f").unwrap_err().to_string().contains("a hole makes it longer"));
+    }
 }

@@ -146,7 +146,7 @@ impl FileSystem {
     /// # Errors
     ///
     /// [`Errno::ENOENT`]: no node has the number.
-    pub fn node(&self, id: NodeId) -> Result<&Node, Errno> {
+    pub(crate) fn node(&self, id: NodeId) -> Result<&Node, Errno> {
         self.nodes.get(&id).ok_or(Errno::ENOENT)
     }
 
@@ -155,7 +155,7 @@ impl FileSystem {
     /// # Errors
     ///
     /// [`Errno::ENOENT`]: no node has the number.
-    pub fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, Errno> {
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, Errno> {
         self.nodes.get_mut(&id).ok_or(Errno::ENOENT)
     }
 
@@ -175,7 +175,7 @@ impl FileSystem {
     ///
     /// [`Errno::ENOENT`], [`Errno::ENOTDIR`] for names before the last, [`Errno::ELOOP`], and
     /// [`Errno::ENAMETOOLONG`].
-    pub fn resolve(&self, folder: NodeId, path: &[u8], follow: bool) -> Result<Found, Errno> {
+    pub(crate) fn resolve(&self, folder: NodeId, path: &[u8], follow: bool) -> Result<Found, Errno> {
         if path.is_empty() {
             return Err(Errno::ENOENT);
         }
@@ -230,7 +230,7 @@ impl FileSystem {
     }
 
     /// Returns whether a node is a folder.
-    pub fn is_folder(&self, id: NodeId) -> bool {
+    pub(crate) fn is_folder(&self, id: NodeId) -> bool {
         matches!(self.nodes.get(&id), Some(Node { kind: Kind::Folder { .. }, .. }))
     }
 
@@ -240,7 +240,7 @@ impl FileSystem {
     ///
     /// [`Errno::EEXIST`], [`Errno::ENOTDIR`], [`Errno::ENOSPC`] at 1,048,576 nodes, and
     /// [`Errno::ENOENT`] in a folder that was removed.
-    pub fn create(
+    pub(crate) fn create(
         &mut self,
         parent: NodeId,
         name: &[u8],
@@ -268,7 +268,7 @@ impl FileSystem {
     /// # Errors
     ///
     /// [`Errno::EPERM`] for folders, [`Errno::EEXIST`] and [`Errno::ENOTDIR`].
-    pub fn link(&mut self, id: NodeId, parent: NodeId, name: &[u8], now: Time) -> Result<(), Errno> {
+    pub(crate) fn link(&mut self, id: NodeId, parent: NodeId, name: &[u8], now: Time) -> Result<(), Errno> {
         if self.is_folder(id) {
             return Err(Errno::EPERM);
         }
@@ -285,7 +285,7 @@ impl FileSystem {
     ///
     /// [`Errno::ENOENT`], [`Errno::EISDIR`] and [`Errno::ENOTDIR`] if the node is no file or no folder,
     /// [`Errno::ENOTEMPTY`], and [`Errno::EBUSY`] for the root.
-    pub fn remove(
+    pub(crate) fn remove(
         &mut self,
         parent: NodeId,
         name: &[u8],
@@ -325,7 +325,7 @@ impl FileSystem {
     ///
     /// [`Errno::ENOENT`], [`Errno::EEXIST`] if `may_replace` is false, [`Errno::EINVAL`] if a folder would be
     /// in itself, and those of [`FileSystem::remove`].
-    pub fn rename(
+    pub(crate) fn rename(
         &mut self,
         from: (NodeId, &[u8]),
         to: (NodeId, &[u8]),
@@ -366,7 +366,7 @@ impl FileSystem {
     }
 
     /// Counts one more open file description of a node.
-    pub fn open(&mut self, id: NodeId) {
+    pub(crate) fn open(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.opens += 1;
         }
@@ -375,7 +375,7 @@ impl FileSystem {
     /// Counts one open file description less, and removes a node that has neither names nor descriptions.
     ///
     /// Returns whether the node was removed.
-    pub fn close(&mut self, id: NodeId) -> bool {
+    pub(crate) fn close(&mut self, id: NodeId) -> bool {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.opens = node.opens.saturating_sub(1);
         }
@@ -383,7 +383,7 @@ impl FileSystem {
     }
 
     /// Returns the path of a folder.
-    pub fn path(&self, folder: NodeId) -> Option<Vec<u8>> {
+    pub(crate) fn path(&self, folder: NodeId) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
         let mut at = folder;
         while at != ROOT {
@@ -405,7 +405,7 @@ impl FileSystem {
     /// # Errors
     ///
     /// [`Errno::EINVAL`]: the node is no regular file.
-    pub fn read(&self, id: NodeId, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn read(&self, id: NodeId, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
         match &self.node(id)?.kind {
             Kind::File(contents) => Ok(contents.read(offset, bytes)),
             _ => Err(Errno::EINVAL),
@@ -418,7 +418,7 @@ impl FileSystem {
     ///
     /// [`Errno::ENOSPC`] at the file system's limit, [`Errno::EFBIG`] behind the greatest offset, and
     /// [`Errno::EINVAL`] if the node is no regular file.
-    pub fn write(&mut self, id: NodeId, offset: u64, bytes: &[u8], now: Time) -> Result<(), Errno> {
+    pub(crate) fn write(&mut self, id: NodeId, offset: u64, bytes: &[u8], now: Time) -> Result<(), Errno> {
         let free = self.free();
         let node = self.nodes.get_mut(&id).ok_or(Errno::ENOENT)?;
         let Kind::File(contents) = &mut node.kind else { return Err(Errno::EINVAL) };
@@ -433,7 +433,7 @@ impl FileSystem {
     ///
     /// [`Errno::EFBIG`] for a length above the greatest offset, and [`Errno::EINVAL`] if the node is no
     /// regular file.
-    pub fn set_length(&mut self, id: NodeId, length: u64, now: Time) -> Result<(), Errno> {
+    pub(crate) fn set_length(&mut self, id: NodeId, length: u64, now: Time) -> Result<(), Errno> {
         let node = self.nodes.get_mut(&id).ok_or(Errno::ENOENT)?;
         let Kind::File(contents) = &mut node.kind else { return Err(Errno::EINVAL) };
         self.used -= contents.set_length(length)?;
@@ -442,7 +442,7 @@ impl FileSystem {
     }
 
     /// Returns a file's length in bytes; 0 for all else.
-    pub fn length(&self, id: NodeId) -> u64 {
+    pub(crate) fn length(&self, id: NodeId) -> u64 {
         match self.nodes.get(&id) {
             Some(Node { kind: Kind::File(contents), .. }) => contents.length(),
             _ => 0,
@@ -451,7 +451,7 @@ impl FileSystem {
 
     /// Returns the offset on the disk of a page of a file, in bytes. Extents are allocated one behind the other
     /// when they are first used.
-    pub fn disk_offset(&mut self, id: NodeId, page: u64) -> u64 {
+    pub(crate) fn disk_offset(&mut self, id: NodeId, page: u64) -> u64 {
         let extent = page / EXTENT_PAGES;
         let Some(node) = self.nodes.get_mut(&id) else { return 0 };
         let end = &mut self.disk_end;
@@ -597,7 +597,8 @@ mod tests {
     #[test]
     fn the_limit_counts_pages_and_holes_are_free() {
         let mut system = FileSystem::new(3 * FILE_PAGE_BYTES);
-        let file = system.add_file("/f", b"x").unwrap();
+        system.add_file("/f", b"x").unwrap();
+        let file = find(&system, "/f").unwrap();
         system.set_length(file, 1 << 40, Time::ZERO).unwrap();
         system.write(file, (1 << 30) - 1, b"yz", Time::ZERO).unwrap();
         assert_eq!(system.write(file, 1 << 20, b"no", Time::ZERO), Err(Errno::ENOSPC));
