@@ -2,7 +2,7 @@
 
 use super::watch::Progress;
 use super::words::{json, print};
-use crate::cli::CheckArgs;
+use crate::cli::plan::CheckArgs;
 use crate::error::Failure;
 use bywash_model::check::{self, AcceptanceLine};
 use bywash_model::claim::Verdict;

@@ -1,7 +1,7 @@
 //! The papers' figures as drawings (SVG) and tables (CSV): curves over one number of the machine or its workload, with marks
 //! for statements of the text, and simulated bars with the confidence interval of each.
 
-use crate::cli::{FIGURES, FigureArgs, FigureChoice};
+use crate::cli::plan::{FIGURES, FigureArgs, FigureChoice};
 use crate::error::Failure;
 use bywash_model::figures::{self, Figure};
 use bywash_plot::{Axis, Bars, Curve, Curves, Mark};

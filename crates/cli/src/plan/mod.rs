@@ -29,7 +29,7 @@ mod watch;
 mod web;
 mod words;
 
-use crate::cli::{PlanArgs, PlanCommand, PresetsArgs};
+use crate::cli::plan::{PlanArgs, PlanCommand, PresetsArgs};
 use crate::error::Failure;
 use bywash_sim::preset::PRESETS;
 

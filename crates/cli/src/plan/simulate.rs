@@ -6,7 +6,7 @@ use super::timeline;
 use super::trace;
 use super::watch::Progress;
 use super::words::{around, between, json, print, rate, time};
-use crate::cli::{CompareArgs, Pacing, RunsArgs, SimulateArgs};
+use crate::cli::plan::{CompareArgs, Pacing, RunsArgs, SimulateArgs};
 use crate::error::Failure;
 use bywash_model::{Architecture, Description};
 use bywash_sim::server::{Error, LoadState, Pace, replay, replicate, simulate_timeline};

@@ -3,7 +3,7 @@
 use super::file;
 use super::watch::Progress;
 use super::words::{between, json, print, time};
-use crate::cli::{Greatest, Parts, SizeArgs};
+use crate::cli::plan::{Greatest, Parts, SizeArgs};
 use crate::error::Failure;
 use bywash_model::Architecture;
 use bywash_sim::Options;

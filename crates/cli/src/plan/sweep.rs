@@ -6,7 +6,7 @@ use super::simulate::{options, refused, replications};
 use super::tell::left_out;
 use super::watch::Progress;
 use super::words::{between, json, print, rate, time};
-use crate::cli::{ModelArgs, SimulateArgs, SweepArgs};
+use crate::cli::plan::{ModelArgs, SimulateArgs, SweepArgs};
 use crate::error::Failure;
 use bywash_model::describe::{Error, Key};
 use bywash_model::sweep::{Axis, LOADED_POINTS_MAX, loaded, sweep};

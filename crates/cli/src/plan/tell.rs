@@ -2,7 +2,7 @@
 
 use super::file;
 use super::words::{json, print, rate, time};
-use crate::cli::ModelArgs;
+use crate::cli::plan::ModelArgs;
 use crate::error::Failure;
 use bywash_model::closed::{Closed, closed};
 use bywash_model::describe::Description;

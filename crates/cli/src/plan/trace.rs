@@ -1,6 +1,6 @@
 //! Recorded calls, written as a trace, with a summary in words.
 
-use crate::cli::TraceArgs;
+use crate::cli::plan::TraceArgs;
 use crate::error::Failure;
 use crate::standard::Unfailing;
 use bywash_sim::trace::{Imported, Omission, Trace};

@@ -3,7 +3,7 @@
 //! The page is one file, which computes in the browser; see `web/`. This command contains the page if it was
 //! built with the feature `page`.
 
-use crate::cli::WebArgs;
+use crate::cli::plan::WebArgs;
 use crate::error::Failure;
 use crate::http::{self, Content, Listener, Service};
 use crate::signals::Signals;

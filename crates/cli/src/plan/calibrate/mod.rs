@@ -19,7 +19,7 @@ use super::measure::rounds::{Effort, mapped};
 use super::measure::scratch::Scratch;
 use super::measure::{failed, failed_in};
 use super::words::{json, print};
-use crate::cli::CalibrateArgs;
+use crate::cli::plan::CalibrateArgs;
 use crate::error::Failure;
 use bywash_bench::statistics::Summary;
 use bywash_model::Description;

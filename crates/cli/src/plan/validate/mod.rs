@@ -20,7 +20,7 @@ use super::measure::rounds::{Effort, summary};
 use super::measure::scratch::Scratch;
 use super::measure::{failed, failed_in};
 use super::words::{json, print};
-use crate::cli::ValidateArgs;
+use crate::cli::plan::ValidateArgs;
 use crate::error::Failure;
 use bywash_bench::statistics::Summary;
 use bywash_model::Description;
