@@ -208,7 +208,7 @@ pub enum Event {
         /// Processor that serves the interrupt.
         processor: usize,
     },
-    /// What a device's processor does for a thread is over ([`Continuation::Deferred`]).
+    /// The processor of a device has finished its part of a thread's call ([`Continuation::Deferred`]).
     Resume {
         /// Thread.
         thread: ThreadId,

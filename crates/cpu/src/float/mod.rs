@@ -6,7 +6,7 @@
 //! these ones counts as the canonical NaN. Flags are added to [`Flags`]. Results that are NaN are the
 //! canonical NaN. Underflow is detected after rounding.
 //!
-//! Where the host's arithmetic provably gives the same bits and flags, the private module `fast` uses it.
+//! The private module `fast` computes on the host where that provably gives the same bits and flags.
 
 mod arithmetic;
 mod compare;

@@ -8,8 +8,8 @@
 //!     program   /
 //! ```
 //!
-//! What of these is in which processor's second-level cache, and what an access therefore moves over the memory
-//! bus, is simulated (`engine::coherence`); nothing here decides it.
+//! The engine (`engine::coherence`) simulates which parts of the buffers are in which processor's second-level
+//! cache, and so the traffic of each access on the memory bus; nothing here decides it.
 
 use super::hardware::at_least_one;
 use crate::engine::{Access, Op, Region, Register, SECTOR};

@@ -11,7 +11,7 @@
 //!
 //! Each access to memory holds a random bank from the access latency on until its last byte has passed the bus.
 //! A processor has as many lines in flight as the description's `misses`; with one, it stalls for each line.
-//! What enters the write buffer holds a slot until it has passed the bus; a processor that finds no slot stalls.
+//! A block in the write buffer holds a slot until it has passed the bus; a processor that finds no slot stalls.
 //! All the time between the beginning and the end of a pass is a stall of the processor.
 
 use super::at_least_one;
