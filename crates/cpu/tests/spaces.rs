@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use bywash_cpu::memory::{
-    Access, AccessKind, AtomicOperation, Cause, Fault, MapError, Memory, PAGE_BYTES, Permissions, Space,
-    Width,
+    ADDRESS_LIMIT, Access, AccessKind, AtomicOperation, Cause, Fault, MapError, Memory, PAGE_BYTES,
+    Permissions, Space, Width,
 };
 use proptest::prelude::*;
 
@@ -248,6 +248,28 @@ proptest! {
             prop_assert_eq!(found, model.pages.get(&page).map(|page| page.permissions));
         }
     }
+}
+
+/// Misaligned addresses of a page without a mapping once equalled the tag of an empty entry, so that stores there
+/// changed another page.
+#[test]
+fn unmapped_addresses_are_refused_at_any_alignment() {
+    let mut space = Space::new(1 << 20);
+    space.map(FIRST * PAGE_BYTES, PAGE_BYTES, Permissions::READ | Permissions::WRITE).unwrap();
+    space.write(FIRST * PAGE_BYTES, &[7; PAGE_BYTES as usize]).unwrap();
+    let ends =
+        [0, PAGE_BYTES - 16, (FIRST + 1) * PAGE_BYTES, ADDRESS_LIMIT - 16, ADDRESS_LIMIT, u64::MAX - 15];
+    for address in ends.into_iter().flat_map(|first| (0..16).map(move |more| first + more)) {
+        for width in [Width::Byte, Width::Half, Width::Word, Width::Double] {
+            let access = Access { address, width, position: 0 };
+            let (loaded, stored) = (space.load(access), space.store(access, u64::MAX));
+            assert!(matches!(loaded, Err(Fault { cause: Cause::Unmapped, .. })), "{access:x?}: {loaded:x?}");
+            assert!(matches!(stored, Err(Fault { cause: Cause::Unmapped, .. })), "{access:x?}: {stored:x?}");
+        }
+    }
+    let mut bytes = [0; PAGE_BYTES as usize];
+    space.read(FIRST * PAGE_BYTES, &mut bytes).unwrap();
+    assert_eq!(bytes, [7; PAGE_BYTES as usize]);
 }
 
 #[test]

@@ -14,8 +14,9 @@ use super::reservations::{Reservation, Reservations};
 
 /// Number of pages in the table of recently used pages.
 const RECENT: usize = 1024;
-/// Tag of an entry without a page; no page has an odd address.
-const NO_PAGE: u64 = 1;
+/// Tag of an entry without a page. Fast accesses compare a page's address and the lowest three bits at most, so no
+/// address equals it: its bits between these are ones.
+const NO_PAGE: u64 = u64::MAX;
 /// Content of a page.
 type Frame = [u8; PAGE_BYTES as usize];
 
