@@ -109,9 +109,14 @@ impl Space {
             return Err(MapError::Unmapped(address));
         }
         self.regions.set(start, end, Some(permissions))?;
-        self.pages.update(start / PAGE_BYTES, end / PAGE_BYTES, |entry| entry.with_permissions(permissions));
+        // Programs change the protection of their data often, which outdates no decoded code.
+        let mut had_code = false;
+        self.pages.update(start / PAGE_BYTES, end / PAGE_BYTES, |entry| {
+            had_code |= entry.has_code();
+            entry.with_permissions(permissions)
+        });
         self.forget_recent();
-        self.code_version += 1;
+        self.code_version += u64::from(had_code);
         Ok(())
     }
 
