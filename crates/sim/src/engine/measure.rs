@@ -30,25 +30,23 @@ impl Interval {
     }
 }
 
-/// Sequence of values, stored as the sums of equal batches and as a distribution; on request, as a
-/// distribution of each batch too.
+/// Sequence of values, stored as the sums of equal batches; on request, as the distribution of each batch too.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
     /// Distributions of the full batches, and of the batch that is being filled, if they are kept.
-    batches: Option<(Vec<Distribution>, Distribution)>,
+    distributions: Option<(Vec<Distribution>, Distribution)>,
     /// Sums of the full batches, of `size` values each.
     sums: Vec<f64>,
     size: u64,
     sum: f64,
     in_batch: u64,
     count: u64,
-    distribution: Distribution,
 }
 
 impl Sample {
-    /// Returns an empty sample that keeps the distribution of each batch, for the confidence of quantiles.
-    pub fn with_batches() -> Sample {
-        Sample { batches: Some(Default::default()), ..Sample::default() }
+    /// Returns an empty sample that keeps the distribution of each batch, for quantiles and their confidence.
+    pub fn with_distribution() -> Sample {
+        Sample { distributions: Some(Default::default()), ..Sample::default() }
     }
 
     /// Adds a value.
@@ -56,8 +54,7 @@ impl Sample {
         self.count += 1;
         self.sum += value;
         self.in_batch += 1;
-        self.distribution.add(value);
-        if let Some((_, filling)) = &mut self.batches {
+        if let Some((_, filling)) = &mut self.distributions {
             filling.add(value);
         }
         if self.in_batch >= self.size.max(1) {
@@ -68,15 +65,15 @@ impl Sample {
     fn end_batch(&mut self) {
         self.sums.push(self.sum);
         (self.sum, self.in_batch) = (0.0, 0);
-        if let Some((full, filling)) = &mut self.batches {
+        if let Some((full, filling)) = &mut self.distributions {
             full.push(std::mem::take(filling));
         }
         // With twice the needed number of batches, pairs of batches are merged.
         if self.sums.len() >= 2 * BATCHES {
             self.sums = self.sums.chunks(2).map(|two| two.iter().sum()).collect();
             self.size = self.size.max(1) * 2;
-            if let Some((full, _)) = &mut self.batches {
-                *full = full.chunks(2).map(Distribution::sum).collect();
+            if let Some((full, _)) = &mut self.distributions {
+                *full = full.chunks(2).map(|two| Distribution::sum(two)).collect();
             }
         }
     }
@@ -106,20 +103,21 @@ impl Sample {
     }
 
     /// Returns the 95 % confidence interval of the quantile `below` (0 to 1): its least and its greatest value.
-    /// The greatest is infinite where the sample has no values beyond it. Without batches the interval is from 0
-    /// to infinity.
+    /// The greatest is infinite where the sample has no values beyond it. Without distributions the interval is
+    /// from 0 to infinity.
     ///
     /// The interval follows from the share of each batch's values that are at most the quantile: the variance of
     /// these shares gives the confidence interval of their mean, and the quantiles of its ends are the ends of
     /// the quantile's interval. Unlike quantiles of batches, shares are without bias in short batches. The
     /// interval of the share is symmetric in its log odds, which keeps it between 0 and 1.
     pub fn quantile_bounds(&self, below: f64) -> [f64; 2] {
-        let full = self.batches.as_ref().map_or(&[][..], |(full, _)| full);
+        let full = self.distributions.as_ref().map_or(&[][..], |(full, _)| full);
         let per = full.len() / BATCHES;
         if per == 0 {
             return [0.0, f64::INFINITY];
         }
-        let value = self.distribution.quantile(below);
+        let all = self.distribution();
+        let value = all.quantile(below);
         let batches = full[full.len() - per * BATCHES..].chunks(per);
         let shares: Vec<f64> = batches.map(|batch| Distribution::sum(batch).share_up_to(value)).collect();
         let mean = shares.iter().sum::<f64>() / BATCHES as f64;
@@ -128,9 +126,9 @@ impl Sample {
         let odds = libm::log(below / (1.0 - below));
         let share = |odds: f64| 1.0 / (1.0 + libm::exp(-odds));
         let (least, greatest) = (share(odds - half), share(odds + half));
-        let low = self.distribution.quantile(least);
+        let low = all.quantile(least);
         let is_beyond = (1.0 - greatest) * self.count as f64 >= 1.0;
-        let high = if is_beyond { self.distribution.quantile(greatest) } else { f64::INFINITY };
+        let high = if is_beyond { all.quantile(greatest) } else { f64::INFINITY };
         // The steps of the histogram are half a step wide on each side of their middle.
         [low * (1.0 - STEP_ERROR), high * (1.0 + STEP_ERROR)]
     }
@@ -151,9 +149,11 @@ impl Sample {
         Interval { mean, half_width: T * (variance / BATCHES as f64).sqrt() }
     }
 
-    /// Returns the distribution of the values.
-    pub fn distribution(&self) -> &Distribution {
-        &self.distribution
+    /// Returns the distribution of the values; an empty one if the sample keeps none.
+    pub fn distribution(&self) -> Distribution {
+        self.distributions.as_ref().map_or_else(Distribution::default, |(full, filling)| {
+            Distribution::sum(full.iter().chain([filling]))
+        })
     }
 }
 
@@ -176,7 +176,7 @@ pub struct Distribution {
 
 impl Distribution {
     /// Returns the distribution of all values of `parts`.
-    fn sum(parts: &[Distribution]) -> Distribution {
+    fn sum<'a>(parts: impl IntoIterator<Item = &'a Distribution>) -> Distribution {
         let mut sum = Distribution::default();
         for part in parts {
             if part.counts.len() > sum.counts.len() {
@@ -247,7 +247,7 @@ mod tests {
         for share in [0.5, 0.9, 0.99] {
             let (mut held, mut wide) = (0, 0.0f64);
             for seed in 0..400 {
-                let (mut random, mut sample) = (Random::new(seed), Sample::with_batches());
+                let (mut random, mut sample) = (Random::new(seed), Sample::with_distribution());
                 (0..20_000).for_each(|_| sample.add(random.exponential()));
                 let [low, high] = sample.quantile_bounds(share);
                 let wanted = -f64::ln_1p(-share);
@@ -257,7 +257,7 @@ mod tests {
             // The steps of the histogram widen the intervals, so they hold it more often.
             assert!((370..=400).contains(&held) && wide < 0.25, "{share}: {held} of 400, {wide}");
         }
-        let mut short = Sample::with_batches();
+        let mut short = Sample::with_distribution();
         (0..400).for_each(|value| short.add(f64::from(value)));
         assert_eq!(short.quantile_bounds(0.999)[1], f64::INFINITY);
         assert_eq!(Sample::default().quantile_bounds(0.5), [0.0, f64::INFINITY]);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_the_values() {
-        let mut sample = Sample::default();
+        let mut sample = Sample::with_distribution();
         (1..=10_000).for_each(|value| sample.add(f64::from(value) * 1e-6));
         for (share, wanted) in [(0.5, 5e-3), (0.99, 9.9e-3), (0.0, 1e-6), (1.0, 1e-2)] {
             let found = sample.distribution().quantile(share);

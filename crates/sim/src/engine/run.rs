@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
             arrivals: std::collections::VecDeque::new(),
             awaiting: EMPTY,
             is_flooded: false,
-            response: Sample::with_batches(),
+            response: Sample::with_distribution(),
             gaps: Sample::default(),
             last_finish: Time(0),
             finished: 0,
@@ -329,7 +329,7 @@ impl<'a> Run<'a> {
             place.note(self.now);
             place.forget(self.now);
         }
-        (self.response, self.gaps) = (Sample::with_batches(), Sample::default());
+        (self.response, self.gaps) = (Sample::with_distribution(), Sample::default());
         (self.finished, self.bytes) = (0, 0);
         (self.measured_since, self.last_finish) = (self.now, self.now);
         if let Some(timeline) = &mut self.timeline {
