@@ -7,6 +7,7 @@
 //! - `hosts`: several hosts on one machine, by network namespaces
 //! - `disks`: loop devices and mounted file systems that disappear with the test
 //! - `log`: a commit log and its memory, as a keeper makes them
+//! - `riscv`: a cross compiler and an emulator for RISC-V, where they are installed
 //! - `guest`: a virtual machine with a disk that is served by vhost-user (x86-64 alone)
 //!
 //! The test target `house` holds ARCHITECTURE.md, the lock files, the published tables and the doc comments
@@ -23,3 +24,4 @@ pub mod hosts;
 pub mod log;
 #[cfg(feature = "peers")]
 pub mod peers;
+pub mod riscv;

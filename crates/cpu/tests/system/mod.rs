@@ -6,11 +6,11 @@
 #![allow(dead_code)] // Each test uses a part.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use bywash_cpu::elf::{Arguments, Image, Loaded};
 use bywash_cpu::memory::{Memory, PAGE_BYTES, Permissions, Space};
 use bywash_cpu::{Blocks, Exit, Hart, Register};
+pub use bywash_support::riscv::*;
 
 /// End of a program's run.
 #[derive(Debug, PartialEq, Eq)]
@@ -222,27 +222,6 @@ pub fn run<M: HasSpace>(
     }
 }
 
-/// Cross compiler; `None` if it is not installed.
-pub fn compiler() -> Option<PathBuf> {
-    installed("riscv64-linux-gnu-gcc")
-}
-
-/// User-mode emulator of QEMU.
-pub fn emulator() -> Option<PathBuf> {
-    installed("qemu-riscv64").or_else(|| installed("qemu-riscv64-static"))
-}
-
-/// Says that a test was skipped, and why.
-pub fn skip(test: &str, missing: &str) {
-    eprintln!("skipped: {test}: {missing} is not installed (scripts/packages test installs it)");
-}
-
-fn installed(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
-}
-
 /// Folder with the sources of the tests' programs.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
@@ -250,9 +229,7 @@ pub fn sources() -> PathBuf {
 
 /// Compiles a program and returns its file.
 pub fn compile(compiler: &Path, source: &Path, target: &Path, options: &[&str]) -> Vec<u8> {
-    let mut command = Command::new(compiler);
-    command.args(["-O2", "-static", "-o"]).arg(target).arg(source).args(options).arg("-lm");
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let options: Vec<String> = options.iter().map(|option| option.to_string()).collect();
+    build(compiler, &[source.into()], &options, target);
     std::fs::read(target).unwrap()
 }

@@ -1,11 +1,12 @@
-//! Cross compiler and emulator where they are installed, and runs of programs in the simulated system.
+//! Programs of the tests: compiling them, and runs of programs in the simulated system.
 
 #![allow(dead_code)] // Each test uses a part.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use bywash_execute::{End, ExecuteError, Execution, FileSystem, Functional, Latencies, Program, Progress};
+use bywash_support::riscv;
+pub use bywash_support::riscv::*;
 
 /// Result of a program's run.
 #[derive(Debug)]
@@ -19,44 +20,16 @@ pub struct Run {
     pub files: FileSystem,
 }
 
-/// Cross compiler; `None` if it is not installed.
-pub fn compiler() -> Option<PathBuf> {
-    installed("riscv64-linux-gnu-gcc")
-}
-
-/// User-mode emulator of QEMU.
-pub fn emulator() -> Option<PathBuf> {
-    installed("qemu-riscv64").or_else(|| installed("qemu-riscv64-static"))
-}
-
-/// Says that a test was skipped, and why.
-pub fn skip(test: &str, missing: &str) {
-    eprintln!("skipped: {test}: {missing} is not installed (scripts/packages test installs it)");
-}
-
-fn installed(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?)
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
-}
-
 /// Compiles a program of the tests, and returns the path of its executable.
 pub fn compile(compiler: &Path, name: &str, folder: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("c");
     build(compiler, &[source], &[], &folder.join(name))
 }
 
-/// Compiles sources, and returns the path of the executable.
+/// Compiles sources without warnings, and returns the path of the executable.
 pub fn build(compiler: &Path, sources: &[PathBuf], options: &[String], target: &Path) -> PathBuf {
-    let mut command = Command::new(compiler);
-    command
-        .args(["-O2", "-w", "-static", "-o"])
-        .arg(target)
-        .args(options)
-        .args(sources)
-        .args(["-lpthread", "-lm"]);
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let options = [&["-w".into()], options].concat();
+    riscv::build(compiler, sources, &options, target);
     target.into()
 }
 
