@@ -174,8 +174,8 @@ fn said(bars: Vec<Bar>, of: impl Fn(InterconnectKind, usize) -> Statement) -> Ve
 const CONVENTIONAL: usize = 0;
 
 /// Reason for the differences of active servers' ratios on the Web.
-const COPIES: &str = "memory binds the conventional server here: a byte crosses the assumed 8-byte bus 3.8 times, among \
-                      them the write-back of the copy before the interface reads it";
+const COPIES: &str = "memory binds the conventional server here: a byte crosses the assumed 8-byte bus more than \
+                      three times, among them the write-back of the copy before the interface reads it";
 /// Ratios from the paper's text.
 const SAYS_WEB_SWITCH: f64 = 1.15;
 const SAYS_WEB_SLOW: f64 = 1.85;
