@@ -73,7 +73,7 @@ impl Sample {
             self.sums = self.sums.chunks(2).map(|two| two.iter().sum()).collect();
             self.size = self.size.max(1) * 2;
             if let Some((full, _)) = &mut self.distributions {
-                *full = full.chunks(2).map(|two| Distribution::sum(two)).collect();
+                *full = full.chunks(2).map(Distribution::sum).collect();
             }
         }
     }
