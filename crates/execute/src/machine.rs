@@ -52,6 +52,19 @@ pub enum Location {
     System,
 }
 
+impl Location {
+    /// Returns the location of the byte that follows at a distance of `bytes`.
+    pub fn behind(self, bytes: u64) -> Location {
+        match self {
+            Location::Program(address) => Location::Program(address.wrapping_add(bytes)),
+            Location::Page { file, offset } => Location::Page { file, offset: offset + bytes },
+            Location::Socket { socket, offset } => Location::Socket { socket, offset: offset + bytes },
+            Location::Pipe { pipe, offset } => Location::Pipe { pipe, offset: offset + bytes },
+            Location::System => Location::System,
+        }
+    }
+}
+
 /// Path through the operating system that a call or an event takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
@@ -266,7 +279,7 @@ pub trait Machine {
     /// Gives a request to a device. Its completion is an [`Event::Completion`].
     ///
     /// `processor` is the one that submits it; `None` for data that arrives from a client. Requests of the
-    /// interface in one direction are completed in the order of their submission, since a connection's data
-    /// stays in order.
+    /// interface for one connection and in one direction are completed in the order of their submission, since a
+    /// connection's data stays in order.
     fn submit(&mut self, processor: Option<usize>, tag: Tag, request: Request);
 }

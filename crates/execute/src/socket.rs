@@ -370,11 +370,13 @@ impl Network {
     /// stream.
     pub fn destination(&self, id: SocketId) -> (SocketId, u64) {
         let peer = self.sockets.get(&id).and_then(|socket| socket.peer).unwrap_or(0);
-        let offset = self
-            .sockets
-            .get(&peer)
-            .map_or(0, |peer| peer.read + peer.received.len() as u64 + peer.coming as u64);
-        (peer, offset)
+        (peer, self.stream_end(peer))
+    }
+
+    /// Returns the offset behind the last byte that was sent to a socket, in its stream.
+    pub fn stream_end(&self, id: SocketId) -> u64 {
+        let end = |socket: &Socket| socket.read + socket.received.len() as u64 + socket.coming as u64;
+        self.sockets.get(&id).map_or(0, end)
     }
 
     /// Returns whether the other end sends no more, and everything was read.

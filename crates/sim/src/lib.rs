@@ -25,6 +25,7 @@
 //! - [`server`]: simulates a description of the model in detail
 //! - [`paper`]: the simulations of the papers; [`preset`]: descriptions included in this crate
 //! - [`many`]: several simulations at once, on all cores
+//! - [`program`]: executes programs on the machine of a description
 //! - [`trace`]: recorded calls of programs for a replay, their file format, and the parsers of strace's and
 //!   blkparse's output
 //! - [`engine`]: stations, scripts of operations on stations, the queue of events, and measurements
@@ -38,6 +39,7 @@ pub mod engine;
 pub mod many;
 pub mod paper;
 pub mod preset;
+pub mod program;
 pub mod server;
 pub mod trace;
 

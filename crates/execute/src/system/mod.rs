@@ -558,7 +558,8 @@ impl System {
         let is_open = matches!(departure, Arrival::Open { .. });
         let to_client = !is_open && self.network.get(socket).is_ok_and(|socket| socket.is_client);
         let direction = if to_client { Direction::Out } else { Direction::In };
-        let memory = Location::Socket { socket, offset: self.network.available(socket) as u64 };
+        let offset = self.network.stream_end(socket).saturating_sub(bytes);
+        let memory = Location::Socket { socket, offset };
         let tag = self.next_tag();
         self.in_flight.insert(tag, Flight::Arrival(departure));
         self.requests.push((tag, Request::Interface { direction, bytes, memory }));

@@ -485,7 +485,7 @@ impl System {
         while done < bytes.len() {
             let Some((address, left)) = segment(buffers, done as u64) else { break };
             let part = left.min((bytes.len() - done) as u64) as usize;
-            self.copy_out(advanced(from, done as u64), address, &bytes[done..done + part])?;
+            self.copy_out(from.behind(done as u64), address, &bytes[done..done + part])?;
             done += part;
         }
         Ok(())
@@ -555,15 +555,4 @@ fn segment(buffers: &Buffers, done: u64) -> Option<(u64, u64)> {
         before -= length;
     }
     None
-}
-
-/// Returns the location a number of bytes behind another one.
-fn advanced(location: Location, bytes: u64) -> Location {
-    match location {
-        Location::Program(address) => Location::Program(address.wrapping_add(bytes)),
-        Location::Page { file, offset } => Location::Page { file, offset: offset + bytes },
-        Location::Socket { socket, offset } => Location::Socket { socket, offset: offset + bytes },
-        Location::Pipe { pipe, offset } => Location::Pipe { pipe, offset: offset + bytes },
-        Location::System => Location::System,
-    }
 }

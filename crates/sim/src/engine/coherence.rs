@@ -21,6 +21,7 @@
 //! A run calls the module at each [`Op::Touch`](super::net::Op). Cost: one look-up in a set of the own cache, and
 //! in those of other caches if they hold the sector.
 
+use super::net::{Register, Registers};
 use super::time::Time;
 
 /// Size of a sector, in bytes.
@@ -67,13 +68,22 @@ impl Region {
 
 /// Bytes that an access moves over the memory bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Movement {
+pub struct Moves {
     /// Bytes that another cache writes back before the access.
     pub written_back: u32,
     /// Bytes that the access itself fetches or stores.
     pub fetched: u32,
     /// Modified bytes that the access replaced, to be written back later.
     pub replaced: u32,
+}
+
+/// Caches of the processors, as the operations of jobs access them.
+pub trait Coherence {
+    /// Accesses the current block of a job with these registers, in the buffer of `region` that `buffer` selects.
+    fn touch(&mut self, access: Access, region: Region, buffer: Register, registers: &Registers) -> Moves;
+
+    /// Returns the time that a processor waits for an access if nothing else uses memory.
+    fn idle_time(&self, moves: Moves) -> Time;
 }
 
 /// Caches of all processors.
@@ -125,29 +135,22 @@ impl Caches {
         Caches { idle: [fetched, written_back].map(|seconds| seconds * 1e12), ..self }
     }
 
-    /// Returns the time that a processor waits for an access if nothing else uses memory.
-    pub(super) fn idle_time(&self, moves: Movement) -> Time {
-        let [fetched, written_back] = self.idle;
-        let picoseconds = fetched * f64::from(moves.fetched) + written_back * f64::from(moves.written_back);
-        Time::from_picoseconds(picoseconds)
-    }
-
     /// Accesses `bytes` bytes of a buffer, from the byte `from` on, by the processor `processor` or by a device.
-    pub(super) fn touch(
+    fn touch_bytes(
         &mut self,
         access: Access,
         region: Region,
         [buffer, processor]: [u32; 2],
         from: u32,
         bytes: u32,
-    ) -> Movement {
-        let mut sum = Movement::default();
+    ) -> Moves {
+        let mut sum = Moves::default();
         let is_three_phase = u32::from(self.is_three_phase);
         let mut moved = 0;
         while moved < bytes {
             let here = (bytes - moved).min(SECTOR);
             let sector = region.sector(buffer, (from + moved) / SECTOR);
-            let Movement { written_back, fetched, replaced } = match access {
+            let Moves { written_back, fetched, replaced } = match access {
                 Access::Read | Access::Write => self.by_processor(processor, sector, access == Access::Write),
                 Access::DeviceRead => self.by_device(sector, false),
                 Access::DeviceWrite => self.by_device(sector, true),
@@ -162,10 +165,10 @@ impl Caches {
     }
 
     /// Accesses one sector by a processor. Returns numbers of sectors.
-    fn by_processor(&mut self, processor: u32, sector: u32, writes: bool) -> Movement {
+    fn by_processor(&mut self, processor: u32, sector: u32, writes: bool) -> Moves {
         if self.sets == 0 {
             // Without caches, what is written passes the bus twice: it is fetched, and written back later.
-            return Movement { written_back: 0, fetched: 1, replaced: u32::from(writes) };
+            return Moves { written_back: 0, fetched: 1, replaced: u32::from(writes) };
         }
         let set = self.set(processor, sector);
         let ways = &mut self.tags[set];
@@ -180,9 +183,9 @@ impl Caches {
                     self.states[sector as usize].copies = 1;
                 }
             }
-            return Movement::default();
+            return Moves::default();
         }
-        let mut moves = Movement { fetched: 1, ..Movement::default() };
+        let mut moves = Moves { fetched: 1, ..Moves::default() };
         moves.written_back = u32::from(std::mem::take(&mut state.is_modified));
         if writes && state.copies > 0 {
             self.invalidate(sector, None);
@@ -203,17 +206,17 @@ impl Caches {
     }
 
     /// Accesses one sector by a device. Returns numbers of sectors.
-    fn by_device(&mut self, sector: u32, writes: bool) -> Movement {
+    fn by_device(&mut self, sector: u32, writes: bool) -> Moves {
         let state = &mut self.states[sector as usize];
         let is_modified = std::mem::take(&mut state.is_modified);
         if !writes {
-            return Movement { written_back: u32::from(is_modified), fetched: 1, replaced: 0 };
+            return Moves { written_back: u32::from(is_modified), fetched: 1, replaced: 0 };
         }
         // A device overwrites complete lines, so nothing of the modified sector is needed any more.
         if std::mem::take(&mut state.copies) > 0 {
             self.invalidate(sector, None);
         }
-        Movement { written_back: 0, fetched: 1, replaced: 0 }
+        Moves { written_back: 0, fetched: 1, replaced: 0 }
     }
 
     fn set(&self, processor: u32, sector: u32) -> usize {
@@ -235,6 +238,20 @@ impl Caches {
     }
 }
 
+impl Coherence for Caches {
+    fn touch(&mut self, access: Access, region: Region, buffer: Register, registers: &Registers) -> Moves {
+        let Registers { picks, bytes, remaining, block, .. } = *registers;
+        let selected = [picks[buffer as usize], picks[Register::Processor as usize]];
+        self.touch_bytes(access, region, selected, bytes - remaining, remaining.min(block))
+    }
+
+    fn idle_time(&self, moves: Moves) -> Time {
+        let [fetched, written_back] = self.idle;
+        let picoseconds = fetched * f64::from(moves.fetched) + written_back * f64::from(moves.written_back);
+        Time::from_picoseconds(picoseconds)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::random::Random;
@@ -243,14 +260,14 @@ mod tests {
 
     const REGION: Region = Region { first: 0, buffers: 4, sectors: 16 };
 
-    fn moves(written_back: u32, fetched: u32, replaced: u32) -> Movement {
-        Movement { written_back, fetched, replaced }
+    fn moves(written_back: u32, fetched: u32, replaced: u32) -> Moves {
+        Moves { written_back, fetched, replaced }
     }
 
     #[test]
     fn a_miss_on_what_another_cache_modified_takes_three_phases() {
         let mut caches = Caches::new(2, 131_072.0, REGION.end());
-        let mut touch = |access, processor| caches.touch(access, REGION, [0, processor], 0, 16384);
+        let mut touch = |access, processor| caches.touch_bytes(access, REGION, [0, processor], 0, 16384);
         assert_eq!(touch(Access::Write, 0), moves(0, 16384, 0));
         assert_eq!(touch(Access::Read, 0), moves(0, 0, 0));
         assert_eq!(touch(Access::Read, 1), moves(16384, 16384, 0));
@@ -273,7 +290,7 @@ mod tests {
         let (mut fetched, mut replaced) = (0, 0);
         for block in 0..4096 {
             for (access, region) in [(Access::Read, source), (Access::Write, target)] {
-                let moves = caches.touch(access, region, [0, 0], block * SECTOR, SECTOR);
+                let moves = caches.touch_bytes(access, region, [0, 0], block * SECTOR, SECTOR);
                 (fetched, replaced) = (fetched + moves.fetched, replaced + moves.replaced);
             }
         }
@@ -285,9 +302,9 @@ mod tests {
     #[test]
     fn without_a_cache_all_passes_the_bus() {
         let mut caches = Caches::new(4, 0.0, REGION.end());
-        assert_eq!(caches.touch(Access::Read, REGION, [0, 0], 0, 2048), moves(0, 2048, 0));
-        assert_eq!(caches.touch(Access::Write, REGION, [0, 0], 0, 2048), moves(0, 2048, 2048));
-        assert_eq!(caches.touch(Access::DeviceRead, REGION, [0, 0], 0, 2048), moves(0, 2048, 0));
+        assert_eq!(caches.touch_bytes(Access::Read, REGION, [0, 0], 0, 2048), moves(0, 2048, 0));
+        assert_eq!(caches.touch_bytes(Access::Write, REGION, [0, 0], 0, 2048), moves(0, 2048, 2048));
+        assert_eq!(caches.touch_bytes(Access::DeviceRead, REGION, [0, 0], 0, 2048), moves(0, 2048, 0));
     }
 
     /// Compares random accesses with a model that stores the holders of each sector.
@@ -335,7 +352,8 @@ mod tests {
                         modified.insert(sector, own);
                     }
                 }
-                let found = caches.touch(access, REGION, [sector / 16, own], sector % 16 * SECTOR, SECTOR);
+                let found =
+                    caches.touch_bytes(access, REGION, [sector / 16, own], sector % 16 * SECTOR, SECTOR);
                 let whole = |part: u32| part * SECTOR;
                 let wanted = moves(whole(wanted.written_back), whole(wanted.fetched), whole(wanted.replaced));
                 assert_eq!(found, wanted, "seed {seed}: {access:?} of sector {sector} by {own}");

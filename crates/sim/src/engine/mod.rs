@@ -26,10 +26,12 @@ mod time;
 mod timeline;
 
 pub use arm::Arm;
-pub use coherence::{Access, Caches, Region, SECTOR};
+pub use coherence::{Access, Caches, Coherence, Moves, Region, SECTOR};
 pub use controller::Controller;
 pub use measure::{Distribution, Interval, Sample};
 pub use net::{ARRIVALS_MAX, Movement, Net, Op, Record, Register, Registers, Script, ServiceTime, Station};
+#[cfg(test)]
+pub(crate) use random::Random;
 pub use run::{Run, RunResult, StationUse, StopCondition};
 pub use time::Time;
 pub use timeline::{Span, Timeline};

@@ -151,6 +151,10 @@ pub struct Registers {
     pub position: u64,
     /// Bytes that the last [`Op::Touch`] moved, indexed by [`Movement`].
     pub moved: [u32; 4],
+    /// Address of the request's buffer in memory, for caches that know addresses.
+    pub address: u64,
+    /// Note that [`Op::Note`] leaves.
+    pub note: u32,
     /// Time that idle memory takes for the waited accesses since the last [`Op::BeginStall`].
     pub memory_time: Time,
     /// Index of the job's next record in the net, and index behind the job's last record.
@@ -320,6 +324,8 @@ pub enum Op {
     /// Takes the first arrival of the queue, and waits for one if there is none. The request begins at the
     /// time of the arrival.
     AwaitArrival,
+    /// Leaves the job's note for the caller of the run ([`Run::take_note`](super::Run::take_note)).
+    Note,
     /// Marks the beginning of a request, from which the response time counts.
     BeginRequest,
     /// Marks the end of a request, which is then measured.
@@ -430,6 +436,20 @@ impl Net {
         assert!(self.ops[from as usize..].iter().all(inside), "a jump beyond the end of a script");
         self.scripts.push((from, end));
         Script(self.scripts.len() as u32 - 1)
+    }
+
+    /// Adds a script whose jobs are submitted while the net runs ([`Run::submit`](super::Run::submit)).
+    ///
+    /// # Panics
+    /// Same as [`Net::script`].
+    pub fn entry(&mut self, ops: Vec<Op>) -> Script {
+        // The event of the job's beginning ends the first operation.
+        let mut ops = ops;
+        for to in ops.iter_mut().filter_map(Op::target) {
+            *to += 1;
+        }
+        ops.insert(0, Op::Delay(ServiceTime::Fixed(Time(0))));
+        self.script(ops)
     }
 
     /// Adds a job of `script` that exists at the beginning, with `registers` and with `records` to replay.

@@ -10,15 +10,16 @@
 //! been reached.
 
 use super::arm::Arm;
-use super::coherence::{Caches, Movement};
+use super::coherence::{Caches, Coherence, Moves};
 use super::controller::{Command, Controller};
 use super::measure::Sample;
-use super::net::{ARRIVALS_MAX, Net, Op, Register, Registers, ServiceTime};
+use super::net::{ARRIVALS_MAX, Net, Op, Register, Registers, Script, ServiceTime};
 use super::queue::{Queue, WHO_MAX};
 use super::random::Random;
 use super::time::Time;
 use super::timeline::Timeline;
 use serde::Serialize;
+use std::ops::Deref;
 
 const NOBODY: u32 = u32::MAX;
 
@@ -106,10 +107,11 @@ pub enum StopCondition {
     },
 }
 
-/// Execution of a net, with the state of all jobs and stations.
+/// Execution of a net, with the state of all jobs and stations, and with the processors' caches `C`. `N` is a
+/// reference to the net, or owns it.
 #[derive(Clone, Debug)]
-pub struct Run<'a> {
-    net: &'a Net,
+pub struct Run<N, C = Caches> {
+    net: N,
     now: Time,
     queue: Queue,
     random: Random,
@@ -117,7 +119,9 @@ pub struct Run<'a> {
     /// First of the list of ended jobs, whose entries are reused; `NOBODY` if the list is empty.
     ended: u32,
     places: Vec<StationState>,
-    caches: Option<Caches>,
+    caches: Option<C>,
+    /// Notes of jobs that the caller has not taken, in order.
+    notes: std::collections::VecDeque<u32>,
     /// Released jobs that continue at this moment, in order.
     ready: std::collections::VecDeque<u32>,
     /// Times of the arrivals that no job has taken yet, at most [`ARRIVALS_MAX`].
@@ -190,12 +194,23 @@ impl RunResult {
     }
 }
 
-impl<'a> Run<'a> {
-    /// Creates a run of `net` at time 0. Equal seeds give equal runs.
+impl<N: Deref<Target = Net>> Run<N> {
+    /// Creates a run of `net` at time 0, with the caches of the net. Equal seeds give equal runs.
     ///
     /// # Panics
     /// If the net begins with more jobs than the queue of events can number.
-    pub fn new(net: &'a Net, seed: u64) -> Run<'a> {
+    pub fn new(net: N, seed: u64) -> Run<N> {
+        let caches = net.caches.clone();
+        Run::with_caches(net, seed, caches)
+    }
+}
+
+impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
+    /// Creates a run of `net` at time 0, in which [`Op::Touch`] uses `caches`. Equal seeds give equal runs.
+    ///
+    /// # Panics
+    /// If the net begins with more jobs than the queue of events can number.
+    pub fn with_caches(net: N, seed: u64, caches: Option<C>) -> Run<N, C> {
         assert!((net.first.len() as u32) < WHO_MAX, "too many jobs");
         let place = |(_, servers): &(String, u32)| StationState {
             servers: *servers,
@@ -213,14 +228,14 @@ impl<'a> Run<'a> {
             free: None,
         };
         let mut run = Run {
-            net,
             now: Time(0),
             queue: Queue::default(),
             random: Random::new(seed),
             jobs: Vec::new(),
             ended: NOBODY,
             places: net.stations.iter().map(place).collect(),
-            caches: net.caches.clone(),
+            caches,
+            notes: std::collections::VecDeque::new(),
             ready: std::collections::VecDeque::new(),
             arrivals: std::collections::VecDeque::new(),
             awaiting: EMPTY,
@@ -233,17 +248,19 @@ impl<'a> Run<'a> {
             events: 0,
             measured_since: Time(0),
             timeline: None,
+            net,
         };
-        for (station, arm, controller) in &net.disks {
+        for (station, arm, controller) in &run.net.disks {
             let place = &mut run.places[*station as usize];
             (place.arm, place.controller) = (Some(*arm), Some(controller.clone()));
         }
-        for station in &net.numbered {
+        for station in &run.net.numbered {
             let place = &mut run.places[*station as usize];
             place.free = Some((0..place.servers).rev().collect());
         }
-        for (script, registers) in &net.first {
-            let job = run.make(script.0, NOBODY, *registers);
+        for number in 0..run.net.first.len() {
+            let (script, registers) = run.net.first[number];
+            let job = run.make(script.0, NOBODY, registers);
             run.ready.push_back(job);
         }
         run.settle(false);
@@ -251,7 +268,7 @@ impl<'a> Run<'a> {
     }
 
     /// Records the first `most` spans of occupied servers from the end of the warm-up on.
-    pub fn with_timeline(mut self, most: usize) -> Run<'a> {
+    pub fn with_timeline(mut self, most: usize) -> Run<N, C> {
         self.timeline = Some(Box::new(Timeline::new(
             self.net.stations.iter().map(|(name, _)| name.clone()).collect(),
             most,
@@ -276,7 +293,7 @@ impl<'a> Run<'a> {
         match end {
             StopCondition::Requests { warm_up, requests } => {
                 let all = (warm_up + requests).max(1) as f64;
-                let mut share = |run: &Run, before: u64| watch((before + run.finished) as f64 / all);
+                let mut share = |run: &Self, before: u64| watch((before + run.finished) as f64 / all);
                 let mut is_whole = self.go(Time::MAX, warm_up, &mut |run| share(run, 0));
                 if is_whole {
                     self.forget();
@@ -286,7 +303,7 @@ impl<'a> Run<'a> {
             }
             StopCondition::Time { warm_up, time } => {
                 let end = warm_up + time;
-                let mut share = |run: &Run| watch(run.now.seconds() / end.seconds().max(f64::MIN_POSITIVE));
+                let mut share = |run: &Self| watch(run.now.seconds() / end.seconds().max(f64::MIN_POSITIVE));
                 let mut is_whole = self.go(warm_up, u64::MAX, &mut share);
                 if is_whole {
                     self.now = warm_up;
@@ -303,7 +320,7 @@ impl<'a> Run<'a> {
 
     /// Runs until `end` or until `requests` requests have finished. Returns false if `watch` stops the run, if
     /// too many arrivals wait, or if the events run out and `end` is [`Time::MAX`].
-    fn go(&mut self, end: Time, requests: u64, watch: &mut dyn FnMut(&Run) -> bool) -> bool {
+    fn go(&mut self, end: Time, requests: u64, watch: &mut dyn FnMut(&Self) -> bool) -> bool {
         while self.finished < requests {
             match self.queue.first() {
                 Some((at, _)) if at > end => return true,
@@ -367,6 +384,57 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Adds a job from outside, which begins at `at`, no earlier than the present. The script is one of
+    /// [`Net::entry`].
+    pub fn submit(&mut self, at: Time, script: Script, registers: Registers) {
+        debug_assert!(at >= self.now, "a job in the past");
+        let job = self.make(script.0, NOBODY, registers);
+        if self.queue.first().is_some_and(|(next, _)| next <= at) {
+            return self.queue.push(at.max(self.now), job);
+        }
+        // Nothing happens before: the job begins now, behind the operation that its event would have ended.
+        self.now = at.max(self.now);
+        self.jobs[job as usize].at += 1;
+        self.ready.push_back(job);
+        self.settle(false);
+    }
+
+    /// Returns the time of the latest event.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Returns the time of the next event, or `None` if nothing is going to happen.
+    pub fn next_event(&self) -> Option<Time> {
+        self.queue.first().map(|(at, _)| at)
+    }
+
+    /// Executes the next event, if there is one.
+    pub fn step(&mut self) {
+        if let Some((at, job)) = self.queue.first() {
+            self.now = at;
+            self.events += 1;
+            self.happen(job);
+        }
+    }
+
+    /// Takes the note that a job has left by [`Op::Note`], the earliest first.
+    pub fn take_note(&mut self) -> Option<u32> {
+        self.notes.pop_front()
+    }
+
+    /// Returns the caches, if there are any.
+    pub fn caches(&mut self) -> Option<&mut C> {
+        self.caches.as_mut()
+    }
+
+    /// Ends a run whose events the caller has executed, at the time `at`, and returns the measurements from its
+    /// beginning.
+    pub fn end(mut self, at: Time) -> RunResult {
+        self.now = self.now.max(at);
+        self.outcome(true)
+    }
+
     /// Executes the event of `job`, which must be the first of the queue.
     fn happen(&mut self, job: u32) {
         // If the job's next event is known at once, it replaces this one in the queue.
@@ -413,7 +481,7 @@ impl<'a> Run<'a> {
         loop {
             let Job { at, end, .. } = self.jobs[job as usize];
             if at >= end {
-                return self.end(job);
+                return self.end_job(job);
             }
             let mut to = at + 1;
             match self.net.ops[at as usize] {
@@ -514,12 +582,10 @@ impl<'a> Run<'a> {
                 }
                 Op::Touch { access, region, buffer, waits } => {
                     let registers = &mut self.jobs[job as usize].registers;
-                    let Registers { picks, bytes, remaining, block, .. } = *registers;
-                    let selected = [picks[buffer as usize], picks[Register::Processor as usize]];
                     if let Some(caches) = &mut self.caches {
-                        let size = remaining.min(block);
-                        let moves = caches.touch(access, region, selected, bytes - remaining, size);
-                        let Movement { written_back, fetched, replaced } = moves;
+                        let size = registers.remaining.min(registers.block);
+                        let moves = caches.touch(access, region, buffer, registers);
+                        let Moves { written_back, fetched, replaced } = moves;
                         registers.moved = [written_back, fetched, replaced, size - fetched];
                         if waits {
                             registers.memory_time = registers.memory_time + caches.idle_time(moves);
@@ -561,6 +627,7 @@ impl<'a> Run<'a> {
                     Some(arrived) => self.jobs[job as usize].began = arrived,
                     None => return append(&mut self.awaiting, job, &mut self.jobs),
                 },
+                Op::Note => self.notes.push_back(self.jobs[job as usize].registers.note),
                 Op::BeginRequest => self.jobs[job as usize].began = self.now,
                 Op::EndRequest => {
                     self.finished += 1;
@@ -707,7 +774,7 @@ impl<'a> Run<'a> {
         self.jobs.len() as u32 - 1
     }
 
-    fn end(&mut self, job: u32) {
+    fn end_job(&mut self, job: u32) {
         let Job { parent, children, .. } = self.jobs[job as usize];
         debug_assert_eq!(children, 0, "a script that forks must join");
         if parent != NOBODY {

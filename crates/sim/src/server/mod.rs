@@ -26,14 +26,14 @@
 //!
 //! Requests of an open load wait in one queue until a thread is free; they are lost nowhere.
 
-mod buffers;
+pub(crate) mod buffers;
 mod file_cache;
-mod hardware;
+pub(crate) mod hardware;
 mod limits;
 mod replay;
 mod replicate;
 mod request;
-mod script;
+pub(crate) mod script;
 mod simulate;
 pub mod size;
 

@@ -14,7 +14,7 @@
 //! A block in the write buffer holds a slot until it has passed the bus; a processor that finds no slot stalls.
 //! All the time between the beginning and the end of a pass is a stall of the processor.
 
-use super::at_least_one;
+use super::{LINE_BYTES, at_least_one};
 use crate::engine::{Access, Caches, Movement, Net, Op, Register, Script, ServiceTime, Station, Time};
 use crate::server::buffers::{Pass, Regions};
 use crate::server::script::ScriptBuilder;
@@ -48,8 +48,22 @@ struct Posted {
     replaced: Script,
 }
 
-/// Size of a cache line, in bytes.
-const LINE: f64 = 64.0;
+/// Scripts that move single lines between memory and the cache of the processor in [`Register::Processor`]. The bytes
+/// of each movement are in the registers; [`Op::Note`] tells when the processor goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct LineScripts {
+    /// A line comes, for which the processor waits, and a modified one that it replaced goes to the write buffer.
+    pub fetch: Script,
+    /// A line comes that a store needs: the processor waits until the write buffer has room.
+    pub store: Script,
+    /// Other caches are told to drop their copies of a line.
+    pub upgrade: Script,
+    /// A modified line goes to memory by the write buffer.
+    pub write_back: Script,
+}
+
+/// Bytes of an address on the memory bus.
+const ADDRESS_BYTES: f64 = 8.0;
 
 /// Bytes of an access to memory.
 #[derive(Clone, Copy)]
@@ -80,7 +94,7 @@ impl MemoryParts {
     ) -> MemoryParts {
         let nothing = net.script(Vec::new());
         // A block's lines, less those that are fetched together with the first one.
-        let lines_alone = (1.0 / (LINE * memory.misses.max(1.0)) - 1.0 / Memory::BLOCK).max(0.0);
+        let lines_alone = (1.0 / (LINE_BYTES * memory.misses.max(1.0)) - 1.0 / Memory::BLOCK).max(0.0);
         let mut parts = MemoryParts {
             bus,
             banks,
@@ -88,7 +102,7 @@ impl MemoryParts {
             latency: Time::from_seconds(memory.latency.0),
             byte: 1.0 / memory.rate.0,
             per_line: memory.latency.0 * lines_alone,
-            line: memory.l2_latency.0 / LINE,
+            line: memory.l2_latency.0 / LINE_BYTES,
             l1: memory.l1.0,
             l2: memory.l2.0,
             is_three_phase: memory.three_phase,
@@ -112,6 +126,57 @@ impl MemoryParts {
             Posted { slots, write, replaced: script(&[Movement::Replaced]) }
         });
         parts
+    }
+
+    /// Adds the scripts that move lines to `net`. `slots` are the stations of the write buffers of the single
+    /// processors, if they have some.
+    pub fn line_scripts(&self, net: &mut Net, slots: Option<Station>) -> LineScripts {
+        let slots = slots.map(|slots| slots.in_register(Register::Processor));
+        let mut entry = |fill: &dyn Fn(&mut ScriptBuilder)| {
+            let mut script = ScriptBuilder::default();
+            fill(&mut script);
+            net.entry(script.ops)
+        };
+        // What moves by the write buffer occupies a slot of it, and a processor that finds none waits.
+        let buffered = |script: &mut ScriptBuilder, movements: &[Movement]| match slots {
+            Some(slots) => {
+                script.add(Op::Seize(slots));
+                script.add(Op::Note);
+                movements.iter().for_each(|movement| self.moved(script, *movement));
+                script.add(Op::Free(slots));
+            }
+            None => {
+                movements.iter().for_each(|movement| self.moved(script, *movement));
+                script.add(Op::Note);
+            }
+        };
+        let fetch = entry(&|script| {
+            self.moved(script, Movement::WrittenBack);
+            self.moved(script, Movement::Fetched);
+            let nothing = script.jump(Op::JumpUnlessMoved { movement: Movement::Replaced, to: 0 });
+            buffered(script, &[Movement::Replaced]);
+            let end = script.jump(Op::Jump { to: 0 });
+            script.land(nothing);
+            script.add(Op::Note);
+            script.land(end);
+        });
+        LineScripts {
+            fetch,
+            store: entry(&|script| {
+                buffered(script, &[Movement::WrittenBack, Movement::Fetched, Movement::Replaced]);
+            }),
+            upgrade: entry(&|script| {
+                script
+                    .add(Op::Use { station: self.bus, time: ServiceTime::fixed(ADDRESS_BYTES * self.byte) });
+                script.add(Op::Note);
+            }),
+            write_back: entry(&|script| buffered(script, &[Movement::WrittenBack])),
+        }
+    }
+
+    /// Returns the time that an idle memory takes to move a line.
+    pub fn idle_line(&self) -> Time {
+        self.latency + Time::from_seconds(LINE_BYTES * self.byte)
     }
 
     /// Returns the empty caches of `processors` processors.

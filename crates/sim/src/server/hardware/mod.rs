@@ -13,10 +13,11 @@ mod interconnect;
 mod memory;
 
 pub use disk::DiskAccess;
+pub use memory::LineScripts;
 
 use super::buffers::{Buffer, Pass, Regions};
 use super::script::ScriptBuilder;
-use crate::engine::{Net, Op, Register, ServiceTime, Station};
+use crate::engine::{Net, Op, Register, ServiceTime, Station, Time};
 use bywash_model::Architecture;
 use bywash_model::machine::{Machine, Memory};
 use bywash_model::work::Workload;
@@ -48,6 +49,9 @@ pub struct Hardware {
     /// Rows of equal stations for the report: name, first station, number of stations.
     pub rows: Vec<(&'static str, Station, u32)>,
 }
+
+/// Size of a cache line, in bytes.
+const LINE_BYTES: f64 = 64.0;
 
 /// Kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +139,17 @@ impl Hardware {
             counts,
             rows,
         }
+    }
+
+    /// Adds the scripts that move lines between memory and the processors' caches, of a machine whose memory is
+    /// described, and returns them with the time that an idle memory takes for a line.
+    pub fn line_scripts(&mut self, net: &mut Net, machine: &Machine) -> Option<(LineScripts, Time)> {
+        let (memory, description) = (self.memory.as_ref()?, machine.memory.as_ref()?);
+        let processors = at_least_one(machine.processors.count);
+        let lines = (description.write_buffer.0 / LINE_BYTES).floor() as u32;
+        let slots = (lines > 0).then(|| net.row("write buffer", processors, lines));
+        self.rows.extend(slots.map(|slots| ("write buffers of lines", slots, processors)));
+        Some((memory.line_scripts(net, slots), memory.idle_line()))
     }
 
     /// Adds `cycles` processor cycles per byte of the request, in which the processor makes `pass`. The cycles

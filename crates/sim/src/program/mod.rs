@@ -1,0 +1,25 @@
+//! Execution of programs on the machine of a description, in simulated time.
+//!
+//! - [`TimedMachine`]: the machine, on which an [`Execution`](bywash_execute::Execution) runs a program
+//! - [`ProgramReport`]: what was measured; [`Profile`]: instructions and stalls by address
+//! - `caches`: the processors' caches and their coherence; `memory`: memory as a hart sees it
+//! - `devices`: the net below the processors; `costs`: the operating system's paths; `addresses`: locations of what it
+//!   copies
+//!
+//! The processors execute an instruction in a cycle, in order. What the operating system itself executes is not there
+//! as instructions: its paths take the cycles of the description's costs, while its copies and checksums pass through
+//! the caches as the program's own accesses do.
+
+mod addresses;
+mod caches;
+mod costs;
+mod devices;
+mod machine;
+mod memory;
+mod profile;
+mod report;
+
+pub use costs::TRAP_CYCLES;
+pub use machine::{MachineError, TURN_CYCLES, TimedMachine};
+pub use profile::{Profile, Share};
+pub use report::{PartUse, ProcessorUse, ProgramReport, TimeShares};
