@@ -286,6 +286,11 @@ impl<M: Machine> Execution<M> {
         self.system.take_output()
     }
 
+    /// Returns whether the program listens at a port, so that clients can connect.
+    pub fn is_listening(&self, port: u16) -> bool {
+        self.system.network.is_listening(port)
+    }
+
     /// Lets a client connect to a port. The connection is open or refused when the request has passed the
     /// interface.
     ///

@@ -43,6 +43,7 @@
 //!   system, and the terms in which costs are told; [`Functional`]: a machine with fixed latencies
 //! - [`System`]: the operating system as a state machine, of one process with threads
 //! - [`FileSystem`]: files in memory, filled from the host's folders, and the export of what was written
+//! - [`clients`]: clients that put a load on a program, check its responses and measure them
 //! - [`CallRecord`]: a finished call, for traces
 //! - inside: `address_space`, `thread`, `signal`, `descriptor`, `pipe`, `socket`, `poll`, `page_cache`
 //!
@@ -55,6 +56,7 @@
 #![forbid(unsafe_code)]
 
 mod address_space;
+pub mod clients;
 mod clock;
 mod descriptor;
 mod errno;

@@ -19,6 +19,22 @@ impl Random {
         z ^ (z >> 31)
     }
 
+    /// Returns an integer below `end`, which is not 0. The probabilities differ by at most one part in 2^64 / `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.word()) * u128::from(end)) >> 64) as u64
+    }
+
+    /// Returns a number above 0 and at most 1, with 53 random bits. Its logarithm is finite.
+    pub fn unit_interval(&mut self) -> f64 {
+        ((self.word() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Returns a number of the exponential distribution with mean 1. The logarithm is one that is the same on every
+    /// host.
+    pub fn exponential(&mut self) -> f64 {
+        -libm::log(self.unit_interval())
+    }
+
     /// Fills a buffer with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {
@@ -36,5 +52,20 @@ mod tests {
         let mut random = Random::new(1_234_567);
         assert_eq!(random.word(), 6_457_827_717_110_365_317);
         assert_eq!(random.word(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn distributions_have_their_means() {
+        let mut random = Random::new(3);
+        let count = 100_000;
+        let sums = (0..count).fold([0.0; 3], |[below, unit, exponential], _| {
+            let next = (random.below(7), random.unit_interval(), random.exponential());
+            assert!(next.0 < 7 && next.1 > 0.0 && next.1 <= 1.0 && next.2 >= 0.0);
+            [below + next.0 as f64, unit + next.1, exponential + next.2]
+        });
+        for (sum, mean) in sums.into_iter().zip([3.0, 0.5, 1.0]) {
+            let found = sum / f64::from(count);
+            assert!((found / mean - 1.0).abs() < 0.02, "{found} instead of {mean}");
+        }
     }
 }

@@ -238,6 +238,12 @@ impl Network {
         Ok(())
     }
 
+    /// Returns whether a socket listens at a port.
+    pub fn is_listening(&self, port: u16) -> bool {
+        let socket = self.ports.get(&port).and_then(|id| self.sockets.get(id));
+        socket.is_some_and(|socket| matches!(socket.state, State::Listening { .. }))
+    }
+
     /// Takes a waiting connection (accept(2)).
     ///
     /// # Errors
@@ -668,6 +674,7 @@ mod tests {
         let mut network = Network::default();
         let (listener, ..) = pair(&mut network);
         let (client, open) = network.connect_client(80).unwrap();
+        assert!(network.is_listening(80) && !network.is_listening(81));
         assert_eq!(network.arrive(open).readable, [listener, client]);
         let accepted = network.accept(listener).unwrap();
         let (count, effects) = network.send(client, b"get").unwrap();

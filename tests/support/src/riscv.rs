@@ -13,6 +13,17 @@ pub fn emulator() -> Option<PathBuf> {
     installed("qemu-riscv64").or_else(|| installed("qemu-riscv64-static"))
 }
 
+/// Returns the path of the source of a program for the simulated machine, by its name in `crates/execute/programs`.
+///
+/// # Panics
+/// If there is no such program.
+pub fn program(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/execute/programs");
+    let path = folder.join(name).with_extension("c");
+    assert!(path.is_file(), "there is no {}", path.display());
+    path
+}
+
 /// Says that a test was skipped, and why.
 pub fn skip(test: &str, missing: &str) {
     eprintln!("skipped: {test}: {missing} is not installed (scripts/packages test installs it)");

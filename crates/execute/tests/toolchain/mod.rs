@@ -26,6 +26,11 @@ pub fn compile(compiler: &Path, name: &str, folder: &Path) -> PathBuf {
     build(compiler, &[source], &[], &folder.join(name))
 }
 
+/// Compiles one of the programs for the simulated machine, and returns the path of its executable.
+pub fn compile_program(compiler: &Path, name: &str, folder: &Path) -> PathBuf {
+    build(compiler, &[program(name)], &["-pthread".into()], &folder.join(name))
+}
+
 /// Compiles sources without warnings, and returns the path of the executable.
 pub fn build(compiler: &Path, sources: &[PathBuf], options: &[String], target: &Path) -> PathBuf {
     let options = [&["-w".into()], options].concat();
