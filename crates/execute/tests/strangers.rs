@@ -11,17 +11,6 @@ use std::process::Command;
 
 use bywash_execute::{End, Execution, FileSystem, Functional, Latencies, Program, Progress};
 
-/// Returns the folder of Lua's sources: that of the package which carries them.
-fn lua_sources() -> PathBuf {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["metadata", "--offline", "--format-version", "1", "--manifest-path"]);
-    let output = command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let end = text.split("\"manifest_path\":\"").filter_map(|part| part.split('"').next());
-    let manifest = end.map(PathBuf::from).find(|path| path.to_string_lossy().contains("lua-src-547"));
-    manifest.unwrap_or_else(|| panic!("{command:?} does not name lua-src")).with_file_name("lua-5.4.7")
-}
-
 #[test]
 fn lua_does_as_under_qemu() {
     let test = "lua_does_as_under_qemu";
@@ -29,7 +18,7 @@ fn lua_does_as_under_qemu() {
     let Some(emulator) = toolchain::emulator() else { return toolchain::skip(test, "qemu-user") };
     let folder = tempfile::tempdir().unwrap();
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    let lua = lua_sources();
+    let lua = toolchain::package("lua-src").join("lua-5.4.7");
     let mut sources: Vec<PathBuf> =
         std::fs::read_dir(&lua).unwrap().map(|entry| entry.unwrap().path()).collect();
     sources.retain(|path| path.extension().is_some_and(|extension| extension == "c"));
