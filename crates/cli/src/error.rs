@@ -116,6 +116,15 @@ pub enum Failure {
         reason: String,
     },
 
+    /// A program cannot be executed in the simulated machine, or no further.
+    #[error("'{}' in the simulated machine: {reason}", .program.display())]
+    Simulated {
+        /// The program's file.
+        program: PathBuf,
+        /// Reason and remedy.
+        reason: String,
+    },
+
     /// The file to measure on cannot be created.
     #[error(
         "cannot measure on a file in '{}': {source}; name by --dir a folder that you may write to, with {needed} free",

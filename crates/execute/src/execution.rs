@@ -375,6 +375,11 @@ impl<M: Machine> Execution<M> {
         &self.machine
     }
 
+    /// Returns the name of the program's function at an address; `None` if the program's file does not tell.
+    pub fn function(&self, address: u64) -> Option<&str> {
+        self.system.facts.symbols.symbol_of(address).map(|symbol| symbol.name.as_str())
+    }
+
     /// Returns the number of instructions that all threads have retired.
     pub fn retired(&self) -> u64 {
         let threads = self.system.threads.ids().filter_map(|id| self.system.threads.get(id));

@@ -1,5 +1,9 @@
 //! The command line of `bywash plan`.
 
+mod execute;
+
+pub use execute::ExecuteArgs;
+
 use bywash_model::Architecture;
 use bywash_sim::Stop;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum, ValueHint};
@@ -36,6 +40,13 @@ pub enum PlanCommand {
     /// with 95 % confidence. Prints all trials, and the resource that limits the answer.
     #[command(after_help = SIZE_NOTES)]
     Size(SizeArgs),
+    /// Run a program for RISC-V Linux inside a described machine
+    ///
+    /// The program runs unmodified, instruction by instruction, on processors with caches; a simulated operating system
+    /// serves its calls, and the machine's memory, interconnect, disks and interfaces take their time. The same run
+    /// gives the same numbers on every computer.
+    #[command(after_help = execute::NOTES)]
+    Execute(Box<ExecuteArgs>),
     /// List the predefined descriptions, or print one
     Presets(PresetsArgs),
     /// Compute the papers' figures and compare them with the published ones

@@ -4,6 +4,7 @@
 //! - [`tell`]: answers of the model; [`simulate`]: reports of the simulator; [`timeline`]: timeline of a
 //!   simulation; [`sweep`]: both for numbers that vary; [`size`]: the most load or the fewest parts for a
 //!   response time
+//! - [`execute`]: a program inside a described machine
 //! - [`check`]: the papers' statements against the numbers computed here
 //! - [`figure`]: the papers' figures as SVG and CSV
 //! - [`web`]: the planner as a page
@@ -15,6 +16,7 @@
 
 mod calibrate;
 mod check;
+mod execute;
 mod figure;
 mod file;
 mod measure;
@@ -47,6 +49,7 @@ pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
         PlanCommand::Simulate(simulate) => simulate::simulate(simulate),
         PlanCommand::Compare(compare) => simulate::compare(compare),
         PlanCommand::Size(size) => size::size(size),
+        PlanCommand::Execute(execute) => execute::execute(execute),
         PlanCommand::Presets(named) => presets(named),
         PlanCommand::Check(check) => check::check(check),
         PlanCommand::Calibrate(calibrate) => calibrate::main(calibrate),

@@ -276,6 +276,11 @@ impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
         self
     }
 
+    /// Returns the record of the occupied servers so far, if there is one.
+    pub fn timeline(&self) -> Option<&Timeline> {
+        self.timeline.as_deref()
+    }
+
     /// Runs until `warm_up` requests have finished, discards the measurements, and runs until `requests` more
     /// have finished.
     pub fn until_finished(self, warm_up: u64, requests: u64) -> RunResult {
@@ -389,11 +394,16 @@ impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
     pub fn submit(&mut self, at: Time, script: Script, registers: Registers) {
         debug_assert!(at >= self.now, "a job in the past");
         let job = self.make(script.0, NOBODY, registers);
-        if self.queue.first().is_some_and(|(next, _)| next <= at) {
-            return self.queue.push(at.max(self.now), job);
-        }
-        // Nothing happens before: the job begins now, behind the operation that its event would have ended.
+        self.queue.push(at.max(self.now), job);
+    }
+
+    /// Adds a job like [`Run::submit`], but lets it begin now: `at` becomes the present. Nothing may be going to happen
+    /// before, and the caller adds no job that begins earlier.
+    pub fn begin(&mut self, at: Time, script: Script, registers: Registers) {
+        debug_assert!(at >= self.now && self.queue.first().is_none_or(|(next, _)| next >= at));
+        let job = self.make(script.0, NOBODY, registers);
         self.now = at.max(self.now);
+        // The first operation is the one that the event of the beginning would have ended.
         self.jobs[job as usize].at += 1;
         self.ready.push_back(job);
         self.settle(false);

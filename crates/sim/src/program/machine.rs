@@ -24,7 +24,7 @@ use super::costs::{PathCosts, Submission};
 use super::devices::{Devices, registers};
 use super::memory::{Clock, ProcessorMemory};
 use super::profile::Profile;
-use super::report::{ProcessorUse, ProgramReport};
+use super::report::{ProcessorUse, ProgramReport, ProgramTimeline, ThreadSpan};
 use crate::engine::{Moves, Net, Register, Registers, Run, Script};
 use crate::server::hardware::at_least_one;
 use bywash_cpu::memory::Space;
@@ -84,6 +84,8 @@ struct Processor {
     call: u64,
     /// Data of the latest copy to a socket.
     sent_from: Option<(Location, u64)>,
+    /// Thread, and the moment since which it has the processor.
+    thread: Option<(u32, u64)>,
     /// Line of the latest instruction.
     code_line: u64,
     /// Address of the program's latest instruction.
@@ -152,6 +154,14 @@ pub struct TimedMachine {
     /// Requests that were completed, whose interrupts are next.
     latest: Option<Request>,
     profile: Option<Profile>,
+    /// Spans of threads, if they are recorded.
+    threads: Option<ThreadSpans>,
+}
+
+/// Spans of threads on processors, up to a greatest number.
+struct ThreadSpans {
+    spans: Vec<ThreadSpan>,
+    spans_max: usize,
 }
 
 /// Request in flight.
@@ -211,6 +221,7 @@ impl TimedMachine {
             is_in_system: false,
             call: 0,
             sent_from: None,
+            thread: None,
             code_line: u64::MAX,
             pc: 0,
             measured: ProcessorUse::default(),
@@ -233,12 +244,37 @@ impl TimedMachine {
             completed: VecDeque::new(),
             latest: None,
             profile: None,
+            threads: None,
         })
     }
 
     /// Records a profile of the program.
     pub fn with_profile(self) -> TimedMachine {
         TimedMachine { profile: Some(Profile::default()), ..self }
+    }
+
+    /// Records the first `spans_max` spans of the processors' threads, and of what the other parts do.
+    pub fn with_timeline(self, spans_max: usize) -> TimedMachine {
+        let threads = Some(ThreadSpans { spans: Vec::new(), spans_max });
+        TimedMachine { engine: self.engine.with_timeline(spans_max), threads, ..self }
+    }
+
+    /// Returns the timeline, if one is recorded.
+    pub fn timeline(&self) -> Option<ProgramTimeline> {
+        let threads = self.threads.as_ref()?.spans.clone();
+        Some(ProgramTimeline { threads, parts: self.engine.timeline()?.clone() })
+    }
+
+    /// Ends the span of the thread on a processor, and begins that of another one.
+    fn change_thread(&mut self, processor: usize, to: Option<u32>) {
+        let now = self.clock(processor);
+        let before =
+            std::mem::replace(&mut self.processors[processor].thread, to.map(|thread| (thread, now)));
+        let (Some(threads), Some((thread, from))) = (&mut self.threads, before) else { return };
+        if threads.spans.len() < threads.spans_max {
+            let [from, to] = [from, now].map(crate::engine::Time);
+            threads.spans.push(ThreadSpan { processor: processor as u32, thread, from, to });
+        }
     }
 
     /// Returns the profile, if one is recorded.
@@ -255,7 +291,7 @@ impl TimedMachine {
         ProgramReport::new(
             end,
             self.processors[0].clock.hertz,
-            self.processors.iter().map(|one| one.measured.clone()).collect(),
+            self.processors.iter().map(|one| one.measured).collect(),
             caches.as_ref(),
             &result,
             &self.devices.rows,
@@ -285,11 +321,17 @@ impl TimedMachine {
         others.map(|one| one.clock.after(0)).min().unwrap_or(u64::MAX).min(self.alarm)
     }
 
-    /// Executes the engine's next event, and lets those go on whose notes it leaves.
+    /// Executes the engine's next event.
     fn step_engine(&mut self) {
         self.engine.step();
         let now = self.engine.now().0;
         self.time = self.time.max(now);
+        self.take_notes();
+    }
+
+    /// Lets those go on whose notes the engine's jobs have left.
+    fn take_notes(&mut self) {
+        let now = self.engine.now().0;
         while let Some(note) = self.engine.take_note() {
             if note < FIRST_REQUEST {
                 self.end_wait(note as usize, now);
@@ -376,9 +418,16 @@ impl TimedMachine {
         let mut registers = Registers { note: processor as u32, ..Registers::default() };
         registers.picks[Register::Processor as usize] = processor as u32;
         registers.moved = [moves.written_back, moves.fetched, moves.replaced, 0];
-        self.engine.submit(crate::engine::Time(at), script, registers);
         self.processors[processor].waits_since = Some(at);
         self.processors[processor].measured.misses += 1;
+        let events = self.engine.next_event().map_or(u64::MAX, |at| at.0);
+        if at < events.min(self.earliest_other(processor)) {
+            self.engine.begin(crate::engine::Time(at), script, registers);
+            self.time = self.time.max(at);
+            self.take_notes();
+        } else {
+            self.engine.submit(crate::engine::Time(at), script, registers);
+        }
     }
 
     /// Does a part of a processor's work, up to its next wait or step.
@@ -521,6 +570,10 @@ impl TimedMachine {
                     self.processors[processor].measured.interrupts += 1;
                 }
             }
+            Path::Switch { to } => {
+                self.change_thread(processor, Some(to.0));
+                self.add(processor, Step::Compute(self.costs.path(path)));
+            }
             _ => self.add(processor, Step::Compute(self.costs.path(path))),
         }
     }
@@ -639,6 +692,11 @@ impl Machine for TimedMachine {
                 one.clock.set(begins);
             }
             one.was_occupied = is_occupied;
+        }
+        for (number, is_occupied) in occupied.iter().enumerate() {
+            if !is_occupied && self.processors[number].thread.is_some() {
+                self.change_thread(number, None);
+            }
         }
         self.note_active();
         loop {

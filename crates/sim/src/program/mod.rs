@@ -1,7 +1,8 @@
 //! Execution of programs on the machine of a description, in simulated time.
 //!
 //! - [`TimedMachine`]: the machine, on which an [`Execution`](bywash_execute::Execution) runs a program
-//! - [`ProgramReport`]: what was measured; [`Profile`]: instructions and stalls by address
+//! - [`ProgramReport`]: what was measured; [`Profile`]: instructions and stalls by address; [`ProgramTimeline`]: spans of
+//!   threads, and of what the other parts did
 //! - `caches`: the processors' caches and their coherence; `memory`: memory as a hart sees it
 //! - `devices`: the net below the processors; `costs`: the operating system's paths; `addresses`: locations of what it
 //!   copies
@@ -22,4 +23,4 @@ mod report;
 pub use costs::TRAP_CYCLES;
 pub use machine::{MachineError, TURN_CYCLES, TimedMachine};
 pub use profile::{Profile, Share};
-pub use report::{PartUse, ProcessorUse, ProgramReport, TimeShares};
+pub use report::{PartUse, ProcessorUse, ProgramReport, ProgramTimeline, ThreadSpan, TimeShares};

@@ -1,11 +1,11 @@
 //! Measurements of a program's execution.
 
 use super::caches::SharedCaches;
-use crate::engine::{Net, RunResult, Station, StationUse};
+use crate::engine::{Net, RunResult, Station, StationUse, Time, Timeline};
 use serde::Serialize;
 
 /// Use of one processor, in cycles, counts, and picoseconds of waiting.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ProcessorUse {
     /// Number of instructions that programs have executed; each takes a cycle.
     pub instructions: u64,
@@ -44,9 +44,11 @@ pub struct PartUse {
     pub served: u64,
 }
 
-/// Result of a program's execution.
+/// Result of a program's execution, from its beginning or between two moments.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProgramReport {
+    /// Clock frequency of the processors, in cycles per second.
+    pub hertz: u64,
     /// Simulated time, in seconds.
     pub seconds: f64,
     /// Number of instructions of the program.
@@ -61,6 +63,28 @@ pub struct ProgramReport {
     pub processors: Vec<ProcessorUse>,
     /// Use of the other parts that did anything.
     pub parts: Vec<PartUse>,
+}
+
+/// Time during which a thread had a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadSpan {
+    /// Number of the processor.
+    pub processor: u32,
+    /// Number of the thread, as gettid(2) returns it.
+    pub thread: u32,
+    /// Start of the span.
+    pub from: Time,
+    /// End of the span.
+    pub to: Time,
+}
+
+/// Record of the first spans of a program's execution.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramTimeline {
+    /// Threads on processors, in the order in which the spans ended.
+    pub threads: Vec<ThreadSpan>,
+    /// Jobs that occupied the other parts of the machine.
+    pub parts: Timeline,
 }
 
 /// Shares of the time of all processors, 0 to 1 each, 1 in all.
@@ -88,14 +112,6 @@ impl ProgramReport {
         result: &RunResult,
         rows: &[(&'static str, Station, u32)],
     ) -> ProgramReport {
-        let all = (end as f64 * processors.len() as f64).max(1.0);
-        let cycle = 1e12 / hertz as f64;
-        let sum = |of: &dyn Fn(&ProcessorUse) -> f64| processors.iter().map(of).sum::<f64>() / all;
-        let program = sum(&|one| one.instructions as f64 * cycle);
-        let program_stalled = sum(&|one| one.second_cycles as f64 * cycle + one.program_stalled as f64);
-        let system = sum(&|one| one.system_cycles as f64 * cycle);
-        let system_stalled = sum(&|one| one.system_stalled as f64);
-        let idle = (1.0 - program - program_stalled - system - system_stalled).max(0.0);
         let parts = rows.iter().map(|&(name, first, count)| {
             let stations = (0..count).map(|number| &result.stations[Net::in_row(first, number).index()]);
             let stations: Vec<&StationUse> = stations.collect();
@@ -112,14 +128,87 @@ impl ProgramReport {
         });
         let parts = parts.filter(|part| part.served > 0).collect();
         let [first_misses, second_misses] = caches.map_or([0; 2], SharedCaches::misses);
+        let seconds = end as f64 / 1e12;
         ProgramReport {
-            seconds: end as f64 / 1e12,
+            hertz,
+            seconds,
             instructions: processors.iter().map(|one| one.instructions).sum(),
-            shares: TimeShares { program, program_stalled, system, system_stalled, idle },
+            shares: TimeShares::new(&processors, seconds, hertz),
             first_misses,
             second_misses,
             processors,
             parts,
+        }
+    }
+
+    /// Returns what was measured after an earlier report of the same run.
+    pub fn since(&self, earlier: &ProgramReport) -> ProgramReport {
+        let seconds = self.seconds - earlier.seconds;
+        let processors: Vec<ProcessorUse> =
+            self.processors.iter().zip(&earlier.processors).map(|(now, then)| now.since(then)).collect();
+        let parts = self.parts.iter().map(|now| {
+            let then = earlier.parts.iter().find(|then| then.name == now.name);
+            let share = |of: fn(&PartUse) -> f64| {
+                let before = then.map_or(0.0, |then| of(then) * earlier.seconds);
+                if seconds > 0.0 { (of(now) * self.seconds - before) / seconds } else { 0.0 }
+            };
+            PartUse {
+                working: share(|part| part.working),
+                taken: share(|part| part.taken),
+                served: now.served - then.map_or(0, |then| then.served),
+                ..now.clone()
+            }
+        });
+        ProgramReport {
+            hertz: self.hertz,
+            seconds,
+            instructions: self.instructions - earlier.instructions,
+            shares: TimeShares::new(&processors, seconds, self.hertz),
+            first_misses: self.first_misses - earlier.first_misses,
+            second_misses: self.second_misses - earlier.second_misses,
+            parts: parts.collect(),
+            processors,
+        }
+    }
+
+    /// Returns the sum of a number of all processors.
+    pub fn sum(&self, number: impl Fn(&ProcessorUse) -> u64) -> u64 {
+        self.processors.iter().map(number).sum()
+    }
+}
+
+impl TimeShares {
+    /// Returns the shares of processors of `hertz` cycles per second in a time.
+    fn new(processors: &[ProcessorUse], seconds: f64, hertz: u64) -> TimeShares {
+        let all = (seconds * processors.len() as f64).max(1e-12);
+        let sum = |cycles: fn(&ProcessorUse) -> u64, picoseconds: fn(&ProcessorUse) -> u64| {
+            let cycles: u64 = processors.iter().map(cycles).sum();
+            let picoseconds: u64 = processors.iter().map(picoseconds).sum();
+            (cycles as f64 / hertz as f64 + picoseconds as f64 / 1e12) / all
+        };
+        let program = sum(|one| one.instructions, |_| 0);
+        let program_stalled = sum(|one| one.second_cycles, |one| one.program_stalled);
+        let system = sum(|one| one.system_cycles, |_| 0);
+        let system_stalled = sum(|_| 0, |one| one.system_stalled);
+        let idle = (1.0 - program - program_stalled - system - system_stalled).max(0.0);
+        TimeShares { program, program_stalled, system, system_stalled, idle }
+    }
+}
+
+impl ProcessorUse {
+    /// Returns the numbers since an earlier moment.
+    fn since(&self, earlier: &ProcessorUse) -> ProcessorUse {
+        ProcessorUse {
+            instructions: self.instructions - earlier.instructions,
+            second_cycles: self.second_cycles - earlier.second_cycles,
+            system_cycles: self.system_cycles - earlier.system_cycles,
+            program_stalled: self.program_stalled - earlier.program_stalled,
+            system_stalled: self.system_stalled - earlier.system_stalled,
+            misses: self.misses - earlier.misses,
+            calls: self.calls - earlier.calls,
+            interrupts: self.interrupts - earlier.interrupts,
+            requests: self.requests - earlier.requests,
+            copied: self.copied - earlier.copied,
         }
     }
 }
