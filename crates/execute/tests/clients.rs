@@ -172,6 +172,10 @@ fn errors_name_the_request_and_what_came() {
         (Load::closed(PORT, 0, Mix::once([request(0)])), "it has no clients"),
         (Load::open(PORT, 0.0, Mix::once([request(0)])), "its rate is not a positive number"),
         (Load::open(PORT, 1.0, Mix::once([request(0)])).burst(0.5), "its mean burst is less than 1"),
+        (
+            Load::closed(PORT, 1, Mix::once([request(0)])).timeout(Time::MAX),
+            "its timeout is longer than an hour",
+        ),
         (Load::closed(PORT, 1, Mix::once([])), "the mix has no requests"),
     ] {
         let error = run(&file, 2, load).unwrap_err().to_string();

@@ -192,7 +192,7 @@ impl<M: Machine> Clients<M> {
     /// As [`Clients::run`].
     pub fn run_observed(
         mut self,
-        mut observe: impl FnMut(Moment, &Execution<M>),
+        mut observe: impl FnMut(Moment, &mut Execution<M>),
     ) -> Result<(Report, Execution<M>), LoadError> {
         self.wait_for_listener()?;
         self.begin(&mut observe)?;
@@ -213,10 +213,13 @@ impl<M: Machine> Clients<M> {
                     let (in_flight, output) = (self.in_flight, self.shown_output());
                     return Err(LoadError::ProgramEnded { end, in_flight, output });
                 }
+                Progress::Idle if !self.is_done() => return Err(self.timeout()),
                 _ => {}
             }
             self.fire_timers(&mut observe)?;
-            self.check_timeout()?;
+            if self.in_flight > 0 && self.waited() >= self.load.timeout && !self.is_done() {
+                return Err(self.timeout());
+            }
         }
         self.end(&mut observe);
         Ok(self.finish())
@@ -250,7 +253,7 @@ impl<M: Machine> Clients<M> {
     }
 
     /// Lets the clients begin.
-    fn begin(&mut self, observe: &mut impl FnMut(Moment, &Execution<M>)) -> Result<(), LoadError> {
+    fn begin(&mut self, observe: &mut impl FnMut(Moment, &mut Execution<M>)) -> Result<(), LoadError> {
         let now = self.execution.time();
         self.progressed = now;
         if let Span::Time(time) = self.load.warm_up {
@@ -288,7 +291,7 @@ impl<M: Machine> Clients<M> {
     }
 
     /// Carries out what timers say whose time has come.
-    fn fire_timers(&mut self, observe: &mut impl FnMut(Moment, &Execution<M>)) -> Result<(), LoadError> {
+    fn fire_timers(&mut self, observe: &mut impl FnMut(Moment, &mut Execution<M>)) -> Result<(), LoadError> {
         let now = self.execution.time();
         while let Some(&first) = self.timers.first().filter(|&&(at, ..)| at <= now)
             && !self.is_done()
@@ -498,7 +501,7 @@ impl<M: Machine> Clients<M> {
     }
 
     /// Begins or ends the measured part if enough responses have come.
-    fn measure(&mut self, observe: &mut impl FnMut(Moment, &Execution<M>)) {
+    fn measure(&mut self, observe: &mut impl FnMut(Moment, &mut Execution<M>)) {
         match (self.part, self.load.warm_up, self.load.measured) {
             (Part::Before, Span::Responses(count), _) if self.completed >= count => self.begin_part(observe),
             (Part::Measured { .. }, _, Span::Responses(count)) if self.times.1.len() as u64 >= count => {
@@ -509,7 +512,7 @@ impl<M: Machine> Clients<M> {
     }
 
     /// Begins the measured part.
-    fn begin_part(&mut self, observe: &mut impl FnMut(Moment, &Execution<M>)) {
+    fn begin_part(&mut self, observe: &mut impl FnMut(Moment, &mut Execution<M>)) {
         let time = self.execution.time();
         self.report = Report::default();
         let (instructions, (calls, _)) = (self.execution.retired(), self.execution.calls());
@@ -517,18 +520,18 @@ impl<M: Machine> Clients<M> {
         if let Span::Time(length) = self.load.measured {
             self.set_timer(time + length, Timer::End);
         }
-        observe(Moment::Begin, &self.execution);
+        observe(Moment::Begin, &mut self.execution);
     }
 
     /// Ends the measured part, if it has begun and not ended.
-    fn end(&mut self, observe: &mut impl FnMut(Moment, &Execution<M>)) {
+    fn end(&mut self, observe: &mut impl FnMut(Moment, &mut Execution<M>)) {
         let Part::Measured { time, instructions, calls } = self.part else { return };
         self.part = Part::After;
         self.report.duration = self.execution.time().since(time);
         self.report.in_flight = (self.in_flight + self.waiting.len()) as u64;
         self.report.instructions = self.execution.retired() - instructions;
         self.report.calls = self.execution.calls().0 - calls;
-        observe(Moment::End, &self.execution);
+        observe(Moment::End, &mut self.execution);
     }
 
     /// Closes the connections, and returns the report and the execution.
@@ -561,21 +564,21 @@ impl<M: Machine> Clients<M> {
         format!("; its output ends with {:?}", text.trim_end())
     }
 
-    /// Fails if requests are in flight and nothing was received for a long time.
-    fn check_timeout(&self) -> Result<(), LoadError> {
-        let waited = self.execution.time().since(self.progressed);
-        if self.in_flight == 0 || waited < self.load.timeout || self.is_done() {
-            return Ok(());
-        }
-        let arrived = |slot: usize| self.slots[slot].exchange.as_ref().map(|exchange| exchange.arrived);
-        let oldest =
-            (0..self.slots.len()).filter(|&slot| arrived(slot).is_some()).min_by_key(|&slot| arrived(slot));
-        Err(LoadError::Timeout {
-            milliseconds: waited.nanoseconds() / 1_000_000,
+    /// Returns the time since an exchange has begun or bytes were received.
+    fn waited(&self) -> Time {
+        self.execution.time().since(self.progressed)
+    }
+
+    /// Makes the error that requests are in flight and nothing comes.
+    fn timeout(&self) -> LoadError {
+        let arrived = |slot: &usize| self.slots[*slot].exchange.as_ref().map(|exchange| exchange.arrived);
+        let oldest = (0..self.slots.len()).filter(|slot| arrived(slot).is_some()).min_by_key(arrived);
+        LoadError::Timeout {
+            milliseconds: self.waited().nanoseconds() / 1_000_000,
             in_flight: self.in_flight,
-            request: oldest.map_or(String::new(), |slot| self.named(slot)),
+            request: oldest.map_or("none".into(), |slot| self.named(slot)),
             output: self.shown_output(),
-        })
+        }
     }
 
     /// Makes the error of a wrong response.

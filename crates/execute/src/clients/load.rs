@@ -76,6 +76,8 @@ pub struct Load {
 pub const MEASURED_RESPONSES: u64 = 1000;
 /// Timeout without [`Load::timeout`]: a minute of simulated time.
 pub const TIMEOUT: Time = Time::from_nanoseconds(60_000_000_000);
+/// Greatest timeout: an hour of simulated time.
+pub const TIMEOUT_MAX: Time = Time::from_nanoseconds(3_600_000_000_000);
 /// Greatest number of connections of an open load without [`Load::connections`].
 pub const OPEN_CONNECTIONS: usize = 1024;
 
@@ -149,7 +151,7 @@ impl Load {
     }
 
     /// Sets the greatest simulated time for which requests are in flight and nothing is received, and for which the
-    /// clients wait until the program listens.
+    /// clients wait until the program listens; at most [`TIMEOUT_MAX`].
     pub fn timeout(mut self, time: Time) -> Load {
         self.timeout = time;
         self
@@ -175,6 +177,9 @@ impl Load {
                 return Some("its mean burst is less than 1; raise it");
             }
             _ => {}
+        }
+        if self.timeout > TIMEOUT_MAX {
+            return Some("its timeout is longer than an hour; shorten it");
         }
         match self.measured {
             Span::Responses(0) | Span::Time(Time::ZERO) => Some("nothing of it is measured; measure a part"),

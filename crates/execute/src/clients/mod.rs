@@ -35,7 +35,7 @@ mod response;
 
 pub use driver::{Clients, MEASURED_MAX, Moment, OUTPUT_BYTES_MAX, WAITING_MAX};
 pub use error::LoadError;
-pub use load::{Load, MEASURED_RESPONSES, OPEN_CONNECTIONS, Span, TIMEOUT};
+pub use load::{Load, MEASURED_RESPONSES, OPEN_CONNECTIONS, Span, TIMEOUT, TIMEOUT_MAX};
 pub use report::{Report, Times};
 pub use request::{Body, Mix, Request};
 pub use response::Mismatch;
