@@ -354,12 +354,13 @@ impl Network {
         }
         let count = limit.min(socket.received.len());
         let offset = socket.read;
-        let bytes: Vec<u8> = if peek {
-            socket.received.iter().take(count).copied().collect()
-        } else {
+        let (front, back) = socket.received.as_slices();
+        let from_front = count.min(front.len());
+        let bytes = [&front[..from_front], &back[..count - from_front]].concat();
+        if !peek {
             socket.read += count as u64;
-            socket.received.drain(..count).collect()
-        };
+            socket.received.drain(..count);
+        }
         let mut effects = Effects::default();
         if room_before == 0 && !peek {
             effects.writable.extend(socket.peer);

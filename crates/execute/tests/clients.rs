@@ -41,9 +41,9 @@ fn start(file: &Path, threads: usize) -> Execution<Functional> {
     toolchain::load(file, program.files(files), 2)
 }
 
-/// Puts a load on the server.
-fn run(file: &Path, threads: usize, load: Load) -> Result<Report, LoadError> {
-    Clients::new(start(file, threads), load)?.run().map(|(report, _)| report)
+/// Puts a load on the server; returns the report with the number and the hash of all system calls.
+fn run(file: &Path, threads: usize, load: Load) -> Result<(Report, (u64, u64)), LoadError> {
+    Clients::new(start(file, threads), load)?.run().map(|(report, execution)| (report, execution.calls()))
 }
 
 /// Returns the server's executable; `None` without a compiler.
@@ -72,7 +72,7 @@ fn closed_loads_obey_littles_law_and_are_the_same_each_time() {
             let load = load.warm_up(Span::Responses(100)).measure(Span::Responses(800));
             if keeps { load } else { load.connection_per_request() }
         };
-        let report = run(&file, 6, load(1)).unwrap();
+        let (report, calls) = run(&file, 6, load(1)).unwrap();
         assert_eq!(report.statuses, [(200, 800)].into());
         assert!(report.bytes.abs_diff(800 * FILE_BYTES as u64) <= 6 * FILE_BYTES as u64, "{}", report.bytes);
         assert_eq!(report.output, "listening at port 8080\n");
@@ -92,8 +92,9 @@ fn closed_loads_obey_littles_law_and_are_the_same_each_time() {
         let tolerance = if think == Time::ZERO { 0.1 } else { 0.6 };
         assert!((clients - 6.0).abs() < tolerance, "{clients} clients with {think:?}");
         assert!(report.calls >= 800 * 2 && report.instructions > 800 * 100, "{report:?}");
-        assert_eq!(report, run(&file, 6, load(1)).unwrap(), "the same seed");
-        assert_ne!(report, run(&file, 6, load(2)).unwrap(), "another seed");
+        let again = run(&file, 6, load(1)).unwrap();
+        assert_eq!((&report, calls), (&again.0, again.1), "the same seed");
+        assert_ne!(report, run(&file, 6, load(2)).unwrap().0, "another seed");
     }
 }
 
@@ -105,13 +106,13 @@ fn open_loads_arrive_at_their_rate() {
         load.warm_up(Span::Time(microseconds(50_000))).measure(Span::Time(microseconds(400_000)))
     };
     let report = |burst| {
-        let report = run(&file, 8, load(burst)).unwrap();
+        let (report, _) = run(&file, 8, load(burst)).unwrap();
         assert_eq!(report.duration, microseconds(400_000));
         // 1600 arrivals are expected, with the deviation of a (batch) Poisson process: sqrt(rate * time * (2b - 1)).
         let deviation = (1600.0 * (2.0 * burst - 1.0)).sqrt();
         let difference = (report.responses() as f64 - 1600.0).abs();
         assert!(difference < 3.0 * deviation, "{} responses", report.responses());
-        assert_eq!(report, run(&file, 8, load(burst)).unwrap(), "the same seed");
+        assert_eq!(report, run(&file, 8, load(burst)).unwrap().0, "the same seed");
         report
     };
     let (single, burst) = (report(1.0), report(8.0));
