@@ -222,6 +222,7 @@ test-long: package package-test
 	BYWASH_POWER_CUTS=4000 $(CARGO) test --locked -p bywash-power --test cuts -- model sqlite
 	BYWASH_POWER_CUTS=200 $(CARGO) test --locked -p bywash-power --test cuts -- berkeley_db mariadb postgresql rocksdb
 	FUZZ_SECONDS=60 $(MAKE) --no-print-directory fuzz
+	BYWASH_ALL_BARS=1 $(CARGO) test --locked -p bywash-sim --test papers -- --nocapture
 	$(release)/bywash bench flow
 
 # What the tests mount, attach, start or write outside of target/ is gone when they end: the last step fails if not.

@@ -23,6 +23,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 COMMAND = os.environ.get("BYWASH_COMMAND", ROOT / "target/debug/bywash")
 
 
+STDERR = pytest.StashKey()
+
+
+def pytest_configure(config):
+    config.stash[STDERR] = open(os.dup(2), "w")
+    config.addinivalue_line("markers", "simulates: simulates for longer than other tests")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def ctrl_c():
     """Ctrl-C is heard, also where a shell runs the tests in the background and has it ignored."""
@@ -32,9 +40,11 @@ def ctrl_c():
 
 
 @pytest.fixture(autouse=True)
-def watchdog():
-    """A test that hangs ends the run, and shows where."""
-    faulthandler.dump_traceback_later(4 * LIMIT, exit=True)
+def watchdog(request):
+    """A test that hangs ends the run, and shows where. One marked `simulates` may take as long on a busy machine."""
+    limit = 20 * LIMIT if request.node.get_closest_marker("simulates") else 4 * LIMIT
+    # Pytest has standard error for itself while a test runs.
+    faulthandler.dump_traceback_later(limit, exit=True, file=request.config.stash[STDERR])
     yield
     faulthandler.cancel_dump_traceback_later()
 

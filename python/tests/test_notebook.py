@@ -7,8 +7,8 @@ import nbformat
 import pytest
 
 NOTEBOOK = pathlib.Path(__file__).parents[2] / "docs/guide/plan.ipynb"
-LIMIT = 110
-"""Seconds of a cell; the whole takes some ten."""
+LIMIT = 300
+"""Seconds of a cell on a busy machine."""
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def test_it_is_kept_without_results(notebook):
             assert cell.outputs == [] and cell.execution_count is None, cell.source
 
 
+@pytest.mark.simulates
 def test_every_cell_runs(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))

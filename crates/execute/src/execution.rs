@@ -66,6 +66,8 @@ pub struct Program {
     memory_bytes: u64,
     /// Number of pages that the page cache holds.
     cache_pages: usize,
+    /// True if reads of files bypass the page cache.
+    reads_directly: bool,
 }
 
 /// Limit of a program's memory without [`Program::memory_bytes`], in bytes: 1 GiB.
@@ -87,6 +89,7 @@ impl Program {
             seed: 0,
             memory_bytes: MEMORY_BYTES,
             cache_pages: CACHE_PAGES,
+            reads_directly: false,
         }
     }
 
@@ -117,6 +120,13 @@ impl Program {
     /// Sets the limit of the program's memory, in bytes.
     pub fn memory_bytes(mut self, bytes: u64) -> Program {
         self.memory_bytes = bytes;
+        self
+    }
+
+    /// Lets the disk read files into the program's memory, past the page cache, as where programs have the disk for
+    /// themselves. Writes go to the page cache, and what is there is read from there.
+    pub fn direct_reads(mut self, is_direct: bool) -> Program {
+        self.reads_directly = is_direct;
         self
     }
 
@@ -184,7 +194,16 @@ impl<M: Machine> Execution<M> {
     /// [`ExecuteError::Load`] if the file is no static executable of RISC-V Linux or does not fit into the memory,
     /// and [`ExecuteError::Folder`].
     pub fn new(file: &[u8], program: Program, machine: M) -> Result<Execution<M>, ExecuteError> {
-        let Program { arguments, environment, mut files, folder, seed, memory_bytes, cache_pages } = program;
+        let Program {
+            arguments,
+            environment,
+            mut files,
+            folder,
+            seed,
+            memory_bytes,
+            cache_pages,
+            reads_directly,
+        } = program;
         let mut random = Random::new(seed);
         let mut space = Space::new(memory_bytes);
         let image = Image::parse(file)?;
@@ -207,7 +226,7 @@ impl<M: Machine> Execution<M> {
         }
         let folder_id = files.resolve(ROOT, folder.as_bytes(), true).ok().and_then(|found| found.node);
         let folder_id = folder_id.filter(|&id| files.is_folder(id)).ok_or(ExecuteError::Folder(folder))?;
-        let facts = Facts { processors, memory_bytes, program: absolute(&name), symbols };
+        let facts = Facts { processors, memory_bytes, reads_directly, program: absolute(&name), symbols };
         let memory = AddressSpace::new(space, loaded.end);
         let mut system = System::new(memory, hart, files, PageCache::new(cache_pages), random, facts);
         // It is a folder, as was checked.

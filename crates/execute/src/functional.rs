@@ -256,7 +256,14 @@ mod tests {
     use bywash_cpu::memory::Permissions;
 
     fn read(bytes: u64) -> Request {
-        Request::Disk { direction: Direction::In, offset: 0, bytes, memory: Location::System }
+        Request::Disk {
+            direction: Direction::In,
+            file: 1,
+            position: 0,
+            offset: 0,
+            bytes,
+            memory: Location::System,
+        }
     }
 
     #[test]

@@ -174,10 +174,14 @@ pub enum Direction {
 /// Request to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// Transfer between the disk and consecutive pages of a file in the page cache.
+    /// Transfer between the disk and consecutive bytes of memory: pages of the page cache, or the program's buffer.
     Disk {
         /// Direction.
         direction: Direction,
+        /// Number of the file.
+        file: u64,
+        /// Offset of the first byte in the file, in bytes.
+        position: u64,
         /// First byte on the disk.
         offset: u64,
         /// Number of bytes.

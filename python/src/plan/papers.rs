@@ -44,7 +44,7 @@ pub(crate) fn bars<'py>(py: Python<'py>, number: &Bound<'py, PyAny>) -> PyResult
 #[pyfunction]
 pub(crate) fn targets(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
     let targets: Vec<Target> = in_own_thread(py, || {
-        Ok([Figures::simulated().targets(), servers::gap_targets(), streams::targets()].concat())
+        Ok([Figures::without_limits().targets(), servers::gap_targets(), streams::targets()].concat())
     })?;
     tuple(py, &targets, |target| {
         record!(py, MODULE, "Target", {

@@ -58,7 +58,8 @@ pub fn execute(arguments: &ExecuteArgs) -> Result<i32, Failure> {
         .files(files)
         .seed(arguments.seed)
         .memory_bytes(arguments.memory.0 as u64)
-        .cache_pages((arguments.page_cache.0 / PAGE_BYTES) as usize);
+        .cache_pages((arguments.page_cache.0 / PAGE_BYTES) as usize)
+        .direct_reads(architecture != Architecture::Conventional && description.mechanisms.transfer);
     let execution = Execution::new(&bytes, program, machine).map_err(|why| refused(&why))?;
     let signals = Signals::listen();
     let outcome = match load(arguments) {

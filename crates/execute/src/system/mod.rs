@@ -196,6 +196,8 @@ pub(crate) struct Facts {
     pub processors: usize,
     /// Limit of the program's memory, in bytes.
     pub memory_bytes: u64,
+    /// True if reads of files bypass the page cache.
+    pub reads_directly: bool,
     /// Path of the program's file (`/proc/self/exe`).
     pub program: Vec<u8>,
     /// Functions of the program.

@@ -12,6 +12,8 @@ use crate::thread::Key;
 /// Number of pages that one request to the disk transfers at most, and that a read at the beginning of a file or
 /// behind a cached page reads ahead: 128 KiB.
 pub(super) const READ_AHEAD_PAGES: u64 = 32;
+/// Size of a disk's sector, in bytes.
+const SECTOR_BYTES: u64 = 512;
 /// Number of dirty pages that are written at once when too many are dirty.
 const WRITEBACK_PAGES: usize = 256;
 
@@ -91,7 +93,53 @@ impl System {
         let offset = self.files.disk_offset(file, first);
         let bytes = (last - first + 1) * FILE_PAGE_BYTES;
         let memory = Location::Page { file, offset: first * FILE_PAGE_BYTES };
-        self.requests.push((tag, Request::Disk { direction, offset, bytes, memory }));
+        let position = first * FILE_PAGE_BYTES;
+        self.requests.push((tag, Request::Disk { direction, file, position, offset, bytes, memory }));
+    }
+
+    /// Lets the disk read bytes of a file into the program's memory, without the page cache. The bytes are those of one
+    /// request, and none of their pages is cached.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Block`]: the disk is reading.
+    pub(super) fn read_directly(
+        &mut self,
+        caller: &Caller,
+        file: NodeId,
+        position: u64,
+        bytes: u64,
+        address: u64,
+    ) -> Result<(), Stop> {
+        if let Some(&tag) = self.call_of(caller.thread)?.requests.first() {
+            if self.in_flight.contains_key(&tag) {
+                return Err(Stop::Block(vec![Key::Completion(tag)]));
+            }
+            self.call_of(caller.thread)?.requests.clear();
+            return Ok(());
+        }
+        let tag = self.next_tag();
+        // A disk reads whole sectors.
+        let begin = position - position % SECTOR_BYTES;
+        let end = (position + bytes).next_multiple_of(SECTOR_BYTES);
+        let page = self.files.disk_offset(file, begin / FILE_PAGE_BYTES);
+        self.in_flight.insert(tag, Flight::Read(Vec::new()));
+        let request = Request::Disk {
+            direction: Direction::In,
+            file,
+            position: begin,
+            offset: page + begin % FILE_PAGE_BYTES,
+            bytes: end - begin,
+            memory: Location::Program(address),
+        };
+        self.requests.push((tag, request));
+        self.call_of(caller.thread)?.requests.insert(tag);
+        Err(Stop::Block(vec![Key::Completion(tag)]))
+    }
+
+    /// Returns whether a page of a file, from the first to the last, is cached or being read.
+    pub(super) fn has_cached(&self, file: NodeId, first: u64, last: u64) -> bool {
+        (first..=last).any(|page| self.cache.presence((file, page)) != Presence::Missing)
     }
 
     /// Submits the write of all dirty pages of a file.

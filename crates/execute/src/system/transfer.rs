@@ -180,10 +180,19 @@ impl System {
                 break;
             }
             let (first, last) = (offset / FILE_PAGE_BYTES, (offset + part as u64 - 1) / FILE_PAGE_BYTES);
-            self.require_pages(caller, file, first, last)?;
+            let is_direct = self.facts.reads_directly && !self.has_cached(file, first, last);
+            if is_direct {
+                self.read_directly(caller, file, offset, part as u64, address)?;
+            } else {
+                self.require_pages(caller, file, first, last)?;
+            }
             let mut bytes = vec![0; part];
             self.read_file(file, offset, &mut bytes)?;
-            if let Err(errno) = self.copy_out(Location::Page { file, offset }, address, &bytes) {
+            let read = match is_direct {
+                true => self.memory.write(address, &bytes),
+                false => self.copy_out(Location::Page { file, offset }, address, &bytes),
+            };
+            if let Err(errno) = read {
                 if done == 0 {
                     return Err(errno.into());
                 }

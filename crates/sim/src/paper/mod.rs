@@ -1,12 +1,14 @@
 //! The papers' simulated figures, simulated here, with the papers' statements beside the resulting numbers.
 //!
 //! - [`servers`]: Figures 8 and 9 of Carrera et al., and their model against their simulator
+//! - [`executed`]: the bars of these figures by executing the servers as programs
 //! - [`streams`]: the streams of Schaelicke's dissertation, and the effect of each of the three mechanisms
 //!
 //! Every bar follows from one description, in which only the parameters that name the bar change; nothing is
 //! fitted to a bar. A statement is compared with the same bars on the same interconnect as in the source, as
 //! strictly as the source words it ([`Claim`]).
 
+pub mod executed;
 pub mod servers;
 pub mod streams;
 

@@ -610,19 +610,15 @@ impl TimedMachine {
         let sends_file = self.costs.is_direct
             && processor.is_some_and(|processor| self.processors[processor].call == Submission::SENDFILE);
         match *request {
-            Request::Disk { direction, offset, bytes, memory } => {
-                let mut at = memory;
-                let address = self.addresses.address(at);
+            Request::Disk { direction, file, position, bytes, memory, .. } => {
+                let address = self.addresses.address(memory);
                 // All pages of the request have their numbers one after the other, if they are new.
+                let mut at = memory;
                 for _ in 1..bytes.div_ceil(4096) {
                     at = at.behind(4096);
                     self.addresses.address(at);
                 }
                 let mut registers = registers(bytes, address, note);
-                let (file, position) = match memory {
-                    Location::Page { file, offset } => (file, offset),
-                    _ => (0, offset),
-                };
                 registers.picks[Register::Disk as usize] = (file % u64::from(self.devices.disks)) as u32;
                 registers.picks[Register::Thread as usize] = file as u32;
                 registers.picks[Register::Other as usize] =
