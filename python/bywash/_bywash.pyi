@@ -490,7 +490,7 @@ def replay(
     trace: Trace,
     architecture: Architecture | None = None,
     *,
-    pace: Literal["recorded", "fastest"] = "recorded",
+    pace: Literal["recorded", "fastest", "computed"] = "recorded",
     seed: int = 1,
     progress: Callable[[float], object] | None = None,
 ) -> SimulationReport: ...

@@ -14,7 +14,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 const MODULE: &str = "bywash.plan.records";
-const PACES: [(&str, Pace); 2] = [("recorded", Pace::Recorded), ("fastest", Pace::Fastest)];
+const PACES: [(&str, Pace); 3] =
+    [("recorded", Pace::Recorded), ("fastest", Pace::Fastest), ("computed", Pace::Computed)];
 
 /// Recorded calls of programs: what ``bywash plan trace`` makes of a recording.
 ///
@@ -114,7 +115,9 @@ pub(crate) fn trace(py: Python<'_>, path: PathBuf) -> PyResult<Trace> {
 ///     Architecture of the machine's I/O; None: the description's own.
 /// pace
 ///     ``"recorded"``: each call at its recorded time, or as soon as its process has completed the one before;
-///     ``"fastest"``: each call as soon as its process has completed the one before.
+///     ``"fastest"``: each call as soon as its process has completed the one before;
+///     ``"computed"``: each call after the recorded computing, and waits in the recorded order; for traces of
+///     ``bywash plan record``.
 /// seed
 ///     Seed of the random numbers: the same seed gives the same run.
 /// progress

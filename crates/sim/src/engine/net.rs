@@ -40,6 +40,10 @@ pub enum ServiceTime {
     /// A fixed time, plus a number of picoseconds for each byte that the job's last [`Op::Touch`] moved in this
     /// kind of movement.
     Moved(Movement, Time, f64),
+    /// Time that the job's current record computes.
+    Computed,
+    /// Time that the job's current record pauses.
+    Paused,
 }
 
 impl ServiceTime {
@@ -79,6 +83,8 @@ impl ServiceTime {
             ServiceTime::Bytes(fixed, rate) => of(fixed, rate, registers.bytes),
             ServiceTime::Rest(rate) => of(Time(0), rate, registers.bytes) - registers.memory_time,
             ServiceTime::Command { .. } => Time(0),
+            ServiceTime::Computed => registers.computed,
+            ServiceTime::Paused => registers.paused,
             ServiceTime::Moved(movement, fixed, rate) => of(fixed, rate, registers.moved[movement as usize]),
         }
     }
@@ -159,6 +165,10 @@ pub struct Registers {
     pub memory_time: Time,
     /// Index of the job's next record in the net, and index behind the job's last record.
     pub records: (u32, u32),
+    /// Computing of the current record.
+    pub computed: Time,
+    /// Pause of the current record.
+    pub paused: Time,
 }
 
 /// Kind of movement over the memory bus that an access to cached data causes.
@@ -189,6 +199,13 @@ pub struct Record {
     pub disk: u32,
     /// Number of the network interface.
     pub interface: u32,
+    /// Computing before the request; [`ServiceTime::Computed`] is as long.
+    pub computed: Time,
+    /// Pause of the request; [`ServiceTime::Paused`] is as long.
+    pub paused: Time,
+    /// Record that must have started before [`Op::AwaitRecord`] lets the job continue: 1 + its number in the
+    /// order in which records were added to the net, or 0 for none.
+    pub after: u32,
 }
 
 /// Reference to a script of a net.
@@ -301,6 +318,10 @@ pub enum Op {
         /// Target of the jump: number of an operation in the script.
         to: u32,
     },
+    /// Marks the job's current record as started, which releases the jobs that wait for it.
+    StartRecord,
+    /// Waits until the record that the job's current record names has started.
+    AwaitRecord,
     /// Jumps to `to`.
     Jump {
         /// Target of the jump: number of an operation in the script.

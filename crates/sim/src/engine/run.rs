@@ -128,6 +128,10 @@ pub struct Run<N, C = Caches> {
     arrivals: std::collections::VecDeque<Time>,
     /// Jobs that wait for an arrival, in order.
     awaiting: WaitingLine,
+    /// For each record of the net, true if it has started; empty until the first has.
+    started: Vec<bool>,
+    /// Jobs that wait for a record to start, by its number.
+    blocked: std::collections::HashMap<u32, Vec<u32>>,
     /// True if more arrivals than [`ARRIVALS_MAX`] waited; the run has stopped then.
     is_flooded: bool,
     response: Sample,
@@ -239,6 +243,8 @@ impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
             ready: std::collections::VecDeque::new(),
             arrivals: std::collections::VecDeque::new(),
             awaiting: EMPTY,
+            started: Vec::new(),
+            blocked: std::collections::HashMap::new(),
             is_flooded: false,
             response: Sample::with_distribution(),
             gaps: Sample::default(),
@@ -576,7 +582,25 @@ impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
                         registers.block = record.block;
                         registers.picks[Register::Disk as usize] = record.disk;
                         registers.picks[Register::Interface as usize] = record.interface;
+                        (registers.computed, registers.paused) = (record.computed, record.paused);
                         *next = Some(self.now.max(record.at));
+                        return;
+                    }
+                }
+                Op::StartRecord => {
+                    let record = self.jobs[job as usize].registers.records.0 - 1;
+                    if self.started.is_empty() {
+                        self.started = vec![false; self.net.records.len()];
+                    }
+                    self.started[record as usize] = true;
+                    self.ready.extend(self.blocked.remove(&record).into_iter().flatten());
+                }
+                Op::AwaitRecord => {
+                    let record = self.jobs[job as usize].registers.records.0 - 1;
+                    if let Some(after) = self.net.records[record as usize].after.checked_sub(1)
+                        && !self.started.get(after as usize).is_some_and(|started| *started)
+                    {
+                        self.blocked.entry(after).or_default().push(job);
                         return;
                     }
                 }

@@ -13,7 +13,7 @@ use super::hardware::{Hardware, at_least_one, block_of};
 use super::request::RequestScripts;
 use super::script::ScriptBuilder;
 use super::simulate::{Error, Prepared, Report, report, within_limits};
-use crate::engine::{Net, Op, Record, Register, Registers, Run, StopCondition, Time};
+use crate::engine::{Net, Op, Record, Register, Registers, Run, ServiceTime, Station, StopCondition, Time};
 use crate::trace::{Call, CallKind, Trace};
 use bywash_model::units::{Share, Size};
 use bywash_model::work::{Request, Workload};
@@ -28,6 +28,10 @@ pub enum Pace {
     Recorded,
     /// Each call as soon as the process's previous call has ended.
     Fastest,
+    /// Each call after the computing that was recorded before it, on a processor. A wait ends when the call
+    /// that ended it in the recording has begun ([`Trace::releases`]), or after the recorded time if nothing in
+    /// the recording has ended it.
+    Computed,
 }
 
 /// Greatest number of bytes that one replayed call moves. Larger calls are cut to this size.
@@ -38,7 +42,8 @@ const PROCESSES_MAX: usize = 100_000;
 /// [`simulate`](super::simulate()).
 ///
 /// # Errors
-/// [`Error::Nothing`] if the trace has no calls; [`Error::TooManyThreads`] if it has more than 100,000
+/// [`Error::Nothing`] if the trace has no calls; [`Error::Untimed`] if `pace` is [`Pace::Computed`] and the trace
+/// does not tell the end of each call and the computing before it; [`Error::TooManyThreads`] if it has more than 100,000
 /// processes; otherwise same as [`within_limits`].
 pub fn replay(
     description: &Description,
@@ -50,6 +55,9 @@ pub fn replay(
 ) -> Result<Report, Error> {
     if trace.calls.is_empty() {
         return Err(Error::Nothing);
+    }
+    if pace == Pace::Computed && !trace.is_timed() {
+        return Err(Error::Untimed);
     }
     within_limits(description)?;
     let prepared = prepare(description, architecture, trace, pace)?;
@@ -72,11 +80,22 @@ enum Section {
     Sync,
     Receive,
     Send,
+    /// A system call that moves no data, or a wait, whose end is another matter.
+    Call,
+    /// Beginning of a process, which belongs to no call.
+    Begin,
     /// Write of evicted pages by the system, which belongs to no call.
     WriteBack,
 }
 
-const ALL: [Section; 10] = [
+impl Section {
+    /// Returns true if the section is a request of the trace.
+    fn is_request(self) -> bool {
+        !matches!(self, Section::Begin | Section::WriteBack)
+    }
+}
+
+const ALL: [Section; 12] = [
     Section::ReadMemory,
     Section::ReadDisk,
     Section::ReadAhead,
@@ -86,6 +105,8 @@ const ALL: [Section; 10] = [
     Section::Sync,
     Section::Receive,
     Section::Send,
+    Section::Call,
+    Section::Begin,
     Section::WriteBack,
 ];
 
@@ -111,7 +132,7 @@ fn prepare(
     let mut net = Net::new();
     let hardware = Hardware::new(&mut net, &description.machine, &work, architecture);
     let serving = RequestScripts::new(&hardware, &description.machine, &work, architecture);
-    let (script, places) = script(&serving);
+    let (script, places) = script(&serving, hardware.processors, pace);
     let processors = at_least_one(description.machine.processors.count);
     let script = net.script(script);
     for (thread, records) in plan.processes.into_values().chain([plan.written_back]).enumerate() {
@@ -126,19 +147,27 @@ fn prepare(
 }
 
 /// Returns the script of every process, and the number of the first operation of each section.
-fn script(serving: &RequestScripts<'_>) -> (Vec<Op>, Vec<u32>) {
+fn script(serving: &RequestScripts<'_>, processors: Station, pace: Pace) -> (Vec<Op>, Vec<u32>) {
     let mut script = ScriptBuilder::default();
     let no_more = script.jump(Op::Record { to: 0 });
     let mut places = Vec::new();
     for does in ALL {
         places.push(script.here());
-        if does != Section::WriteBack {
+        if pace == Pace::Computed && does != Section::WriteBack {
+            script.add(Op::Use { station: processors, time: ServiceTime::Computed });
+            script.add(Op::StartRecord);
+            script.add(Op::AwaitRecord);
+        }
+        if does.is_request() {
             script.add(Op::BeginRequest);
+        }
+        if pace == Pace::Computed && matches!(does, Section::Call | Section::Receive | Section::Begin) {
+            script.add(Op::Delay(ServiceTime::Paused));
         }
         serving.pick_file(&mut script);
         serving.call(&mut script, does);
         serving.release(&mut script);
-        if does != Section::WriteBack {
+        if does.is_request() {
             script.add(Op::EndRequest);
         }
         script.add(Op::Jump { to: 0 });
@@ -167,7 +196,8 @@ impl RequestScripts<'_> {
                 let buffer = if self.transfers() { Buffer::Program } else { Buffer::Kernel };
                 self.to_disk(script, 0.0, buffer, false);
             }
-            Section::SyncNothing => self.submit(script),
+            Section::Begin => {}
+            Section::SyncNothing | Section::Call => self.submit(script),
             Section::Sync | Section::WriteBack => {
                 self.submit(script);
                 self.to_disk(script, 0.0, Buffer::File, false);
@@ -198,8 +228,10 @@ impl Plan {
         // End of the last read, by process and file.
         let mut ends: HashMap<(u32, u32), u64> = HashMap::new();
         let mut plan = Plan { processes: BTreeMap::new(), written_back: Vec::new() };
-        for call in &trace.calls {
-            let at = if pace == Pace::Fastest { Time(0) } else { Time::from_seconds(call.at) };
+        let order = (pace == Pace::Computed).then(|| Order::new(trace));
+        for (index, call) in trace.calls.iter().enumerate() {
+            let at = if pace == Pace::Recorded { Time::from_seconds(call.at) } else { Time(0) };
+            let waits = order.as_ref().map_or(Waits::default(), |order| order.waits(trace, index));
             let record = |file: u32, bytes: u64| Record {
                 at,
                 to: 0,
@@ -207,14 +239,82 @@ impl Plan {
                 block: block_of(bytes.min(BYTES_MAX) as f64),
                 disk: file % counts[1],
                 interface: file % counts[0],
+                computed: waits.computed,
+                paused: waits.paused,
+                after: waits.after,
             };
             let (does, bytes, evicted) = decide(call, &mut cache, &mut ends);
             for Evicted { file, bytes } in evicted {
                 plan.written_back.push((Section::WriteBack, record(file, bytes)));
             }
-            plan.processes.entry(call.process).or_default().push((does, record(call.file, bytes)));
+            let records = plan.processes.entry(call.process).or_default();
+            if let Some(begin) =
+                order.as_ref().filter(|_| records.is_empty()).map(|order| order.begin(trace, index))
+            {
+                let Waits { computed, paused, after } = begin;
+                records.push((Section::Begin, Record { computed, paused, after, ..record(call.file, 0) }));
+            }
+            records.push((does, record(call.file, bytes)));
         }
         plan
+    }
+}
+
+/// Computing and waits of a record, for [`Pace::Computed`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Waits {
+    computed: Time,
+    paused: Time,
+    after: u32,
+}
+
+/// Order of the calls of different processes, for [`Pace::Computed`].
+struct Order {
+    releases: Vec<Option<usize>>,
+    /// For each call, 1 + the number of its record in the net.
+    numbers: Vec<u32>,
+}
+
+impl Order {
+    fn new(trace: &Trace) -> Order {
+        // The net has the records process by process, each with one more for its beginning.
+        let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
+        for call in &trace.calls {
+            *counts.entry(call.process).or_insert(1) += 1;
+        }
+        let mut next: HashMap<u32, u32> = HashMap::new();
+        let mut start = 0;
+        for (process, count) in counts {
+            next.insert(process, start + 1);
+            start += count;
+        }
+        let numbers = trace.calls.iter().map(|call| {
+            let next = next.entry(call.process).or_default();
+            *next += 1;
+            *next
+        });
+        Order { numbers: numbers.collect(), releases: trace.releases() }
+    }
+
+    fn waits(&self, trace: &Trace, index: usize) -> Waits {
+        let call = &trace.calls[index];
+        let Some(timing) = call.timing else { return Waits::default() };
+        let after = self.releases[index].map_or(0, |release| self.numbers[release]);
+        let is_wait = matches!(call.kind, CallKind::Wait | CallKind::Receive);
+        let paused = if is_wait && after == 0 { timing.end - call.at } else { 0.0 };
+        Waits { computed: Time::from_seconds(timing.computed), paused: Time::from_seconds(paused), after }
+    }
+
+    /// Returns what a process waits for whose first call has this index: the latest call of another process
+    /// that had begun, and the time since then.
+    fn begin(&self, trace: &Trace, index: usize) -> Waits {
+        let first = &trace.calls[index];
+        let began = first.at - first.timing.map_or(0.0, |timing| timing.computed);
+        let before = trace.calls.partition_point(|call| call.at <= began);
+        let creator = trace.calls[..before].iter().rposition(|call| call.process != first.process);
+        let since = creator.map_or(began, |creator| began - trace.calls[creator].at);
+        let after = creator.map_or(0, |creator| self.numbers[creator]);
+        Waits { computed: Time(0), paused: Time::from_seconds(since.max(0.0)), after }
     }
 }
 
@@ -245,6 +345,7 @@ fn decide(
         },
         CallKind::Receive => (Section::Receive, length, Vec::new()),
         CallKind::Send => (Section::Send, length, Vec::new()),
+        CallKind::Wait | CallKind::Other => (Section::Call, 0, Vec::new()),
     }
 }
 
@@ -276,7 +377,7 @@ mod tests {
     }
 
     fn call(at: f64, process: u32, kind: CallKind, offset: u64, length: u64) -> Call {
-        Call { at, process, kind, file: 0, offset, length }
+        Call { at, process, kind, file: 0, offset, length, timing: None }
     }
 
     fn of(calls: Vec<Call>) -> Trace {
@@ -309,6 +410,31 @@ mod tests {
     }
 
     #[test]
+    fn computing_is_kept_and_waits_keep_their_order() {
+        // Process 2 computes a second and writes to the pipe for which process 1 waits, which then computes two.
+        let text = "\
+time,process,call,file,offset,length,end,computed
+0,1,other,start,0,0,0,0
+0.5,1,wait,pipe:[1],0,0,3,0.5
+1.5,2,other,pipe:[1],0,1,1.6,1
+5,1,other,exit,0,0,5,2
+6,1,wait,sleep,0,0,7,1
+";
+        let trace = Trace::read(text).unwrap();
+        let taken = run(&machine(1e6), &trace, Pace::Computed).seconds;
+        // Process 2 begins 0.5 s after the first call, and computes 1 s; then come 2 s, 1 s, and a sleep of 1 s.
+        assert!((taken - 5.5).abs() < 0.01, "{taken}");
+        // On a single processor, the half second of process 1 does not overlap with anything else.
+        let mut slow = machine(1e6);
+        slow.machine.processors.count = 1.0;
+        let taken = run(&slow, &trace, Pace::Computed).seconds;
+        assert!((5.49..6.02).contains(&taken), "{taken}");
+        let untimed = of(vec![call(0.0, 1, CallKind::Read, 0, 1)]);
+        let refused = replay(&slow, Architecture::Conventional, &untimed, Pace::Computed, 1, &mut |_| true);
+        assert_eq!(refused, Err(Error::Untimed));
+    }
+
+    #[test]
     fn every_kind_of_call_is_served_by_every_structure() {
         let kinds = [
             CallKind::Write,
@@ -317,6 +443,8 @@ mod tests {
             CallKind::Sync,
             CallKind::Receive,
             CallKind::Send,
+            CallKind::Wait,
+            CallKind::Other,
         ];
         let calls: Vec<Call> = (0..300u64)
             .map(|number| {

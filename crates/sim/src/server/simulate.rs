@@ -71,6 +71,12 @@ pub enum Error {
     /// A simulation of 0 requests or 0 seconds, or a replay of an empty trace.
     #[error("the simulation has no requests or no time; give at least one request")]
     Nothing,
+    /// A replay that keeps computing, of a trace that does not tell it.
+    #[error(
+        "the trace does not tell how long each call took and how long the program computed before it; record it with \
+         `bywash plan record`"
+    )]
+    Untimed,
     /// The architecture needs processors that the devices do not have.
     #[error(transparent)]
     MissingProcessor(#[from] MissingProcessor),

@@ -7,14 +7,25 @@
 //! 0.0005,4712,send,TCP:[10.0.0.1:80->10.0.0.2:4242],0,1448
 //! ```
 //!
+//! A recorder of this project also tells when each call ended and how long the thread had computed before it.
+//! Such a trace has two more columns, in seconds:
+//!
+//! ```text
+//! time,process,call,file,offset,length,end,computed
+//! 0,4711,read,/data/a,0,4096,0.0000012,0.0001
+//! 0.0003,4711,wait,pipe:[123],0,0,0.0009,0.0000988
+//! ```
+//!
 //! Lines may be in any order, and times may start at any value: a part cut out of a trace is a trace.
 
-use super::{Call, CallKind, Error, Trace};
+use super::{Call, CallKind, Error, Timing, Trace};
 use csv::{ErrorKind, QuoteStyle, ReaderBuilder, StringRecord, WriterBuilder};
 use std::collections::HashMap;
 
 /// First line of a trace.
 pub const HEADER: &str = "time,process,call,file,offset,length";
+/// First line of a trace that tells the end of each call and the computing before it.
+pub const TIMED_HEADER: &str = "time,process,call,file,offset,length,end,computed";
 
 /// Returns true if the text begins like a trace, even if the header has a mistake after its first column.
 pub fn is_header(text: &str) -> bool {
@@ -34,7 +45,7 @@ impl Trace {
         let mut trace = Trace::default();
         let mut indices = HashMap::new();
         let mut record = StringRecord::new();
-        let mut has_header = false;
+        let (mut has_header, mut is_timed) = (false, false);
         loop {
             let more = reader.read_record(&mut record).map_err(|why| refused(&why))?;
             if !more {
@@ -44,12 +55,13 @@ impl Trace {
             let wrong = |reason: String| Error::Line { line, reason };
             if !has_header {
                 has_header = true;
-                if record.iter().map(str::trim).ne(HEADER.split(',')) {
+                is_timed = record.iter().map(str::trim).eq(TIMED_HEADER.split(','));
+                if !is_timed && record.iter().map(str::trim).ne(HEADER.split(',')) {
                     return Err(wrong(format!("the first line of a trace is '{HEADER}'")));
                 }
                 continue;
             }
-            let (call, file) = call(&record).map_err(wrong)?;
+            let (call, file) = call(&record, is_timed).map_err(wrong)?;
             let next = u32::try_from(trace.files.len()).map_err(|_| Error::TooManyFiles)?;
             let index = match indices.get(file) {
                 Some(index) => *index,
@@ -67,6 +79,9 @@ impl Trace {
         let first = trace.calls.first().map_or(0.0, |call| call.at);
         for call in &mut trace.calls {
             call.at -= first;
+            if let Some(timing) = &mut call.timing {
+                timing.end -= first;
+            }
         }
         trace.number_files();
         Ok(trace)
@@ -76,32 +91,49 @@ impl Trace {
     pub fn write(&self) -> String {
         let mut writer = WriterBuilder::new().quote_style(QuoteStyle::Necessary).from_writer(Vec::new());
         // Writing to memory cannot fail, so the results carry no information.
-        let _ = writer.write_record(HEADER.split(','));
-        for Call { at, process, kind, file, offset, length } in &self.calls {
+        let is_timed = self.is_timed();
+        let _ = writer.write_record(if is_timed { TIMED_HEADER } else { HEADER }.split(','));
+        for Call { at, process, kind, file, offset, length, timing } in &self.calls {
             let name = self.files.get(*file as usize).map_or("", String::as_str);
             let (at, process) = (at.to_string(), process.to_string());
             let (offset, length) = (offset.to_string(), length.to_string());
-            let _ = writer.write_record([&at, &process, kind.name(), name, &offset, &length]);
+            let line = [&at, &process, kind.name(), name, &offset, &length];
+            let _ = match timing.filter(|_| is_timed) {
+                Some(Timing { end, computed }) => {
+                    let [end, computed] = [end, computed].map(|seconds| seconds.to_string());
+                    writer.write_record(line.into_iter().chain([end.as_str(), &computed]))
+                }
+                None => writer.write_record(line),
+            };
         }
         String::from_utf8_lossy(&writer.into_inner().unwrap_or_default()).into_owned()
     }
 }
 
 /// Parses a line into its call, whose file index is not set yet, and the name of its file.
-fn call(record: &StringRecord) -> Result<(Call, &str), String> {
+fn call(record: &StringRecord, is_timed: bool) -> Result<(Call, &str), String> {
     let columns: Vec<&str> = record.iter().collect();
-    let [at, process, kind, file, offset, length] = columns[..] else {
-        return Err(format!(
-            "{} columns in place of six ({HEADER}); a name with a comma or a quote in it is written in quotes",
+    let (all, header) = if is_timed { ("eight", TIMED_HEADER) } else { ("six", HEADER) };
+    let wrong = || {
+        format!(
+            "{} columns in place of {all} ({header}); a name with a comma or a quote in it is written in quotes",
             columns.len()
-        ));
+        )
     };
-    let at: f64 = at
-        .trim()
-        .parse()
-        .ok()
-        .filter(|at: &f64| at.is_finite() && *at >= 0.0)
-        .ok_or_else(|| format!("time '{at}' is no number of seconds, as 12.000345 is"))?;
+    let (&[at, process, kind, file, offset, length], rest) =
+        columns.split_first_chunk::<6>().ok_or_else(wrong)?;
+    let at = seconds("time", at)?;
+    let timing = match *rest {
+        [] if !is_timed => None,
+        [end, computed] if is_timed => {
+            let timing = Timing { end: seconds("end", end)?, computed: seconds("computed", computed)? };
+            if timing.end < at {
+                return Err(format!("end '{end}' is before the call's time"));
+            }
+            Some(timing)
+        }
+        _ => return Err(wrong()),
+    };
     let process = process
         .trim()
         .parse()
@@ -118,10 +150,16 @@ fn call(record: &StringRecord) -> Result<(Call, &str), String> {
     if offset.checked_add(length).is_none() {
         return Err(format!("offset {offset} and length {length} lead past the end of any file"));
     }
-    if length == 0 && kind != CallKind::Sync {
+    if length == 0 && !matches!(kind, CallKind::Sync | CallKind::Wait | CallKind::Other) {
         return Err(format!("a {} of 0 bytes is none; leave the line out", kind.name()));
     }
-    Ok((Call { at, process, kind, file: 0, offset, length }, file))
+    Ok((Call { at, process, kind, file: 0, offset, length, timing }, file))
+}
+
+/// Parses a time or duration in seconds, which is not negative.
+fn seconds(column: &str, text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| format!("{column} '{text}' is no number of seconds, as 12.000345 is"))
 }
 
 fn refused(why: &csv::Error) -> Error {
@@ -149,7 +187,8 @@ time,process,call,file,offset,length
     fn a_trace_is_read_as_it_was_written() {
         let trace = Trace::read(SMALL).unwrap();
         assert_eq!(trace.files, ["/data/a", "TCP:[1->2], \"x\""]);
-        let last = Call { at: 0.0005, process: 4712, kind: CallKind::Send, file: 1, offset: 0, length: 1448 };
+        let (kind, timing) = (CallKind::Send, None);
+        let last = Call { at: 0.0005, process: 4712, kind, file: 1, offset: 0, length: 1448, timing };
         assert_eq!(trace.calls[2], last);
         assert_eq!(trace.write(), SMALL);
         assert_eq!(Trace::import(SMALL).unwrap().trace, trace);
@@ -171,7 +210,7 @@ time,process,call,file,offset,length
             ("-1,1,read,a,0,1", "time '-1'"),
             ("inf,1,read,a,0,1", "time 'inf'"),
             ("0,-1,read,a,0,1", "process '-1'"),
-            ("0,1,open,a,0,1", "call 'open' is none of read, write, sync, receive, send"),
+            ("0,1,open,a,0,1", "call 'open' is none of read, write, sync, receive, send, wait, other"),
             ("0,1,read,a,4k,1", "offset '4k' is no number of bytes"),
             ("0,1,read,a,0,-1", "length '-1'"),
             ("0,1,read,a,0,0", "leave the line out"),
@@ -185,6 +224,32 @@ time,process,call,file,offset,length
         let said = Trace::import("time,process,call,name,offset,length\n").unwrap_err().to_string();
         assert_eq!(said, "line 1: the first line of a trace is 'time,process,call,file,offset,length'");
         assert!(Trace::read("").is_err());
+    }
+
+    #[test]
+    fn a_trace_with_ends_is_read_as_it_was_written_and_names_what_is_wrong() {
+        let text = "\
+time,process,call,file,offset,length,end,computed
+0,4711,read,/data/a,0,4096,0.25,0
+1.5,4711,wait,pipe:[1],0,0,2,1.25
+";
+        let trace = Trace::read(text).unwrap();
+        assert_eq!(trace.calls[1].timing, Some(Timing { end: 2.0, computed: 1.25 }));
+        assert!(trace.is_timed() && trace.write() == text);
+        let later = text
+            .replace("\n0,", "\n10,")
+            .replace("0.25", "10.25")
+            .replace("\n1.5,", "\n11.5,")
+            .replace(",2,", ",12,");
+        assert_eq!(Trace::read(&later).unwrap(), trace);
+        for (line, wanted) in [
+            ("3,1,other,,0,0,2,0", "end '2' is before the call's time"),
+            ("3,1,other,,0,0,4,-1", "computed '-1' is no number of seconds"),
+            ("3,1,other,,0,0", "6 columns in place of eight"),
+        ] {
+            let said = Trace::read(&format!("{text}{line}\n")).unwrap_err().to_string();
+            assert!(said.starts_with("line 4: ") && said.contains(wanted), "{line}: {said}");
+        }
     }
 
     fn names() -> impl Strategy<Value = String> {

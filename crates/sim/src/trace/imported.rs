@@ -126,7 +126,10 @@ impl Recorder {
             Some(index) => *index,
             None => *self.indices.entry(file.to_owned()).or_insert(next),
         };
-        self.calls.push(TimedCall { at, call: Call { at: 0.0, process, kind, file, offset, length } });
+        self.calls.push(TimedCall {
+            at,
+            call: Call { at: 0.0, process, kind, file, offset, length, timing: None },
+        });
         Ok(())
     }
 

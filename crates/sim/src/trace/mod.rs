@@ -20,6 +20,7 @@
 //! - `format`: the file format of a trace, CSV
 //! - `strace`, `blkparse`: importers of the output of these programs
 //! - `imported`: detection of a text's form, and the result of an import
+//! - `releases`: the calls by which other processes end a wait
 //!
 //! Invariant: everything in a text that the trace omits is counted, with its first line. An importer skips
 //! nothing silently, and never panics, because texts come from untrusted sources.
@@ -29,9 +30,11 @@ mod format;
 mod imported;
 #[cfg(test)]
 mod mutation;
+mod releases;
 mod strace;
 
 pub use imported::{Imported, Omission, TextFormat};
+pub use releases::{CHILD, SLEEP, THREAD};
 
 /// Kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +49,23 @@ pub enum CallKind {
     Receive,
     /// Send to the network.
     Send,
+    /// Wait for another process or thread, or for a time: a pipe, a child, a lock, a sleep.
+    Wait,
+    /// Any other call: the kernel serves it, and it moves no data of a file.
+    Other,
 }
 
 impl CallKind {
     /// All kinds.
-    pub const ALL: [CallKind; 5] =
-        [CallKind::Read, CallKind::Write, CallKind::Sync, CallKind::Receive, CallKind::Send];
+    pub const ALL: [CallKind; 7] = [
+        CallKind::Read,
+        CallKind::Write,
+        CallKind::Sync,
+        CallKind::Receive,
+        CallKind::Send,
+        CallKind::Wait,
+        CallKind::Other,
+    ];
 
     /// Name of the kind in a trace.
     pub fn name(self) -> &'static str {
@@ -61,8 +75,19 @@ impl CallKind {
             CallKind::Sync => "sync",
             CallKind::Receive => "receive",
             CallKind::Send => "send",
+            CallKind::Wait => "wait",
+            CallKind::Other => "other",
         }
     }
+}
+
+/// Times of a call that a recorder has measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// End of the call, in seconds since the first call of the trace.
+    pub end: f64,
+    /// Time that the thread computed between its previous call and this one, in seconds.
+    pub computed: f64,
 }
 
 /// One recorded call.
@@ -78,8 +103,11 @@ pub struct Call {
     pub file: u32,
     /// Offset in the file, in bytes; 0 for the network.
     pub offset: u64,
-    /// Number of bytes, at least 1. For a sync, length of the range, where 0 is the whole file.
+    /// Number of bytes, at least 1. For a sync, length of the range, where 0 is the whole file; for a wait for a
+    /// child, its process number; 0 for other calls that move nothing.
     pub length: u64,
+    /// End of the call and computing before it; `None` if the recording does not tell.
+    pub timing: Option<Timing>,
 }
 
 /// Recorded calls, in the order of their time.
@@ -89,6 +117,13 @@ pub struct Trace {
     pub files: Vec<String>,
     /// Calls, in the order of their time.
     pub calls: Vec<Call>,
+}
+
+impl Trace {
+    /// Returns true if the trace has calls and tells end and computing of each.
+    pub fn is_timed(&self) -> bool {
+        !self.calls.is_empty() && self.calls.iter().all(|call| call.timing.is_some())
+    }
 }
 
 /// Error for a text that is not a trace and cannot be imported.

@@ -96,7 +96,9 @@ fn hold(trace: &Trace) -> Result<(), TestCaseError> {
     prop_assert!(trace.calls.is_sorted_by(|one, other| one.at <= other.at));
     for call in &trace.calls {
         prop_assert!((call.file as usize) < trace.files.len());
-        prop_assert!(call.length > 0 || call.kind == CallKind::Sync);
+        prop_assert!(
+            call.length > 0 || matches!(call.kind, CallKind::Sync | CallKind::Wait | CallKind::Other)
+        );
         prop_assert!(call.offset.checked_add(call.length).is_some());
     }
     Ok(())
