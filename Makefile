@@ -61,6 +61,7 @@ build: page
 	$(published) $(CARGO) build --release --locked -p bywash-cli $(page_feature)
 	$(published) $(CARGO) build --release --locked -p bywash-capi
 	$(published) $(CARGO) build --release --locked -p bywash-shim
+	$(published) $(CARGO) build --release --locked -p bywash-recorder
 	$(MAKE) --no-print-directory generated
 
 # What computes in it is compiled for browsers, for which the toolchain needs a target that is fetched where that can be

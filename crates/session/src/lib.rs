@@ -23,6 +23,7 @@
 //! - [`counters`]: what is counted
 //! - [`memory`]: the mapping, claiming a record, reading them all
 //! - [`settings`]: variables of the environment that the preloaded library reads
+//! - [`recording`]: the memory of a recorded run: every call with its times
 //!
 //! There is no standard library in it, since there is none in the preloaded one.
 
@@ -33,6 +34,7 @@ extern crate alloc;
 pub mod counters;
 pub mod layout;
 pub mod memory;
+pub mod recording;
 pub mod settings;
 
 pub use counters::{Counter, FallbackReason};

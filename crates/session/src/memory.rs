@@ -31,7 +31,7 @@ const UNSERVED: u32 = 2;
 pub struct Error(pub c_int);
 
 impl Error {
-    fn last() -> Error {
+    pub(crate) fn last() -> Error {
         // SAFETY: the C library's own errno of this thread.
         Error(unsafe { *libc::__errno_location() })
     }
