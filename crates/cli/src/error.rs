@@ -62,6 +62,27 @@ pub enum Failure {
     #[error("cannot create the memory for the counters: {0}; run without --stats and --report")]
     Session(io::Error),
 
+    /// The shared memory of a recording cannot be created.
+    #[error(
+        "cannot create the memory for the recording: {0}; it takes up to 640 MiB of memory and address space"
+    )]
+    Recording(io::Error),
+
+    /// The machine is too busy, or the program's times vary too much, to predict anything.
+    #[error("no prediction: {0}; try again on an idle machine")]
+    Busy(String),
+
+    /// A program that is to be predicted failed.
+    #[error("'{program}' failed ({status}){said}; it must succeed each time, which --before may help with")]
+    Program {
+        /// The program as given.
+        program: String,
+        /// Its exit status, in words.
+        status: String,
+        /// Last line that it printed to standard error, if any.
+        said: String,
+    },
+
     /// The program was not found.
     #[error("cannot run '{program}': {source}; give its path, or a name that is found in PATH")]
     NotFound {

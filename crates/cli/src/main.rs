@@ -94,7 +94,10 @@ fn bywash() -> i32 {
             flow::main(&arguments)
         }
         Command::Plan(arguments) => {
-            run::survive_broken_pipes();
+            // The recorded program inherits the disposition of SIGPIPE.
+            if !arguments.starts_a_program() {
+                run::survive_broken_pipes();
+            }
             plan::main(&arguments)
         }
         Command::Serve(arguments) => {

@@ -7,6 +7,7 @@ pub use execute::ExecuteArgs;
 use bywash_model::Architecture;
 use bywash_sim::Stop;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum, ValueHint};
+use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -19,6 +20,13 @@ pub struct PlanArgs {
     /// Subcommand.
     #[command(subcommand)]
     pub command: PlanCommand,
+}
+
+impl PlanArgs {
+    /// Returns true if the command starts a program that inherits the state of this process.
+    pub fn starts_a_program(&self) -> bool {
+        matches!(self.command, PlanCommand::Record(_))
+    }
 }
 
 /// Subcommands of `bywash plan`.
@@ -70,6 +78,24 @@ pub enum PlanCommand {
     /// why.
     #[command(after_help = TRACE_NOTES)]
     Trace(TraceArgs),
+    /// Run a program and record its calls as a trace, with little disturbance
+    ///
+    /// A preloaded library notes start and end of each call that bywash run would intercept, and of those in which
+    /// a thread waits, in this program and in those that it starts. The cost of a note is measured first and
+    /// subtracted. The trace is that of bywash plan trace with two more columns: the end of each call, and the time
+    /// that the thread computed before it. Exits as the program exits.
+    #[command(after_help = RECORD_NOTES)]
+    Record(RecordArgs),
+    /// Predict how much faster a program would be under bywash run
+    ///
+    /// Runs the program several times, with a recorder and without, makes its calls on files again with the library of
+    /// bywash run and without, and computes the time that the program would take. The program must do the same each
+    /// time; --before restores what it changes. Refuses on a machine that does other work.
+    #[command(after_help = PREDICT_NOTES)]
+    Predict(PredictArgs),
+    /// Make the calls of a script again, and print their times
+    #[command(hide = true)]
+    Repeat(RepeatArgs),
     /// Serve the planner as a web page: sliders, curves, machines side by side, simulations
     ///
     /// The page computes in the browser. Programs of this machine can connect, other machines cannot. Ctrl-C
@@ -318,6 +344,9 @@ pub enum Pacing {
     Recorded,
     /// Each call as soon as its process has completed the one before
     Fastest,
+    /// Each call after the recorded computing; waits for other processes keep their order. For traces of bywash plan
+    /// record
+    Computed,
 }
 
 fn architecture(text: &str) -> Result<Architecture, String> {
@@ -429,6 +458,70 @@ Examples:
   bywash plan simulate server.toml --set 'load.arrivals=8000 /s' --set load.burst=4
   bywash plan simulate server.toml --sweep 'load.arrivals=2000 /s:10000 /s:2000 /s' --plot load.svg
   bywash plan compare server.toml";
+
+/// `bywash plan record`.
+#[derive(Args)]
+#[command(override_usage = "bywash plan record --out FILE [--] PROGRAM [ARGS]...")]
+pub struct RecordArgs {
+    /// File to write the trace to
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub out: PathBuf,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub program: Vec<OsString>,
+}
+
+/// `bywash plan predict`.
+#[derive(Args)]
+#[command(override_usage = "bywash plan predict [OPTIONS] [--] PROGRAM [ARGS]...")]
+pub struct PredictArgs {
+    /// Run the program under bywash run, too, in turns, and print predicted against measured
+    #[arg(long)]
+    pub verify: bool,
+
+    /// Command of the shell to run before each run, untimed: to restore what the program changes
+    #[arg(long, value_name = "COMMAND")]
+    pub before: Option<OsString>,
+
+    /// Number of runs of each kind
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100))]
+    pub runs: u32,
+
+    /// Print JSON, in seconds
+    #[arg(long)]
+    pub json: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub program: Vec<OsString>,
+}
+
+const PREDICT_NOTES: &str = "\
+The program's standard input is empty, and its output is discarded. Its gain is the time that it takes by the kernel alone,
+divided by its time under bywash run; below 1 it would lose.
+
+Examples:
+  bywash plan predict -- sqlite3 orders.db 'SELECT count(*) FROM orders'
+  bywash plan predict --verify --before 'rm -f new.db' -- db5.3_load -f records.txt new.db";
+
+/// `bywash plan repeat`.
+#[derive(Args)]
+pub struct RepeatArgs {
+    /// Script of the calls
+    #[arg(value_name = "SCRIPT")]
+    pub script: PathBuf,
+}
+
+const RECORD_NOTES: &str = "\
+Not recorded: calls that the C library makes itself (fread, getline), system calls by instruction, and statically linked,
+set-user-ID and Go programs. After 16 million calls the recording is full; later calls are counted.
+
+Examples:
+  bywash plan record --out calls.csv -- sqlite3 orders.db 'SELECT count(*) FROM orders'
+  bywash plan simulate preset:today-25g --replay calls.csv --pace computed";
 
 /// `bywash plan trace`.
 #[derive(Args)]

@@ -11,7 +11,8 @@
 //! - [`calibrate`]: measurement of this machine, as a description; [`validate`]: predictions for simple runs,
 //!   against measurements
 //! - [`measure`]: tools for these two
-//! - [`trace`]: recorded calls as a trace
+//! - [`trace`]: recorded calls as a trace; [`record`]: the recorder of this project; [`repeat`]: calls made again;
+//!   [`predict`]: a recorded program under `bywash run`
 //! - [`watch`]: progress of simulations; [`words`]: numbers as text
 
 mod calibrate;
@@ -20,6 +21,9 @@ mod execute;
 mod figure;
 mod file;
 mod measure;
+mod predict;
+mod record;
+mod repeat;
 mod simulate;
 mod size;
 mod sweep;
@@ -55,6 +59,9 @@ pub fn main(arguments: &PlanArgs) -> Result<i32, Failure> {
         PlanCommand::Calibrate(calibrate) => calibrate::main(calibrate),
         PlanCommand::Validate(validate) => validate::main(validate),
         PlanCommand::Trace(trace) => trace::write(trace),
+        PlanCommand::Record(record) => record::main(record),
+        PlanCommand::Predict(predict) => predict::main(predict),
+        PlanCommand::Repeat(repeat) => repeat::main(repeat),
         PlanCommand::Web(web) => web::main(web),
     }
 }

@@ -102,6 +102,7 @@ impl Work<'_> {
         let pace = match runs.pace {
             Pacing::Recorded => Pace::Recorded,
             Pacing::Fastest => Pace::Fastest,
+            Pacing::Computed => Pace::Computed,
         };
         Ok(Work::Trace(Box::new(trace::read(path)?), pace, runs.seed))
     }

@@ -50,7 +50,7 @@ pub fn variables(arguments: &RunArgs, library: Option<&Path>) -> Result<Vec<Vari
 
 /// Joins the library and the entries of `before`, without other copies of the library (of a run within a
 /// run).
-fn preload(library: Option<&OsStr>, before: &OsStr) -> OsString {
+pub fn preload(library: Option<&OsStr>, before: &OsStr) -> OsString {
     let others = preload::entries(before.as_bytes()).filter(|entry| !preload::is_library(entry));
     let all: Vec<&[u8]> = library.map(OsStr::as_bytes).into_iter().chain(others).collect();
     OsString::from_vec(all.join(&b':'))

@@ -7,12 +7,24 @@ use crate::error::Failure;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// File name of the library of `bywash run`.
 const NAME: &str = "libbywash_shim.so";
+/// File name of the recorder of `bywash plan record`.
+const RECORDER: &str = "libbywash_recorder.so";
 
 /// Finds the library of this command.
 pub fn find() -> Result<PathBuf, Failure> {
+    find_named(NAME)
+}
+
+/// Finds the recorder of this command.
+pub fn find_recorder() -> Result<PathBuf, Failure> {
+    find_named(RECORDER)
+}
+
+fn find_named(name: &'static str) -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(Failure::OwnPath)?;
-    find_from(&folder_of_bywash(own.parent().unwrap_or(Path::new("/"))))
+    find_from(&folder_of_bywash(own.parent().unwrap_or(Path::new("/"))), name)
 }
 
 /// Returns the folder of the program `bywash`, which starts this command. The two lie side by side, or are
@@ -24,12 +36,12 @@ fn folder_of_bywash(own: &Path) -> PathBuf {
     installed.unwrap_or_else(|| own.into())
 }
 
-/// Finds the library of a `bywash` program that lies in `folder`.
-fn find_from(folder: &Path) -> Result<PathBuf, Failure> {
+/// Finds the library `name` of a `bywash` program that lies in `folder`.
+fn find_from(folder: &Path, name: &'static str) -> Result<PathBuf, Failure> {
     let above = folder.parent().unwrap_or(folder);
-    let places = [folder.join(NAME), above.join("lib/bywash").join(NAME), above.join("lib").join(NAME)];
+    let places = [folder.join(name), above.join("lib/bywash").join(name), above.join("lib").join(name)];
     let Some(found) = places.iter().find(|place| place.is_file()) else {
-        return Err(Failure::LibraryMissing { name: NAME, tried: places.into() });
+        return Err(Failure::LibraryMissing { name, tried: places.into() });
     };
     if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(Failure::LibraryPath(found.clone()));
@@ -50,7 +62,7 @@ mod tests {
         for place in places {
             fs::create_dir_all(&place).unwrap();
             fs::write(place.join(NAME), "").unwrap();
-            assert_eq!(find_from(&bin).unwrap(), place.join(NAME));
+            assert_eq!(find_from(&bin, NAME).unwrap(), place.join(NAME));
         }
     }
 
@@ -68,7 +80,7 @@ mod tests {
     #[test]
     fn a_missing_library_names_every_place_and_the_remedy() {
         let root = tempfile::tempdir().unwrap();
-        let message = find_from(&root.path().join("bin")).unwrap_err().to_string();
+        let message = find_from(&root.path().join("bin"), NAME).unwrap_err().to_string();
         for place in ["bin", "lib", "lib/bywash"] {
             let place = root.path().join(place).join(NAME);
             assert!(message.contains(&format!("{}\n", place.display())), "{message}");
@@ -81,7 +93,7 @@ mod tests {
         for name in ["a b", "a:b"] {
             let root = tempfile::Builder::new().prefix(name).tempdir().unwrap();
             fs::write(root.path().join(NAME), "").unwrap();
-            assert!(matches!(find_from(root.path()), Err(Failure::LibraryPath(_))));
+            assert!(matches!(find_from(root.path(), NAME), Err(Failure::LibraryPath(_))));
         }
     }
 }

@@ -13,7 +13,7 @@ mod library;
 mod process;
 mod supervisor;
 
-pub use library::find as find_library;
+pub use library::{find as find_library, find_recorder};
 pub use process::{ignored, survive_broken_pipes};
 
 use crate::cli::RunArgs;
@@ -24,7 +24,7 @@ use crate::standard::say;
 use bywash_executable::{Finding, Target};
 use bywash_session::{Session, settings};
 use process::Image;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -78,10 +78,33 @@ pub fn main(arguments: &RunArgs) -> Result<i32, Failure> {
     let report = Report::new(&arguments.program, ran, &session);
     drop(reserved);
     publish(arguments, file, &report);
-    Ok(match end {
+    Ok(end_as(end))
+}
+
+/// Starts a program with `library` preloaded instead of the library of `bywash run`, and with `variable` set;
+/// waits for its end and passes signals on.
+///
+/// # Errors
+/// [`Failure::NotFound`] or [`Failure::NotExecutable`] if the program cannot be started, and
+/// [`Failure::Supervise`] if it cannot be waited for.
+pub fn with_library(
+    program: &[OsString],
+    library: &Path,
+    (variable, value): (&'static str, OsString),
+) -> Result<ProgramEnd, Failure> {
+    let before = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let preload = environment::preload(Some(library.as_os_str()), &before);
+    let variables = [("LD_PRELOAD", Some(preload)), (variable, Some(value))];
+    let image = Image::new(program, &variables);
+    supervisor::run(&image, Path::new(&program[0])).map(|(_, end)| end)
+}
+
+/// Ends this process as a program has ended: returns its status, or dies of its signal.
+pub fn end_as(end: ProgramEnd) -> i32 {
+    match end {
         ProgramEnd::Exit(status) => status,
         ProgramEnd::Signal(signal) => process::die_of(signal),
-    })
+    }
 }
 
 /// Examines the program that is to be started, if its file can be found and read.

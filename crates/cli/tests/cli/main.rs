@@ -10,6 +10,7 @@
 //! - [`report`]: `--stats` and `--report`
 //! - [`plan`]: `bywash plan`; [`plan_web`]: its page, served and written
 //! - [`plan_machine`]: `bywash plan calibrate`, `bywash plan validate`
+//! - [`plan_record`]: `bywash plan record`, `bywash plan predict`
 //! - [`plan_trace`]: `bywash plan trace`
 //! - [`guide`]: the examples of the guides, as they are printed
 //! - [`generated`]: help, man pages, completions
@@ -33,6 +34,7 @@ mod place;
 mod plan;
 mod plan_load;
 mod plan_machine;
+mod plan_record;
 mod plan_trace;
 mod plan_web;
 mod refusals;

@@ -8,6 +8,8 @@ use std::fs;
 pub struct Others {
     stat: Option<Stat>,
     own: f64,
+    /// Reads the ticks that do not count as others'.
+    ours: fn() -> f64,
 }
 
 /// Ticks of all processors since the machine booted: busy ones, and all.
@@ -20,13 +22,18 @@ struct Stat {
 impl Others {
     /// Reads the counters now.
     pub fn watch() -> Others {
-        Others { stat: look(), own: own_ticks() }
+        Others { stat: look(), own: own_ticks(), ours: own_ticks }
+    }
+
+    /// Same as [`Others::watch`], where programs that this process has started and waited for are not others.
+    pub fn watch_besides_children() -> Others {
+        Others { stat: look(), own: family_ticks(), ours: family_ticks }
     }
 
     /// Returns the share of the processors' time since then that went to other programs, or to other machines
     /// of the host; `None` if the kernel does not report it.
     pub fn share(&self) -> Option<f64> {
-        share((self.stat?, look()?), own_ticks() - self.own)
+        share((self.stat?, look()?), (self.ours)() - self.own)
     }
 }
 
@@ -38,6 +45,18 @@ fn share((before, after): (Stat, Stat), own: f64) -> Option<f64> {
 fn own_ticks() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     (now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9) * clock_ticks_per_second() as f64
+}
+
+/// Returns the ticks of this process and of the children that it has waited for; 0 if the kernel does not tell.
+fn family_ticks() -> f64 {
+    fs::read_to_string("/proc/self/stat").ok().and_then(|text| parse_family(&text)).unwrap_or(0.0)
+}
+
+/// Parses the times of a process and of its children, the 14th to 17th field (proc_pid_stat(5)).
+fn parse_family(text: &str) -> Option<f64> {
+    let (_, behind_the_name) = text.rsplit_once(") ")?;
+    let times = behind_the_name.split_whitespace().skip(11).take(4).map(|word| word.parse::<f64>().ok());
+    times.sum()
 }
 
 fn look() -> Option<Stat> {
@@ -78,6 +97,8 @@ mod tests {
         assert_eq!(share((before, after), 40.0), Some(0.3));
         assert_eq!(share((before, after), 500.0), Some(0.0), "ticks are coarse");
         assert_eq!((share((before, before), 0.0), parse_stat("cpu  1 2 3\n")), (None, None));
+        let line = "7 (a ) b) S 1 7 7 0 -1 4 5 6 7 8 10 20 300 4000 20 0 1";
+        assert_eq!(parse_family(line), Some(4330.0));
     }
 
     #[test]

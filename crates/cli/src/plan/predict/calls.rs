@@ -1,0 +1,230 @@
+//! The program's calls on files, made again with the library of `bywash run` and without, in turns.
+//!
+//! Each process of the recording has a script of its calls in their order, on the same offsets of the same
+//! files; where a file was written, or is gone, on a stand-in of the size that it had. So the library decides
+//! as it would decide in the program, pays for its decisions, and finds the page cache as the program did. Only
+//! the program's computing between its calls is missing, and the calls of all threads of a process are made by
+//! one.
+
+use crate::plan::record::steps::{Steps, is_file};
+use crate::plan::repeat::{Class, FinishedScript, LENGTH_MAX, Repetition, SLOTS_MAX, Script};
+use bywash_session::recording::{Function, RecordedCall};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Greatest number of calls of all scripts.
+const CALLS_MAX: usize = 2_000_000;
+/// Least number of calls of a process for a script of its own.
+const CALLS_MIN: usize = 50;
+/// Greatest number of scripts: the processes with the most calls.
+const SCRIPTS_MAX: usize = 24;
+/// Greatest size of all stand-ins of a script, in bytes.
+const STAND_INS_MAX: u64 = 1 << 30;
+/// Length of a read that found the end of the file, whose length is not recorded.
+const END_LENGTH: u32 = 4096;
+
+/// Kind of a call that is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Reads at an offset.
+    ReadAt,
+    /// Reads at the descriptor's position.
+    Read,
+    /// Writes at an offset.
+    WriteAt,
+    /// Writes at the descriptor's position.
+    Write,
+    /// `lseek`.
+    Seek,
+    /// Openings.
+    Open,
+    /// Closings.
+    Close,
+}
+
+impl Kind {
+    /// All kinds, in the order of the report.
+    pub const ALL: [Kind; 7] =
+        [Kind::ReadAt, Kind::Read, Kind::WriteAt, Kind::Write, Kind::Seek, Kind::Open, Kind::Close];
+
+    /// Returns the kind of a recorded call; `None` if it is of another kind.
+    pub fn from_function(function: Function) -> Option<Kind> {
+        Some(match function {
+            Function::ReadAt => Kind::ReadAt,
+            Function::Read => Kind::Read,
+            Function::WriteAt => Kind::WriteAt,
+            Function::Write => Kind::Write,
+            Function::Seek => Kind::Seek,
+            Function::Open => Kind::Open,
+            Function::Close => Kind::Close,
+            _ => return None,
+        })
+    }
+
+    /// Name of the kind in a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::ReadAt => "reads at an offset",
+            Kind::Read => "reads at the position",
+            Kind::WriteAt => "writes at an offset",
+            Kind::Write => "writes at the position",
+            Kind::Seek => "seeks",
+            Kind::Open => "openings",
+            Kind::Close => "closings",
+        }
+    }
+
+    fn class(self, times: &Repetition) -> Class {
+        match self {
+            Kind::ReadAt => times.read_at,
+            Kind::Read => times.read,
+            Kind::WriteAt => times.write_at,
+            Kind::Write => times.write,
+            Kind::Seek => times.seek,
+            Kind::Open => times.open,
+            Kind::Close => times.close,
+        }
+    }
+}
+
+/// Times of one kind of call of a process, made again in several rounds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    /// Time of a call without the library in each round, in seconds.
+    pub without: Vec<f64>,
+    /// Time of a call with the library in each round, in seconds.
+    pub with: Vec<f64>,
+}
+
+/// Calls that were made again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Repeated {
+    /// Times by number of the process in the recording, and kind.
+    pub times: HashMap<(u32, Kind), Times>,
+    /// Calls of these kinds in the recording that were not made again.
+    pub left_out: usize,
+}
+
+/// Makes the calls of a recording again, in `rounds` rounds.
+///
+/// # Errors
+/// Those of writing a script or of running it.
+pub fn repeat(steps: &Steps, library: &Path, rounds: u32) -> io::Result<Repeated> {
+    let mut processes: BTreeMap<u32, Vec<&RecordedCall>> = BTreeMap::new();
+    let mut all = 0;
+    for call in steps.calls.iter().filter(|call| !call.failed && Kind::from_function(call.function).is_some())
+    {
+        all += usize::from(call.function != Function::Open);
+        if steps.files.get(call.file as usize).is_some_and(is_file) {
+            processes.entry(call.owner.process).or_default().push(call);
+        }
+    }
+    let mut order: Vec<(u32, Vec<&RecordedCall>)> =
+        processes.into_iter().filter(|(_, calls)| calls.len() >= CALLS_MIN).collect();
+    order.sort_by_key(|(_, calls)| std::cmp::Reverse(calls.len()));
+    order.truncate(SCRIPTS_MAX);
+    let written = written(steps);
+    let mut left = CALLS_MAX;
+    let mut scripts = Vec::new();
+    let mut made = 0;
+    for (process, calls) in &order {
+        let calls = &calls[..calls.len().min(left)];
+        left -= calls.len();
+        let (script, count) = script(steps, calls, &written)?;
+        made += count;
+        scripts.push((*process, script));
+    }
+    let mut repeated = Repeated { left_out: all.saturating_sub(made), ..Repeated::default() };
+    for round in 0..rounds {
+        for (process, script) in &scripts {
+            // The side that comes first changes, so that neither has the warmer caches.
+            let first = round % 2 == 0;
+            for with in [first, !first] {
+                let times = script.repeat(with.then_some((library, None)))?;
+                for kind in Kind::ALL {
+                    let class = kind.class(&times);
+                    if class.count > 0 {
+                        let each = class.seconds / class.count as f64;
+                        let entry = repeated.times.entry((*process, kind)).or_default();
+                        if with { entry.with.push(each) } else { entry.without.push(each) }
+                    }
+                }
+            }
+        }
+    }
+    Ok(repeated)
+}
+
+/// Returns device and inode of the files that any process wrote.
+fn written(steps: &Steps) -> HashSet<(u64, u64)> {
+    let writes =
+        steps.calls.iter().filter(|call| matches!(call.function, Function::Write | Function::WriteAt));
+    writes
+        .filter_map(|call| steps.files.get(call.file as usize))
+        .map(|file| (file.device, file.inode))
+        .collect()
+}
+
+/// Writes the script of a process; returns it with the number of its calls.
+fn script(
+    steps: &Steps,
+    calls: &[&RecordedCall],
+    written: &HashSet<(u64, u64)>,
+) -> io::Result<(FinishedScript, usize)> {
+    let mut script = Script::new()?;
+    let mut openings: HashMap<u32, Option<u32>> = HashMap::new();
+    let mut stand_ins: HashMap<(u64, u64), u32> = HashMap::new();
+    let (mut room, mut count) = (STAND_INS_MAX, 0);
+    for call in calls {
+        let file = &steps.files[call.file as usize];
+        let next = openings.len() as u32;
+        let slot = match openings.get(&call.file) {
+            Some(slot) => *slot,
+            None if next >= SLOTS_MAX => None,
+            None => {
+                let identity = (file.device, file.inode);
+                let path = Path::new(&file.name);
+                let is_there = path.metadata().is_ok_and(|there| (there.dev(), there.ino()) == identity);
+                let slot = if is_there && !written.contains(&identity) {
+                    script.open(next, path, false)?;
+                    Some(next)
+                } else if let Some(number) = stand_ins.get(&identity) {
+                    script.open_stand_in(next, *number)?;
+                    Some(next)
+                } else if file.size <= room {
+                    room -= file.size;
+                    let number = stand_ins.len() as u32;
+                    script.stand_in(number, file.size, &folder(path))?;
+                    stand_ins.insert(identity, number);
+                    script.open_stand_in(next, number)?;
+                    Some(next)
+                } else {
+                    None
+                };
+                *openings.entry(call.file).or_insert(slot)
+            }
+        };
+        let Some(slot) = slot else { continue };
+        let (offset, length) = (call.offset.unwrap_or(0), call.length.min(LENGTH_MAX));
+        let read = if length == 0 { END_LENGTH } else { length };
+        count += 1;
+        match call.function {
+            Function::ReadAt if call.offset.is_some() => script.read_at(slot, offset, read)?,
+            Function::ReadAt | Function::Read => script.call("read", slot, read, 0)?,
+            Function::WriteAt if call.offset.is_some() => script.call("write-at", slot, length, offset)?,
+            Function::WriteAt | Function::Write => script.call("write", slot, length, 0)?,
+            Function::Seek => script.call("seek", slot, 0, offset)?,
+            Function::Close => script.call("close", slot, 0, 0)?,
+            _ => count -= 1,
+        }
+    }
+    Ok((script.finish()?, count))
+}
+
+/// Returns the folder in which the stand-in of a file is made: its own, so that it lies on the same file system.
+fn folder(path: &Path) -> PathBuf {
+    let own = path.parent().filter(|folder| tempfile::tempfile_in(folder).is_ok());
+    own.map_or_else(std::env::temp_dir, Path::to_owned)
+}
