@@ -1,13 +1,15 @@
 //! `bywash bench plan`: the simulator and the model against programs in Python, and against limits.
 //!
 //! - `engine`: events of small networks of queues, and the same networks in SimPy
+//! - `predict`: predicted gains of strangers' programs, against measured ones
 //! - `server`: a simulated server, in a process of its own
 //! - `sweep`: the model over a million points, and the same formula in NumPy
 //!
-//! All sides compute on one core and wait for nothing, so their seconds are CPU time: the other programs of the machine
-//! do not count.
+//! But for `predict`, all sides compute on one core and wait for nothing, so their seconds are CPU time: the other programs
+//! of the machine do not count.
 
 mod engine;
+mod predict;
 mod server;
 mod sweep;
 
@@ -19,6 +21,7 @@ use crate::row::{Report, Row};
 use crate::workspace::Workspace;
 use bywash_model::Architecture;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 pub use server::peer;
 
@@ -31,6 +34,8 @@ struct Stage {
     python: Result<Python, Error>,
     quick: bool,
     rounds: Rounds,
+    /// Folder of the run.
+    folder: PathBuf,
 }
 
 /// One turn of a side. The sides of Python and of other processes print it as JSON, without what they do not have.
@@ -95,7 +100,8 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     let workspace = Workspace::create(choice.folder.as_deref())?;
     audience.progress(0, cases.len() as u64, "SimPy and NumPy");
     let python = uninterrupted(Python::prepare(workspace.programs(), workspace.run(), "python", &PACKAGES))?;
-    let stage = Stage { python, quick: choice.quick, rounds: choice.rounds() };
+    let folder = workspace.run().to_owned();
+    let stage = Stage { python, quick: choice.quick, rounds: choice.rounds(), folder };
     let cases = cases.into_iter().map(|case| case.on(&stage)).collect();
     Ok(campaign::run(cases, audience))
 }
@@ -113,7 +119,11 @@ fn cases() -> Vec<Declared<Stage>> {
         let head = Row::head("plan/model", &format!("1,000,000 points, {}", structure.name()), "");
         Declared::new(head, move |stage, head| sweep::measure(stage, head, structure))
     });
-    engine.into_iter().chain(server).chain(model).collect()
+    let predict = predict::TRIED.map(|workload| {
+        let measure = move |stage: &Stage, head: &Row| predict::measure(stage, head, &workload);
+        Declared::new(Row::head("plan/predict", workload.name, ""), measure)
+    });
+    engine.into_iter().chain(server).chain(model).chain(predict).collect()
 }
 
 #[cfg(test)]
@@ -124,7 +134,7 @@ mod tests {
     fn every_case_has_a_name_of_its_own() {
         let cases = cases();
         let names: std::collections::HashSet<_> = cases.iter().map(Declared::name).collect();
-        assert_eq!((cases.len(), names.len()), (11, 11));
+        assert_eq!((cases.len(), names.len()), (21, 21));
     }
 
     #[test]
