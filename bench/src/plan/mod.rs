@@ -2,6 +2,7 @@
 //!
 //! - `engine`: events of small networks of queues, and the same networks in SimPy
 //! - `predict`: predicted gains of strangers' programs, against measured ones
+//! - `machine`: programs inside the simulated machine, and in QEMU
 //! - `server`: a simulated server, in a process of its own
 //! - `sweep`: the model over a million points, and the same formula in NumPy
 //!
@@ -9,6 +10,7 @@
 //! of the machine do not count.
 
 mod engine;
+mod machine;
 mod predict;
 mod server;
 mod sweep;
@@ -77,20 +79,23 @@ impl Stage {
     }
 }
 
-/// Lets the second of `runs` fail unless both sides have computed the same.
+/// Lets each of `runs` behind the first fail unless it has computed the same as the first.
 fn compare(runs: &mut [Runs<Turn>], difference: f64) {
-    let [ours, peer] = runs else { return };
-    let (Ok(mine), Ok(theirs)) = (&ours.samples, &peer.samples) else { return };
-    let [mine, theirs] = [mine, theirs].map(|turns| {
+    let means = |turns: &[Turn]| {
         let sum = |place| turns.iter().filter_map(|turn| turn.results.get(place)).sum::<f64>();
         (0..turns.first().map_or(0, |turn| turn.results.len()))
             .map(|place| sum(place) / turns.len() as f64)
             .collect::<Vec<f64>>()
-    });
+    };
+    let Some((ours, peers)) = runs.split_first_mut() else { return };
+    let Ok(mine) = ours.samples.as_deref().map(means) else { return };
     let is_near = |(mine, theirs): (&f64, &f64)| mine == theirs || (mine / theirs - 1.0).abs() <= difference;
-    if mine.len() != theirs.len() || !mine.iter().zip(&theirs).all(is_near) {
-        let how = format!("computed {theirs:?}, and bywash {mine:?}");
-        peer.samples = Err(Error::failed(&peer.name, how));
+    for peer in peers {
+        let Ok(theirs) = peer.samples.as_deref().map(means) else { continue };
+        if mine.len() != theirs.len() || !mine.iter().zip(&theirs).all(is_near) {
+            let how = format!("computed {theirs:?}, and bywash {mine:?}");
+            peer.samples = Err(Error::failed(&peer.name, how));
+        }
     }
 }
 
@@ -123,7 +128,11 @@ fn cases() -> Vec<Declared<Stage>> {
         let measure = move |stage: &Stage, head: &Row| predict::measure(stage, head, &workload);
         Declared::new(Row::head("plan/predict", workload.name, ""), measure)
     });
-    engine.into_iter().chain(server).chain(model).chain(predict).collect()
+    let machine = machine::CASES.map(|case| {
+        let measure = move |stage: &Stage, head: &Row| machine::measure(stage, head, case);
+        Declared::new(Row::head("plan/machine", case.name, ""), measure)
+    });
+    engine.into_iter().chain(server).chain(model).chain(machine).chain(predict).collect()
 }
 
 #[cfg(test)]
@@ -134,7 +143,7 @@ mod tests {
     fn every_case_has_a_name_of_its_own() {
         let cases = cases();
         let names: std::collections::HashSet<_> = cases.iter().map(Declared::name).collect();
-        assert_eq!((cases.len(), names.len()), (21, 21));
+        assert_eq!((cases.len(), names.len()), (25, 25));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! - [`report`]: `--stats` and `--report`
 //! - [`plan`]: `bywash plan`; [`plan_web`]: its page, served and written
 //! - [`plan_machine`]: `bywash plan calibrate`, `bywash plan validate`
+//! - [`plan_execute`]: `bywash plan execute`
 //! - [`plan_record`]: `bywash plan record`, `bywash plan predict`
 //! - [`plan_trace`]: `bywash plan trace`
 //! - [`guide`]: the examples of the guides, as they are printed
@@ -32,6 +33,7 @@ mod launcher;
 mod log;
 mod place;
 mod plan;
+mod plan_execute;
 mod plan_load;
 mod plan_machine;
 mod plan_record;
