@@ -11,6 +11,7 @@ use crate::random::Random;
 use crate::recording::Position;
 use crate::workload::model::Model;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,16 +34,21 @@ pub fn kill_and_recover(
     fs::write(machine.index(), []).map_err(|error| format!("an empty recording: {error}"))?;
     let words = model.words(&site, seed);
     let words = site.launched(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    let limit = Duration::from_millis(EARLIEST_MS + Random::new(seed).below(LATEST_MS - EARLIEST_MS));
-    // That it took too long is what is wanted; it may also have ended just before.
-    if let Err(why) = run(confined().args(words), &machine.memory(), limit)
-        && !why.contains("did not end")
-    {
-        return Err(why);
-    }
-    recover(&machine, launch)?;
-    let events = history::read(&machine.memory().join(HISTORY));
-    let events = events.map_err(|error| format!("the history: {error}"))?;
+    let mut limit = Duration::from_millis(EARLIEST_MS + Random::new(seed).below(LATEST_MS - EARLIEST_MS));
+    let events = loop {
+        // That it took too long is what is wanted; it may also have ended just before.
+        if let Err(why) = run(confined().args(&words), &machine.memory(), limit)
+            && !why.contains("did not end")
+        {
+            return Err(why);
+        }
+        recover(&machine, launch)?;
+        match history::read(&machine.memory().join(HISTORY)) {
+            // On a busy machine it had not begun. Then it gets more time.
+            Err(error) if error.kind() == ErrorKind::NotFound && limit < BEGIN_LIMIT => limit *= 2,
+            read => break read.map_err(|error| format!("the history: {error}"))?,
+        }
+    };
     let checked = Checker::of_living_machine(events).check(&machine.path("data"), Position(u64::MAX));
     mounted.unmount()?;
     Ok(checked.err())
@@ -63,5 +69,7 @@ fn recover(machine: &Machine, launch: &Launch) -> Result<(), String> {
 /// Least and greatest time from the start of the model to its kill, in ms.
 const EARLIEST_MS: u64 = 250;
 const LATEST_MS: u64 = 500;
+/// Greatest time in which the model begins on a busy machine.
+const BEGIN_LIMIT: Duration = Duration::from_secs(16);
 /// Greatest time in which killed programs end.
 const END_LIMIT: Duration = Duration::from_secs(5);

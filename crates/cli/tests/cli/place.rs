@@ -66,10 +66,13 @@ impl TestFolder {
     }
 }
 
-/// The command under test. Its library is built first, once: `cargo test -p bywash-cli` alone would not.
+/// The command under test. Its libraries are built first, once: `cargo test -p bywash-cli` alone would not.
 pub fn bywash() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| bywash_support::built::library("bywash-shim", "libbywash_shim.so"));
+    static LIBRARIES: OnceLock<[PathBuf; 2]> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        [("bywash-shim", "libbywash_shim.so"), ("bywash-recorder", "libbywash_recorder.so")]
+            .map(|(package, name)| bywash_support::built::library(package, name))
+    });
     Path::new(env!("CARGO_BIN_EXE_bywash"))
 }
 

@@ -5,17 +5,7 @@ use serde_json::Value;
 use std::fs;
 use std::process::Output;
 
-/// Copies the libraries to where the command looks for them; they are built with the profile of the tests.
-fn libraries() {
-    for (package, name) in
-        [("bywash-shim", "libbywash_shim.so"), ("bywash-recorder", "libbywash_recorder.so")]
-    {
-        bywash_support::built::library(package, name);
-    }
-}
-
 fn plan(place: &TestFolder, words: &[&str]) -> Output {
-    libraries();
     place.bywash(&["plan"]).args(words).output().unwrap()
 }
 
