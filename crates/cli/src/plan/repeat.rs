@@ -57,6 +57,8 @@ pub struct Repetition {
     pub open: Class,
     /// Closings.
     pub close: Class,
+    /// End of the process, which closes what is open.
+    pub end: Class,
 }
 
 /// A script that is being written.
@@ -210,6 +212,9 @@ fn repeat(script: &Path) -> io::Result<Repetition> {
             class.seconds += spent;
         }
     }
+    let begin = ticks();
+    files.open.clear();
+    times.end = Class { count: 1, seconds: ticks().wrapping_sub(begin) as f64 * tick, preempted: 0 };
     Ok(times)
 }
 

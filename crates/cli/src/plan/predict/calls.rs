@@ -42,12 +42,27 @@ pub enum Kind {
     Open,
     /// Closings.
     Close,
+    /// Ends of processes, which close what is open.
+    End,
 }
 
 impl Kind {
     /// All kinds, in the order of the report.
-    pub const ALL: [Kind; 7] =
-        [Kind::ReadAt, Kind::Read, Kind::WriteAt, Kind::Write, Kind::Seek, Kind::Open, Kind::Close];
+    pub const ALL: [Kind; 8] = [
+        Kind::ReadAt,
+        Kind::Read,
+        Kind::WriteAt,
+        Kind::Write,
+        Kind::Seek,
+        Kind::Open,
+        Kind::Close,
+        Kind::End,
+    ];
+
+    /// Returns true if calls of the kind are not made on a file that is open.
+    pub fn is_without_file(self) -> bool {
+        matches!(self, Kind::Open | Kind::End)
+    }
 
     /// Returns the kind of a recorded call; `None` if it is of another kind.
     pub fn from_function(function: Function) -> Option<Kind> {
@@ -59,6 +74,7 @@ impl Kind {
             Function::Seek => Kind::Seek,
             Function::Open => Kind::Open,
             Function::Close => Kind::Close,
+            Function::Exit => Kind::End,
             _ => return None,
         })
     }
@@ -73,6 +89,7 @@ impl Kind {
             Kind::Seek => "seeks",
             Kind::Open => "openings",
             Kind::Close => "closings",
+            Kind::End => "ends of processes",
         }
     }
 
@@ -85,6 +102,7 @@ impl Kind {
             Kind::Seek => times.seek,
             Kind::Open => times.open,
             Kind::Close => times.close,
+            Kind::End => times.end,
         }
     }
 }
@@ -116,7 +134,7 @@ pub fn repeat(steps: &Steps, library: &Path, rounds: u32) -> io::Result<Repeated
     let mut all = 0;
     for call in steps.calls.iter().filter(|call| !call.failed && Kind::from_function(call.function).is_some())
     {
-        all += usize::from(call.function != Function::Open);
+        all += usize::from(!matches!(call.function, Function::Open | Function::Exit));
         if steps.files.get(call.file as usize).is_some_and(is_file) {
             processes.entry(call.owner.process).or_default().push(call);
         }

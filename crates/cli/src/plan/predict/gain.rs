@@ -72,8 +72,8 @@ impl Prediction {
                 return pick(&starts.library);
             }
             let kind = Kind::from_function(call.function).filter(|_| !call.failed);
-            let on_file =
-                call.function == Function::Open || steps.files.get(call.file as usize).is_some_and(is_file);
+            let on_file = kind.is_some_and(Kind::is_without_file)
+                || steps.files.get(call.file as usize).is_some_and(is_file);
             let difference =
                 kind.filter(|_| on_file).and_then(|kind| differences.get(&(call.owner.process, kind)));
             difference.map_or(0.0, pick)
@@ -137,7 +137,7 @@ fn changes(steps: &Steps, repeated: &Repeated, difference: &dyn Fn(usize) -> f64
         let Some(kind) = Kind::from_function(recorded.function).filter(|_| !recorded.failed) else {
             continue;
         };
-        if kind != Kind::Open && !steps.files.get(recorded.file as usize).is_some_and(is_file) {
+        if !kind.is_without_file() && !steps.files.get(recorded.file as usize).is_some_and(is_file) {
             continue;
         }
         let (count, seconds, changed) = all.entry(kind).or_default();
