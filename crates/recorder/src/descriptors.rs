@@ -20,10 +20,10 @@ pub fn known(fd: c_int) -> u32 {
 /// Forgets the file of a descriptor.
 #[inline(always)]
 pub fn forget(fd: c_int) {
-    if let Some(file) = FILES.get(fd as u32 as usize) {
-        if file.load(Relaxed) != 0 {
-            file.store(0, Relaxed);
-        }
+    if let Some(file) = FILES.get(fd as u32 as usize)
+        && file.load(Relaxed) != 0
+    {
+        file.store(0, Relaxed);
     }
 }
 

@@ -51,7 +51,7 @@ fn all_bars_are_executed() {
     if std::env::var_os("BYWASH_ALL_BARS").is_none() {
         return eprintln!("skipped: all_bars_are_executed: takes minutes; set BYWASH_ALL_BARS=1");
     }
-    for (figure, name, requests) in [(8, "web", 4000), (9, "video", 4000)] {
+    for (figure, name, requests) in [(8, "web", 4000), (9, "video", 16_000)] {
         let Some(program) = program("all_bars_are_executed", name) else { return };
         let bars: Vec<ExecutedBar> =
             (0..).map_while(|number| execute(figure, number, &program, requests)).collect();

@@ -58,8 +58,8 @@ const CACHE_PAGES: usize = 4096;
 const PORT: u16 = 8080;
 
 /// Executes a bar of Figure 8 or 9, in the order of [`figure`](super::servers::figure), with the file of the compiled
-/// server's program. `requests` responses of the Web server are measured, or as much of its time as would take so many
-/// of the video server's reads. Returns `None` if there is no such bar.
+/// server's program. `requests` responses of the Web server are measured; of the video server the time in which it reads
+/// about so many requests, after half of that. Its streams need some seconds until they no longer move in step. Returns `None` if there is no such bar.
 ///
 /// # Errors
 /// [`ExecutedError`] if the program is not what it should be.
@@ -111,7 +111,7 @@ fn execute(
         let seconds = requests as f64 * description.workload().request_bytes() / 150e6;
         let time = |seconds: f64| Span::Time(Time::from_picoseconds((seconds * 1e12) as u64));
         let load = Load::closed(PORT, threads, Mix::in_order((0..threads).map(film)))
-            .warm_up(time(0.2))
+            .warm_up(time((seconds / 2.0).max(0.2)))
             .measure(time(seconds));
         (vec!["video", "--root", "/", "--threads", &count, "--request", &request_bytes], load)
     };
