@@ -7,10 +7,10 @@ use crate::cli::plan::ExecuteArgs;
 use crate::error::Failure;
 use crate::signals::Signals;
 use crate::standard::Unfailing;
-use bywash_execute::clients::{Clients, Load, LoadError, Mix, Moment, Report, Request, Span};
+use bywash_execute::clients::{Load, LoadError, Mix, Report, Request, Span};
 use bywash_execute::{End, Execution, FILE_BYTES, FileSystem, Program, Progress, Time};
 use bywash_model::Architecture;
-use bywash_sim::program::{ProgramReport, TimedMachine};
+use bywash_sim::program::{ProgramReport, TimedMachine, run_load};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -152,15 +152,7 @@ fn pass_output(execution: &mut Execution<TimedMachine>, is_moved: bool) -> Resul
 
 /// Runs a program with the clients of a load, until the load was measured.
 fn with_clients(execution: Execution<TimedMachine>, load: Load) -> Result<Outcome, LoadError> {
-    let mut reports = Vec::new();
-    let (clients, execution) =
-        Clients::new(execution, load)?.run_observed(|moment, execution| match moment {
-            Moment::Begin | Moment::End => reports.push(execution.machine().report()),
-        })?;
-    let report = match reports.as_slice() {
-        [begin, end] => end.since(begin),
-        _ => execution.machine().report(),
-    };
+    let (clients, report, execution) = run_load(execution, load)?;
     let _ = Unfailing.write_all(clients.output.as_bytes());
     Ok(Outcome { end: None, signal: None, clients: Some(clients), report, execution })
 }

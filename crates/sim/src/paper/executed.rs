@@ -4,8 +4,8 @@
 //! of the description's threads, and as many clients, each with a connection of its own that is kept.
 
 use super::servers::descriptions_of;
-use crate::program::{MachineError, ProgramReport, TimedMachine};
-use bywash_execute::clients::{Body, Clients, Load, LoadError, Mix, Moment, Request, Span};
+use crate::program::{MachineError, ProgramReport, TimedMachine, run_load};
+use bywash_execute::clients::{Body, Load, LoadError, Mix, Request, Span};
 use bywash_execute::{ExecuteError, Execution, FileSystem, ImportError, Program, Time};
 use bywash_model::{Architecture, Description};
 
@@ -121,15 +121,7 @@ fn execute(
         .cache_pages(CACHE_PAGES)
         .direct_reads(architecture != Architecture::Conventional);
     let execution = Execution::new(program, program_of, machine)?;
-    let mut reports = Vec::new();
-    let (clients, execution) =
-        Clients::new(execution, load)?.run_observed(|moment, execution| match moment {
-            Moment::Begin | Moment::End => reports.push(execution.machine().report()),
-        })?;
-    let report = match reports.as_slice() {
-        [begin, end] => end.since(begin),
-        _ => execution.machine().report(),
-    };
+    let (clients, report, _) = run_load(execution, load)?;
     Ok(ExecutedBar {
         name: String::new(),
         throughput: clients.bytes_per_second(),

@@ -1,6 +1,7 @@
 //! Execution of programs on the machine of a description, in simulated time.
 //!
 //! - [`TimedMachine`]: the machine, on which an [`Execution`](bywash_execute::Execution) runs a program
+//! - [`run_load`]: an execution with clients
 //! - [`ProgramReport`]: what was measured; [`Profile`]: instructions and stalls by address; [`ProgramTimeline`]: spans of
 //!   threads, and of what the other parts did
 //! - `caches`: the processors' caches and their coherence; `memory`: memory as a hart sees it
@@ -15,12 +16,14 @@ mod addresses;
 mod caches;
 mod costs;
 mod devices;
+mod load;
 mod machine;
 mod memory;
 mod profile;
 mod report;
 
 pub use costs::TRAP_CYCLES;
+pub use load::run_load;
 pub use machine::{MachineError, TURN_CYCLES, TimedMachine};
 pub use profile::{Profile, Share};
 pub use report::{PartUse, ProcessorUse, ProgramReport, ProgramTimeline, ThreadSpan, TimeShares};
