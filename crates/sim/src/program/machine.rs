@@ -82,8 +82,9 @@ struct Processor {
     is_in_system: bool,
     /// Number of the present or latest system call.
     call: u64,
-    /// Data of the latest copy to a socket.
-    sent_from: Option<(Location, u64)>,
+    /// Data that the interface sends: what was copied to a socket last, or what it was copied from if it is sent from
+    /// there.
+    sent_from: Option<Location>,
     /// Thread, and the moment since which it has the processor.
     thread: Option<(u32, u64)>,
     /// Line of the latest instruction.
@@ -150,8 +151,8 @@ pub struct TimedMachine {
     /// it is completed.
     in_order: BTreeMap<(u32, bool), VecDeque<(u32, bool)>>,
     /// Completed requests that the operating system does not know of yet.
-    completed: VecDeque<Tag>,
-    /// Requests that were completed, whose interrupts are next.
+    completed: VecDeque<Flight>,
+    /// Completed request that the operating system was told of last.
     latest: Option<Request>,
     profile: Option<Profile>,
     /// Spans of threads, if they are recorded.
@@ -373,11 +374,9 @@ impl TimedMachine {
         done.into_iter().for_each(|note| self.tell(note));
     }
 
+    /// Adds a request to those that the operating system is told of.
     fn tell(&mut self, note: u32) {
-        if let Some(Flight { tag, request }) = self.in_flight.remove(&note) {
-            self.completed.push_back(tag);
-            self.latest = Some(request);
-        }
+        self.completed.extend(self.in_flight.remove(&note));
     }
 
     /// Returns the interface and direction of a request to an interface.
@@ -552,8 +551,7 @@ impl TimedMachine {
         match path {
             Path::Send { bytes } => {
                 let Some(cycles) = self.costs.tcp else { return };
-                let read =
-                    self.processors[processor].sent_from.map(|(at, _)| at).filter(|_| self.costs.checksums);
+                let read = self.processors[processor].sent_from.filter(|_| self.costs.checksums);
                 self.add_pass(processor, read, None, bytes, cycles);
             }
             Path::Receive { bytes } => {
@@ -583,7 +581,9 @@ impl TimedMachine {
         use Location::{Page, Pipe, Program, Socket, System};
 
         if matches!(to, Socket { .. }) {
-            self.processors[processor].sent_from = Some((from, bytes));
+            let is_copied =
+                matches!(from, Program(_) if !self.costs.transfers) || matches!(from, Pipe { .. });
+            self.processors[processor].sent_from = Some(if is_copied { to } else { from });
         }
         match (from, to) {
             // Small structures: part of the call's instructions.
@@ -597,7 +597,6 @@ impl TimedMachine {
                 self.add(processor, Step::Device { at: to, bytes, is_written: true });
             }
             (Program(_) | Page { .. } | Socket { .. } | Pipe { .. }, _) => {
-                self.processors[processor].sent_from = Some((to, bytes));
                 self.processors[processor].measured.copied += bytes;
                 self.add_pass(processor, Some(from), Some(to), bytes, self.costs.copy);
             }
@@ -635,7 +634,7 @@ impl TimedMachine {
                 let interface = self.interface_of(memory);
                 let sent_from = processor.and_then(|processor| self.processors[processor].sent_from);
                 let from = match sent_from {
-                    Some((from, _)) if direction == Direction::Out && bytes > 0 => from,
+                    Some(from) if direction == Direction::Out && bytes > 0 => from,
                     _ => memory,
                 };
                 // A frame has at least 64 bytes.
@@ -696,7 +695,8 @@ impl Machine for TimedMachine {
         }
         self.note_active();
         loop {
-            if let Some(tag) = self.completed.pop_front() {
+            if let Some(Flight { tag, request }) = self.completed.pop_front() {
+                self.latest = Some(request);
                 self.actor_time = self.actor_time.max(self.time);
                 return Event::Completion { tag, processor: self.server() };
             }
