@@ -126,7 +126,7 @@ fn cases() -> Vec<Declared<Stage>> {
     });
     let predict = predict::TRIED.map(|workload| {
         let measure = move |stage: &Stage, head: &Row| predict::measure(stage, head, &workload);
-        Declared::new(Row::head("plan/predict", workload.name, ""), measure)
+        Declared::new(predict::head(&workload), measure)
     });
     let machine = machine::CASES.map(|case| {
         let measure = move |stage: &Stage, head: &Row| machine::measure(stage, head, case);

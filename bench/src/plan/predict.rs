@@ -160,6 +160,12 @@ struct Measured {
     no_change_error: f64,
 }
 
+/// Common part of a workload's row.
+pub(super) fn head(workload: &Workload) -> Row {
+    let (metric, peer) = ("gain".into(), "measured under bywash run".into());
+    Row { metric, peer, ..Row::head("plan/predict", workload.name, "") }
+}
+
 pub(super) fn measure(stage: &Stage, head: &Row, workload: &Workload) -> Result<Vec<Row>, Error> {
     if stage.quick && !workload.in_quick {
         return Err(Error::Unavailable("it takes too long for a quick run".into()));
@@ -196,10 +202,8 @@ pub(super) fn measure(stage: &Stage, head: &Row, workload: &Workload) -> Result<
         .map_err(|error| Error::failed("bywash plan predict", error.to_string()))?;
     let Report { gain, measured } = report;
     Ok(vec![Row {
-        metric: "gain".into(),
         unit: "".into(),
         ours: Some(gain.median),
-        peer: "measured under bywash run".into(),
         peer_value: Some(measured.gain),
         ratio: Some(gain.median / measured.gain),
         ratio_low: Some(gain.low / measured.gain),
