@@ -550,7 +550,9 @@ fn the_service_is_installed_with_its_configuration() {
         place.file(&format!("target/release/{name}"), "built");
     }
     // Anything that strip(1) accepts.
-    for name in ["bywash", "bywash-command", "libbywash_shim.so", "libbywash.so", "libbywash.a"] {
+    let binaries = ["bywash", "bywash-command"];
+    let libraries = ["libbywash_shim.so", "libbywash_recorder.so", "libbywash.so", "libbywash.a"];
+    for name in binaries.into_iter().chain(libraries) {
         let built = place.path().join("target/release").join(name);
         std::fs::copy(env!("CARGO_BIN_EXE_bywash"), built).unwrap();
     }
