@@ -81,8 +81,9 @@ struct Outcome {
     end: Option<End>,
     /// Signal that ended this command's run.
     signal: Option<i32>,
-    /// What the clients measured, and the machine meanwhile.
+    /// Measurements of the clients, if there were any.
     clients: Option<Report>,
+    /// Use of the machine, with clients from the beginning to the end of their measurement.
     report: ProgramReport,
 }
 

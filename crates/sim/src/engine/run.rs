@@ -9,15 +9,19 @@
 //! queue and some twenty instructions. Nothing is allocated once the largest number of simultaneous jobs has
 //! been reached.
 
+mod line;
+mod outside;
+
 use super::arm::Arm;
 use super::coherence::{Caches, Coherence, Moves};
 use super::controller::{Command, Controller};
 use super::measure::Sample;
-use super::net::{ARRIVALS_MAX, Net, Op, Register, Registers, Script, ServiceTime};
+use super::net::{ARRIVALS_MAX, Net, Op, Register, Registers, ServiceTime};
 use super::queue::{Queue, WHO_MAX};
 use super::random::Random;
 use super::time::Time;
 use super::timeline::Timeline;
+use line::{EMPTY, WaitingLine, append, take_by_arm, take_first};
 use serde::Serialize;
 use std::ops::Deref;
 
@@ -45,14 +49,6 @@ struct Job {
     stalled: Time,
     registers: Registers,
 }
-
-#[derive(Clone, Copy, Debug)]
-struct WaitingLine {
-    head: u32,
-    tail: u32,
-}
-
-const EMPTY: WaitingLine = WaitingLine { head: NOBODY, tail: NOBODY };
 
 #[derive(Clone, Debug)]
 struct StationState {
@@ -393,62 +389,6 @@ impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
             is_flooded: self.is_flooded,
             timeline: self.timeline,
         }
-    }
-
-    /// Adds a job from outside, which begins at `at`, no earlier than the present. The script is one of
-    /// [`Net::entry`].
-    pub fn submit(&mut self, at: Time, script: Script, registers: Registers) {
-        debug_assert!(at >= self.now, "a job in the past");
-        let job = self.make(script.0, NOBODY, registers);
-        self.queue.push(at.max(self.now), job);
-    }
-
-    /// Adds a job like [`Run::submit`], but lets it begin now: `at` becomes the present. Nothing may be going to happen
-    /// before, and the caller adds no job that begins earlier.
-    pub fn begin(&mut self, at: Time, script: Script, registers: Registers) {
-        debug_assert!(at >= self.now && self.queue.first().is_none_or(|(next, _)| next >= at));
-        let job = self.make(script.0, NOBODY, registers);
-        self.now = at.max(self.now);
-        // The first operation is the one that the event of the beginning would have ended.
-        self.jobs[job as usize].at += 1;
-        self.ready.push_back(job);
-        self.settle(false);
-    }
-
-    /// Returns the time of the latest event.
-    pub fn now(&self) -> Time {
-        self.now
-    }
-
-    /// Returns the time of the next event, or `None` if nothing is going to happen.
-    pub fn next_event(&self) -> Option<Time> {
-        self.queue.first().map(|(at, _)| at)
-    }
-
-    /// Executes the next event, if there is one.
-    pub fn step(&mut self) {
-        if let Some((at, job)) = self.queue.first() {
-            self.now = at;
-            self.events += 1;
-            self.happen(job);
-        }
-    }
-
-    /// Takes the note that a job has left by [`Op::Note`], the earliest first.
-    pub fn take_note(&mut self) -> Option<u32> {
-        self.notes.pop_front()
-    }
-
-    /// Returns the caches, if there are any.
-    pub fn caches(&mut self) -> Option<&mut C> {
-        self.caches.as_mut()
-    }
-
-    /// Ends a run whose events the caller has executed, at the time `at`, and returns the measurements from its
-    /// beginning.
-    pub fn end(mut self, at: Time) -> RunResult {
-        self.now = self.now.max(at);
-        self.outcome(true)
     }
 
     /// Executes the event of `job`, which must be the first of the queue.
@@ -821,47 +761,6 @@ impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
         self.jobs[job as usize].next = self.ended;
         self.ended = job;
     }
-}
-
-/// Appends a job to a line.
-fn append(line: &mut WaitingLine, job: u32, jobs: &mut [Job]) {
-    let last = std::mem::replace(&mut line.tail, job);
-    if last == NOBODY {
-        line.head = job;
-    } else {
-        jobs[last as usize].next = job;
-    }
-    jobs[job as usize].next = NOBODY;
-}
-
-/// Removes the first job of a line that is not empty.
-fn take_first(line: &mut WaitingLine, jobs: &[Job]) -> u32 {
-    let first = line.head;
-    line.head = jobs[first as usize].next;
-    if line.head == NOBODY {
-        line.tail = NOBODY;
-    }
-    first
-}
-
-/// Removes the job that the arm serves next from a line that is not empty.
-fn take_by_arm(line: &mut WaitingLine, arm: &Arm, jobs: &mut [Job]) -> u32 {
-    let links = std::iter::successors(Some(line.head), |job| {
-        Some(jobs[*job as usize].next).filter(|next| *next != NOBODY)
-    });
-    let waiting: Vec<u32> = links.collect();
-    let track = |job: &u32| jobs[*job as usize].registers.picks[Register::Other as usize];
-    // The line is not empty, so `next` finds a job.
-    let number = arm.next(waiting.iter().map(track)).unwrap_or(0);
-    if number == 0 {
-        return take_first(line, jobs);
-    }
-    let (before, taken) = (waiting[number - 1], waiting[number]);
-    jobs[before as usize].next = jobs[taken as usize].next;
-    if line.tail == taken {
-        line.tail = before;
-    }
-    taken
 }
 
 /// Number of events between two calls of the watcher.

@@ -23,8 +23,8 @@ pub struct Devices {
 /// Scripts of the requests to devices. Each ends with a note.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestScripts {
-    /// A disk reads into memory, in order of the file or elsewhere on the disk.
-    pub read: [Script; 2],
+    /// A disk reads into memory.
+    pub read: Script,
     /// A disk writes from memory.
     pub write: Script,
     /// A disk reads, and keeps the bytes for the interface.
@@ -63,24 +63,23 @@ impl Devices {
             hardware.access_disk(script, DiskAccess { bytes: 1.0, readers, writes, draws_track: false });
         };
         let rotates = description.machine.disks.rotating.is_some();
-        let read = |script: &mut ScriptBuilder, is_in_order: bool| {
-            disk(script, if is_in_order && rotates { 1.0 } else { 0.0 }, false);
+        // The controller of a rotating disk finds out by itself which requests continue a file.
+        let readers = if rotates { 1.0 } else { 0.0 };
+        let read = |script: &mut ScriptBuilder| {
+            disk(script, readers, false);
             device_work(script, Device::Disk);
         };
-        let reads = [true, false].map(|is_in_order| {
-            entry(&|script| {
-                read(script, is_in_order);
-                hardware.move_data(script, Device::Disk, Direction::IntoMemory, Buffer::Kernel);
-            })
-        });
         let scripts = RequestScripts {
-            read: reads,
+            read: entry(&|script| {
+                read(script);
+                hardware.move_data(script, Device::Disk, Direction::IntoMemory, Buffer::Kernel);
+            }),
             write: entry(&|script| {
                 hardware.move_data(script, Device::Disk, Direction::OutOfMemory, Buffer::Kernel);
                 device_work(script, Device::Disk);
-                disk(script, if rotates { 1.0 } else { 0.0 }, true);
+                disk(script, readers, true);
             }),
-            read_direct: entry(&|script| read(script, true)),
+            read_direct: entry(&|script| read(script)),
             send: entry(&|script| {
                 hardware.move_data(script, Device::Interface, Direction::OutOfMemory, Buffer::Socket);
                 device_work(script, Device::Interface);
