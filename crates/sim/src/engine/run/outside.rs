@@ -46,7 +46,7 @@ impl<N: Deref<Target = Net>, C: Coherence> Run<N, C> {
         }
     }
 
-    /// Takes the note that a job has left by [`Op::Note`], the earliest first.
+    /// Takes the note that a job has left by [`crate::engine::Op::Note`], the earliest first.
     pub fn take_note(&mut self) -> Option<u32> {
         self.notes.pop_front()
     }
