@@ -485,7 +485,7 @@ pub struct PredictArgs {
     #[arg(long, value_name = "COMMAND")]
     pub before: Option<OsString>,
 
-    /// Number of runs of each kind
+    /// Least number of runs of each kind, of which the fastest half count; up to 4 times as many until those agree
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100))]
     pub runs: u32,
 

@@ -6,6 +6,9 @@
 //! the program's computing between its calls is missing, and the calls of all threads of a process are made by
 //! one.
 
+use super::fastest::Requested;
+use crate::error::Failure;
+use crate::plan::measure::failed;
 use crate::plan::record::steps::{Steps, is_file};
 use crate::plan::repeat::{Class, FinishedScript, LENGTH_MAX, Repetition, SLOTS_MAX, Script};
 use bywash_session::recording::{Function, RecordedCall};
@@ -107,12 +110,12 @@ impl Kind {
     }
 }
 
-/// Times of one kind of call of a process, made again in several rounds.
+/// Times of one kind of call of a process, made again in several rounds, of which the fastest count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Time of a call without the library in each round, in seconds.
+    /// Time of a call without the library in each round that counts, in seconds.
     pub without: Vec<f64>,
-    /// Time of a call with the library in each round, in seconds.
+    /// Time of a call with the library in each round that counts, in seconds.
     pub with: Vec<f64>,
 }
 
@@ -125,11 +128,71 @@ pub struct Repeated {
     pub left_out: usize,
 }
 
-/// Makes the calls of a recording again, in `rounds` rounds.
+/// Makes the calls of a recording again, in as many rounds as were requested or until they agree.
 ///
 /// # Errors
-/// Those of writing a script or of running it.
-pub fn repeat(steps: &Steps, library: &Path, rounds: u32) -> io::Result<Repeated> {
+/// [`Failure::Busy`] if the fastest rounds do not agree, and [`Failure::Measure`] if a script cannot be written or
+/// run.
+pub fn repeat(steps: &Steps, library: &Path, requested: Requested) -> Result<Repeated, Failure> {
+    let (scripts, left_out) = scripts(steps).map_err(failed("the program's calls"))?;
+    let (mut without, mut with) = (Rounds::default(), Rounds::default());
+    while requested.need_more(without.seconds.len(), &[&without.seconds, &with.seconds]) {
+        // The side that comes first changes, so that neither has the warmer caches.
+        let library_first = without.seconds.len() % 2 == 1;
+        for with_library in [library_first, !library_first] {
+            let (rounds, library) =
+                if with_library { (&mut with, Some(library)) } else { (&mut without, None) };
+            rounds.add(&scripts, library).map_err(failed("the program's calls"))?;
+        }
+    }
+    requested.refuse_disagreement("its calls without the library", &without.seconds)?;
+    requested.refuse_disagreement("its calls with the library", &with.seconds)?;
+    let mut repeated = Repeated { left_out, ..Repeated::default() };
+    for (key, each) in without.counted(requested) {
+        repeated.times.entry(key).or_default().without.push(each);
+    }
+    for (key, each) in with.counted(requested) {
+        repeated.times.entry(key).or_default().with.push(each);
+    }
+    Ok(repeated)
+}
+
+/// Rounds in which all scripts were run on one side, with the library or without.
+#[derive(Default)]
+struct Rounds {
+    /// Time of all calls of each round, in seconds.
+    seconds: Vec<f64>,
+    /// Time of a call by process and kind in each round, in seconds.
+    calls: Vec<Vec<((u32, Kind), f64)>>,
+}
+
+impl Rounds {
+    /// Runs all scripts once.
+    fn add(&mut self, scripts: &[(u32, FinishedScript)], library: Option<&Path>) -> io::Result<()> {
+        let (mut all, mut calls) = (0.0, Vec::new());
+        for (process, script) in scripts {
+            let times = script.repeat(library.map(|library| (library, None)))?;
+            for kind in Kind::ALL {
+                let class = kind.class(&times);
+                if class.count > 0 {
+                    all += class.seconds;
+                    calls.push(((*process, kind), class.seconds / class.count as f64));
+                }
+            }
+        }
+        self.seconds.push(all);
+        self.calls.push(calls);
+        Ok(())
+    }
+
+    /// Returns the times of calls in the rounds that count.
+    fn counted(&self, requested: Requested) -> impl Iterator<Item = ((u32, Kind), f64)> {
+        requested.fastest(&self.seconds).into_iter().flat_map(|round| self.calls[round].iter().copied())
+    }
+}
+
+/// Returns a script for each process that made enough calls, and the number of calls that are in none.
+fn scripts(steps: &Steps) -> io::Result<(Vec<(u32, FinishedScript)>, usize)> {
     let mut processes: BTreeMap<u32, Vec<&RecordedCall>> = BTreeMap::new();
     let mut all = 0;
     for call in steps.calls.iter().filter(|call| !call.failed && Kind::from_function(call.function).is_some())
@@ -154,25 +217,7 @@ pub fn repeat(steps: &Steps, library: &Path, rounds: u32) -> io::Result<Repeated
         made += count;
         scripts.push((*process, script));
     }
-    let mut repeated = Repeated { left_out: all.saturating_sub(made), ..Repeated::default() };
-    for round in 0..rounds {
-        for (process, script) in &scripts {
-            // The side that comes first changes, so that neither has the warmer caches.
-            let first = round % 2 == 0;
-            for with in [first, !first] {
-                let times = script.repeat(with.then_some((library, None)))?;
-                for kind in Kind::ALL {
-                    let class = kind.class(&times);
-                    if class.count > 0 {
-                        let each = class.seconds / class.count as f64;
-                        let entry = repeated.times.entry((*process, kind)).or_default();
-                        if with { entry.with.push(each) } else { entry.without.push(each) }
-                    }
-                }
-            }
-        }
-    }
-    Ok(repeated)
+    Ok((scripts, all.saturating_sub(made)))
 }
 
 /// Returns device and inode of the files that any process wrote.

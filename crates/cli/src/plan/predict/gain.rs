@@ -55,10 +55,16 @@ pub struct Change {
     pub difference: f64,
 }
 
-/// Difference that the library makes for a call, in seconds: median, and quartiles over the rounds.
+/// Difference that the library makes for a call, in seconds: of the medians, with bounds by the quartiles of both
+/// sides, which are independent of each other.
 fn difference(times: &Times) -> Option<Summary> {
-    let pairs = times.with.iter().zip(&times.without).map(|(with, without)| with - without);
-    Summary::of(&pairs.collect::<Vec<f64>>())
+    let (with, without) = (Summary::of(&times.with)?, Summary::of(&times.without)?);
+    let median = with.median - without.median;
+    Some(Summary {
+        low: median - (with.median - with.low).hypot(without.high - without.median),
+        median,
+        high: median + (with.high - with.median).hypot(without.median - without.low),
+    })
 }
 
 impl Prediction {

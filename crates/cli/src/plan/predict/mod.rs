@@ -4,12 +4,14 @@
 //! - [`calls`]: its calls on files, made again with the library and without
 //! - [`timeline`]: the time of the whole program when its calls take other times
 //! - [`gain`]: the prediction, and its uncertainty
+//! - [`fastest`]: the runs that count
 //! - [`tell`]: the report in words and as JSON
 //!
 //! Invariant: nothing that is predicted comes from a run of the program under `bywash run`; with `--verify`
 //! those runs are only compared. A busy machine, or runs that differ too much, are refused.
 
 mod calls;
+mod fastest;
 mod gain;
 mod runs;
 mod tell;
@@ -23,6 +25,7 @@ use crate::cli::plan::PredictArgs;
 use crate::error::Failure;
 use crate::run::{find_library, find_recorder};
 use bywash_bench::statistics::Summary;
+use fastest::Requested;
 use gain::Prediction;
 use runs::{Program, Turn};
 use std::time::Duration;
@@ -31,8 +34,6 @@ use std::time::Duration;
 const WATCH: Duration = Duration::from_millis(1000);
 /// Greatest share of the processors that other programs may use.
 const OTHERS_MAX: f64 = 0.1;
-/// Greatest distance of the quartiles of a program's times, as a share of the median.
-const SPREAD_MAX: f64 = 0.1;
 
 /// Predicts, measures if requested, and prints the report.
 ///
@@ -50,36 +51,44 @@ pub fn main(arguments: &PredictArgs) -> Result<i32, Failure> {
     let program = Program::new(&arguments.program, arguments.before.as_deref());
     // The first run warms the page cache and does not count.
     program.run(&Turn::Plain)?;
+    let requested = Requested(arguments.runs);
     let (mut plain, mut recorded, mut verified) = (Vec::new(), Vec::new(), Vec::new());
-    for round in 0..arguments.runs {
+    let mut recordings = Vec::new();
+    while requested.need_more(plain.len(), &[&plain, &recorded, &verified]) {
         let (recording, tick) = open()?;
-        let mut seconds = 0.0;
         // Each kind follows each other one, since a run may leave work behind, such as pages to be written back.
+        let round = plain.len();
         for kind in (0..3).map(|turn| (round + turn) % 3) {
             match kind {
                 0 => plain.push(program.run(&Turn::Plain)?),
-                1 => seconds = program.run(&Turn::Recorded(&recorder, &recording))?,
+                1 => recorded.push(program.run(&Turn::Recorded(&recorder, &recording))?),
                 _ if arguments.verify => verified.push(program.run(&Turn::UnderRun)?),
                 _ => {}
             }
         }
-        recorded.push((seconds, Steps::new(&recording.read(), tick, cost)));
+        recordings.push(Some(Steps::new(&recording.read(), tick, cost)));
         recording.discard();
+        // A recording can be large: those of runs that do not count are dropped.
+        let fastest = requested.fastest(&recorded);
+        let dropped = (0..recordings.len()).filter(|index| !fastest.contains(index));
+        dropped.for_each(|index| recordings[index] = None);
     }
-    let plain = summary(&plain)?;
-    if (plain.high - plain.low) / plain.median > SPREAD_MAX {
-        let percent = (plain.high - plain.low) / plain.median * 100.0;
-        return Err(Failure::Busy(format!(
-            "the middle half of the program's times spreads over {percent:.0} %"
-        )));
+    let kinds =
+        [("the program", &plain), ("the program with its recorder", &recorded), ("bywash run", &verified)];
+    for (name, times) in kinds {
+        requested.refuse_disagreement(name, times)?;
     }
-    recorded.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (recorded_seconds, steps) = recorded.swap_remove(recorded.len() / 2);
-    let repeated = calls::repeat(&steps, &library, arguments.runs).map_err(failed("the program's calls"))?;
+    let fastest = requested.fastest(&recorded);
+    let middle = fastest[fastest.len() / 2];
+    let recorded_seconds = recorded[middle];
+    let steps = recordings.swap_remove(middle).expect("the runs that count have their recordings");
+    drop(recordings);
+    let plain = summary(&requested.counted(&plain))?;
+    let repeated = calls::repeat(&steps, &library, requested)?;
     let starts = runs::starts(&library).map_err(failed("the start of a program"))?;
     refuse_others(&watched, "meanwhile")?;
     let prediction = Prediction::new(&steps, &repeated, starts, plain);
-    let verified = (!verified.is_empty()).then(|| summary(&verified)).transpose()?;
+    let verified = (!verified.is_empty()).then(|| summary(&requested.counted(&verified))).transpose()?;
     let report = tell::Report::new(&prediction, recorded_seconds, verified);
     print(&if arguments.json { json(&report) } else { report.in_words() })
 }
