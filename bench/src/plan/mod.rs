@@ -124,9 +124,9 @@ fn cases() -> Vec<Declared<Stage>> {
         let head = Row::head("plan/model", &format!("1,000,000 points, {}", structure.name()), "");
         Declared::new(head, move |stage, head| sweep::measure(stage, head, structure))
     });
-    let predict = predict::TRIED.map(|workload| {
+    let predict = predict::workloads().map(|(group, workload)| {
         let measure = move |stage: &Stage, head: &Row| predict::measure(stage, head, &workload);
-        Declared::new(predict::head(&workload), measure)
+        Declared::new(predict::head(group, &workload), measure)
     });
     let machine = machine::CASES.map(|case| {
         let measure = move |stage: &Stage, head: &Row| machine::measure(stage, head, case);
@@ -143,7 +143,7 @@ mod tests {
     fn every_case_has_a_name_of_its_own() {
         let cases = cases();
         let names: std::collections::HashSet<_> = cases.iter().map(Declared::name).collect();
-        assert_eq!((cases.len(), names.len()), (25, 25));
+        assert_eq!((cases.len(), names.len()), (35, 35));
     }
 
     #[test]

@@ -80,17 +80,21 @@ impl Programs {
     }
 }
 
-/// Finds `name` on the path, in the folders for administrators, which a user's path may lack, or in that of the newest
-/// PostgreSQL, which comes before its wrappers on the path.
-pub fn find(name: &str) -> Option<PathBuf> {
+/// Returns the folders in which programs are found: that of the newest PostgreSQL, which comes before its wrappers on the
+/// path, those of the path, and those for administrators, which a user's path may lack.
+pub fn folders() -> Vec<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let version =
         |entry: fs::DirEntry| Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path()));
     let newest = versions.filter_map(version).max().map(|(_, folder)| folder.join("bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = newest.into_iter().chain(std::env::split_paths(&path));
-    let mut files = folders.chain(["/usr/sbin".into(), "/sbin".into()]).map(|folder| folder.join(name));
-    files.find(|file| file.is_file())
+    folders.chain(["/usr/sbin".into(), "/sbin".into()]).collect()
+}
+
+/// Finds `name` in the folders of programs.
+pub fn find(name: &str) -> Option<PathBuf> {
+    folders().into_iter().map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 pub fn require(name: &str, package: &'static str) -> Result<PathBuf, Error> {

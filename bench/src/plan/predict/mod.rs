@@ -3,10 +3,17 @@
 //! The workloads are those of `docs/internals/prediction.md`, with the programs of Debian 12. Each is predicted
 //! and measured in turns, in a process of its own; `ratio` is the predicted gain over the measured one, and the
 //! note has the error of somebody who always predicts no change.
+//!
+//! - [`tried`]: workloads on which the method was tried
+//! - [`held_back`]: workloads that first ran when it was finished
+
+mod held_back;
+mod tried;
 
 use super::Stage;
 use crate::child;
 use crate::error::{Attempt, Error};
+use crate::programs::executables;
 use crate::row::Row;
 use serde::Deserialize;
 use std::path::Path;
@@ -14,6 +21,9 @@ use std::process::Command;
 
 /// Goal: the predicted gain is within so much of the measured one.
 const ERROR_MAX: f64 = 0.15;
+
+/// Start of a command as an ordinary user, who owns what root owns.
+const AS_USER: &str = "unshare --user --map-user=1000 --map-group=1000 -- ";
 
 /// A program that is predicted.
 #[derive(Clone, Copy, Debug)]
@@ -29,115 +39,15 @@ pub(super) struct Workload {
     program: &'static str,
     /// True if a quick run has it.
     in_quick: bool,
+    /// True if the program refuses to run as root: root is then shown to it as an ordinary user.
+    is_unprivileged: bool,
 }
 
-/// Name of the Debian release's own Python, also where another is first in PATH.
-const PYTHON: &str = "/usr/bin/python3";
-
-/// Workloads on which the method was tried.
-pub(super) const TRIED: [Workload; 10] = [
-    Workload {
-        name: "SQLite, commits",
-        needs: &["sqlite3"],
-        prepare: "{ echo 'PRAGMA journal_mode=wal;'; for i in $(seq $((2000 / SCALE))); do \
-                  echo \"INSERT INTO t(b) VALUES('row $i');\"; done; } > commits.sql",
-        before: "rm -f commits.db*; sqlite3 commits.db 'CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT)'",
-        program: "sqlite3 commits.db '.read commits.sql'",
-        in_quick: false,
-    },
-    Workload {
-        name: "SQLite, scan",
-        needs: &["sqlite3"],
-        prepare: "sqlite3 scan.db \"PRAGMA journal_mode=off; PRAGMA synchronous=off; CREATE TABLE t(a INTEGER, b TEXT); \
-                  WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<$((700000 / SCALE))) \
-                  INSERT INTO t SELECT x, hex(randomblob(250)) FROM c;\" > log",
-        before: "",
-        program: "sqlite3 scan.db 'PRAGMA cache_size=-2000; SELECT count(*), sum(length(b)) FROM t'",
-        in_quick: true,
-    },
-    Workload {
-        name: "Berkeley DB",
-        needs: &["db5.3_load"],
-        prepare: "awk -v n=$((200000 / SCALE)) 'BEGIN { srand(1); for (i = 0; i < n; i++) \
-                  printf \"key%08d\\n%050d\\n\", rand() * 100000000, i }' > records.txt; \
-                  echo 'set_cachesize 0 1048576 1' > DB_CONFIG",
-        before: "rm -f new.db __db.*",
-        program: "db5.3_load -h . -T -t btree -f records.txt new.db",
-        in_quick: false,
-    },
-    Workload {
-        name: "RocksDB",
-        needs: &["db_bench"],
-        prepare: "db_bench --benchmarks=fillrandom,compact --num=$((1900000 / SCALE)) --value_size=100 \
-                  --compression_type=none --db=rocks > log 2>&1",
-        before: "",
-        program: "db_bench --benchmarks=readrandom --use_existing_db=1 --num=1900000 --reads=200000 --threads=1 \
-                  --compression_type=none --cache_size=1048576 --seed=1 --db=rocks",
-        in_quick: false,
-    },
-    Workload {
-        name: "MariaDB",
-        needs: &["mariadbd", "mariadb-install-db", "sysbench", "setpriv"],
-        prepare: "mkdir -p my; chmod 777 . my; \
-                  mariadb-install-db --no-defaults --datadir=$PWD/my --auth-root-authentication-method=normal \
-                  --skip-test-db --user=root > log 2>&1; cat > serve.sh <<'END'\n\
-                  mariadbd --no-defaults --user=root --datadir=$PWD/my --socket=$PWD/my/s --skip-networking \
-                  --innodb-buffer-pool-size=16M > my/log 2>&1 &\n\
-                  until [ -S my/s ]; do sleep 0.05; done\n\
-                  \"$@\"; status=$?; kill %1; wait; exit $status\nEND\n\
-                  cat > sysbench.sh <<'END'\n\
-                  exec sysbench oltp_read_only --mysql-socket=$PWD/my/s --mysql-user=root --mysql-db=sb --threads=1 \
-                  --tables=1 --table-size=200000 --rand-seed=1 --time=0 --events=1000 $1\nEND\n\
-                  bash serve.sh mariadb --no-defaults -u root -S my/s -e 'CREATE DATABASE sb' && \
-                  bash serve.sh sh sysbench.sh prepare > log",
-        before: "",
-        program: "bash serve.sh sh sysbench.sh run",
-        in_quick: false,
-    },
-    Workload {
-        name: "fio",
-        needs: &["fio"],
-        prepare: "head -c $((256 * 1048576 / SCALE)) /dev/urandom > fio.data",
-        before: "",
-        program: "fio --ioengine=psync --name=b --norandommap --randseed=1 --invalidate=0 --allow_file_create=0 \
-                  --filename=fio.data --io_size=1g --rw=randread --bs=4k",
-        in_quick: false,
-    },
-    Workload {
-        name: "grep",
-        needs: &["grep"],
-        prepare: "mkdir files; for i in $(seq $((3000 / SCALE))); do \
-                  head -c 49152 /dev/urandom | base64 -w 76 | head -c 65536 > files/$i; done",
-        before: "",
-        program: "sh -c 'grep -r \"no such word\" files || test $? = 1'",
-        in_quick: true,
-    },
-    Workload {
-        name: "sort",
-        needs: &["sort"],
-        prepare: "head -c $((150 * 1048576 / SCALE)) /dev/urandom | base64 -w 60 > lines",
-        before: "",
-        program: "sort -S 16M -o sorted lines",
-        in_quick: false,
-    },
-    Workload {
-        name: "Python",
-        needs: &[PYTHON],
-        prepare: "awk -v n=$((1500000 / SCALE)) 'BEGIN { srand(2); for (i = 0; i < n; i++) { for (j = 0; j < 9; j++) \
-                  printf \"%d,\", rand() * 1000000; print i } }' > data.csv",
-        before: "",
-        program: "/usr/bin/python3 -c 'import csv; print(sum(len(row) for row in csv.reader(open(\"data.csv\"))))'",
-        in_quick: false,
-    },
-    Workload {
-        name: "cp",
-        needs: &["cp"],
-        prepare: "head -c $((1024 * 1048576 / SCALE)) /dev/urandom > whole",
-        before: "rm -f copy",
-        program: "cp whole copy",
-        in_quick: false,
-    },
-];
+/// All workloads, with the group of their rows.
+pub(super) fn workloads() -> impl Iterator<Item = (&'static str, Workload)> {
+    let tried = tried::WORKLOADS.map(|workload| ("plan/predict", workload));
+    tried.into_iter().chain(held_back::WORKLOADS.map(|workload| ("plan/predict-held-back", workload)))
+}
 
 /// Report of `bywash plan predict --verify --json`, as far as it is used.
 #[derive(Debug, Deserialize)]
@@ -161,9 +71,9 @@ struct Measured {
 }
 
 /// Common part of a workload's row.
-pub(super) fn head(workload: &Workload) -> Row {
+pub(super) fn head(group: &str, workload: &Workload) -> Row {
     let (metric, peer) = ("gain".into(), "measured under bywash run".into());
-    Row { metric, peer, ..Row::head("plan/predict", workload.name, "") }
+    Row { metric, peer, ..Row::head(group, workload.name, "") }
 }
 
 pub(super) fn measure(stage: &Stage, head: &Row, workload: &Workload) -> Result<Vec<Row>, Error> {
@@ -171,22 +81,22 @@ pub(super) fn measure(stage: &Stage, head: &Row, workload: &Workload) -> Result<
         return Err(Error::Unavailable("it takes too long for a quick run".into()));
     }
     for needed in workload.needs {
-        let found = Command::new("sh").args(["-c", "command -v \"$0\" >/dev/null", needed]).status();
-        if !found.is_ok_and(|status| status.success()) {
+        if executables::find(needed).is_none() {
             return Err(Error::Unavailable(format!("the program {needed} is not installed")));
         }
     }
     let folder = tempfile::tempdir_in(&stage.folder).doing("create", &stage.folder)?;
     shell(workload.prepare, folder.path(), stage.quick)?;
     let runs = if stage.quick { "3" } else { "7" };
-    let mut line = format!("exec \"$0\" plan predict --verify --json --runs {runs} ");
+    let user = if workload.is_unprivileged { AS_USER } else { "" };
+    let mut line = format!("exec {user}\"$0\" plan predict --verify --json --runs {runs} ");
     if !workload.before.is_empty() {
         line += "--before \"$1\" ";
     }
     line += "-- ";
     line += workload.program;
-    let mut command = Command::new("bash");
-    command.args(["-c", &line]).arg(child::this_program()?).arg(workload.before).current_dir(folder.path());
+    let mut command = bash(folder.path())?;
+    command.args(["-c", &line]).arg(child::this_program()?).arg(workload.before);
     let output = command.output().doing("start", Path::new("bash"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -222,7 +132,16 @@ pub(super) fn measure(stage: &Stage, head: &Row, workload: &Workload) -> Result<
 
 /// Runs a script of bash in `folder`, with `SCALE` set: the number by which sizes are divided.
 fn shell(script: &str, folder: &Path, quick: bool) -> Result<(), Error> {
-    let mut command = Command::new("bash");
-    command.args(["-ec", script]).current_dir(folder).env("SCALE", if quick { "20" } else { "1" });
+    let mut command = bash(folder)?;
+    command.args(["-ec", script]).env("SCALE", if quick { "20" } else { "1" });
     child::run(&mut command).map(|_| ())
+}
+
+/// Creates a command of bash in `folder`, which finds what the benches find.
+fn bash(folder: &Path) -> Result<Command, Error> {
+    let path = std::env::join_paths(executables::folders())
+        .map_err(|error| Error::Unavailable(format!("the search path of programs: {error}")))?;
+    let mut command = Command::new("bash");
+    command.current_dir(folder).env("PATH", path);
+    Ok(command)
 }
