@@ -118,9 +118,9 @@ noted! {
     fn fsync(fd: c_int) -> c_int,
         Sync, fd, 0, |done| done as i64;
     fn fdatasync(fd: c_int) -> c_int,
-        Sync, fd, 0, |done| done as i64;
+        SyncData, fd, 0, |done| done as i64;
     fn sync_file_range(fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int,
-        Sync, fd, at(offset), |done| done as i64;
+        SyncRange, fd, at(offset), |done| done as i64;
     fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t,
         Seek, fd, done as u64, |done| if done < 0 { -1 } else { 0 };
     fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t,

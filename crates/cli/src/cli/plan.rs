@@ -481,6 +481,14 @@ pub struct PredictArgs {
     #[arg(long)]
     pub verify: bool,
 
+    /// Predict bywash run --log LOG: commits go to this log (`bywash log create`)
+    #[arg(long, value_name = "LOG", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+
+    /// Accept a log in memory, where no commit survives a power failure
+    #[arg(long, requires = "log")]
+    pub volatile: bool,
+
     /// Command of the shell to run before each run, untimed: to restore what the program changes
     #[arg(long, value_name = "COMMAND")]
     pub before: Option<OsString>,
@@ -505,7 +513,8 @@ divided by its time under bywash run; below 1 it would lose.
 
 Examples:
   bywash plan predict -- sqlite3 orders.db 'SELECT count(*) FROM orders'
-  bywash plan predict --verify --before 'rm -f new.db' -- db5.3_load -f records.txt new.db";
+  bywash plan predict --verify --before 'rm -f new.db' -- db5.3_load -f records.txt new.db
+  bywash plan predict --log commits.log -- sqlite3 orders.db '.read orders.sql'";
 
 /// `bywash plan repeat`.
 #[derive(Args)]

@@ -2,8 +2,8 @@
 //!
 //! `bywash plan record` and `predict` write scripts and run them with a library preloaded and without. The
 //! process is this command with the hidden subcommand `plan repeat`; it reads the whole script and makes its
-//! stand-ins before the first call, and prints JSON. A stand-in is a file without a name whose bytes are not
-//! zero, for files that a program wrote or that are gone.
+//! stand-ins before the first call, and prints JSON. A stand-in is a file whose bytes are not zero, for files that
+//! a program wrote or that are gone. It has a name only where a commit log needs one.
 
 use super::words::{json, print};
 use crate::cli::plan::RepeatArgs;
@@ -55,6 +55,10 @@ pub struct Repetition {
     pub seek: Class,
     /// Openings.
     pub open: Class,
+    /// `fsync`.
+    pub sync: Class,
+    /// `fdatasync`.
+    pub sync_data: Class,
     /// Closings.
     pub close: Class,
     /// End of the process, which closes what is open.
@@ -88,12 +92,14 @@ impl Script {
         self.file.write_all(b"\n")
     }
 
-    /// Adds the stand-in `number` of `size` bytes in `folder`, which is made before the first call.
+    /// Adds the stand-in `number` of `size` bytes in `folder`, which is made before the first call, with a name or
+    /// without.
     ///
     /// # Errors
     /// Those of writing the script.
-    pub fn stand_in(&mut self, number: u32, size: u64, folder: &Path) -> io::Result<()> {
-        write!(self.file, "make {number} {size} ")?;
+    pub fn stand_in(&mut self, number: u32, size: u64, folder: &Path, is_named: bool) -> io::Result<()> {
+        let step = if is_named { "make-named" } else { "make" };
+        write!(self.file, "{step} {number} {size} ")?;
         self.file.write_all(folder.as_os_str().as_bytes())?;
         self.file.write_all(b"\n")
     }
@@ -114,7 +120,7 @@ impl Script {
         writeln!(self.file, "read-at {slot} {length} {offset}")
     }
 
-    /// Adds any other call: `read`, `write`, `write-at`, `seek` or `close`.
+    /// Adds any other call: `read`, `write`, `write-at`, `seek`, `sync`, `sync-data` or `close`.
     ///
     /// # Errors
     /// Those of writing the script.
@@ -131,20 +137,34 @@ impl Script {
     }
 }
 
-/// Library to preload, and a variable of the environment that it reads, with its value.
-pub type With<'a> = (&'a Path, Option<(&'static str, OsString)>);
+/// Surroundings in which the calls of a script are made.
+pub enum Side<'a> {
+    /// The kernel alone.
+    Kernel,
+    /// A library that is preloaded, and a variable of the environment that it reads, with its value.
+    Preloaded(&'a Path, Option<(&'static str, OsString)>),
+    /// A launcher with its arguments.
+    Launched(&'a [OsString]),
+}
 
 impl FinishedScript {
-    /// Makes the calls once, in a new process, with a library or without.
+    /// Makes the calls once, in a new process.
     ///
     /// # Errors
     /// Those of starting the process, or what it said.
-    pub fn repeat(&self, with: Option<With<'_>>) -> io::Result<Repetition> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["plan", "repeat"]).arg(&self.0).stdin(Stdio::null());
-        command.env_remove("LD_PRELOAD");
-        if let Some((library, variable)) = with {
-            command.env("LD_PRELOAD", library).envs(variable);
+    pub fn repeat(&self, side: &Side<'_>) -> io::Result<Repetition> {
+        let own = std::env::current_exe()?;
+        let mut command = match side {
+            Side::Launched([launcher, words @ ..]) => {
+                let mut command = Command::new(launcher);
+                command.args(words).arg(own);
+                command
+            }
+            _ => Command::new(own),
+        };
+        command.args(["plan", "repeat"]).arg(&self.0).stdin(Stdio::null()).env_remove("LD_PRELOAD");
+        if let Side::Preloaded(library, variable) = side {
+            command.env("LD_PRELOAD", library).envs(variable.clone());
         }
         let output = command.output()?;
         if !output.status.success() {
@@ -163,6 +183,8 @@ enum Step {
     WriteAt { slot: usize, length: usize, offset: u64 },
     Write { slot: usize, length: usize },
     Seek { slot: usize, offset: u64 },
+    Sync { slot: usize },
+    SyncData { slot: usize },
     Close { slot: usize },
 }
 
@@ -204,7 +226,14 @@ fn repeat(script: &Path) -> io::Result<Repetition> {
         let class = times.class(step);
         // Longer than any read, write or warming of the library takes: another program had the processor.
         let was_preempted = spent > PREEMPTED
-            && !matches!(step, Step::Open { .. } | Step::OpenStandIn { .. } | Step::Close { .. });
+            && !matches!(
+                step,
+                Step::Open { .. }
+                    | Step::OpenStandIn { .. }
+                    | Step::Sync { .. }
+                    | Step::SyncData { .. }
+                    | Step::Close { .. }
+            );
         if was_preempted {
             class.preempted += 1;
         } else {
@@ -227,6 +256,8 @@ impl Repetition {
             Step::WriteAt { .. } => &mut self.write_at,
             Step::Write { .. } => &mut self.write,
             Step::Seek { .. } => &mut self.seek,
+            Step::Sync { .. } => &mut self.sync,
+            Step::SyncData { .. } => &mut self.sync_data,
             Step::Close { .. } => &mut self.close,
         }
     }
@@ -236,7 +267,16 @@ impl Repetition {
 #[derive(Default)]
 struct Files {
     open: Vec<Option<File>>,
-    stand_ins: Vec<Option<(File, PathBuf)>>,
+    stand_ins: Vec<Option<StandIn>>,
+}
+
+/// File that stands for another until the end of the script.
+struct StandIn {
+    path: PathBuf,
+    /// Descriptor that keeps a file without a name.
+    _file: File,
+    /// Name, which goes away with this.
+    _name: Option<tempfile::TempPath>,
 }
 
 impl Files {
@@ -249,8 +289,8 @@ impl Files {
                 self.open[*slot] = Some(file);
             }
             Step::OpenStandIn { slot, number } => {
-                let (_, path) = self.stand_ins.get(*number).and_then(Option::as_ref).ok_or_else(none)?;
-                self.open[*slot] = Some(OpenOptions::new().read(true).write(true).open(path)?);
+                let there = self.stand_ins.get(*number).and_then(Option::as_ref).ok_or_else(none)?;
+                self.open[*slot] = Some(OpenOptions::new().read(true).write(true).open(&there.path)?);
             }
             Step::ReadAt { slot, offset, .. } => {
                 return self.file(*slot).ok_or_else(none)?.read_at(bytes, *offset);
@@ -267,6 +307,8 @@ impl Files {
             Step::Seek { slot, offset } => {
                 self.file(*slot).ok_or_else(none)?.seek(SeekFrom::Start(*offset))?;
             }
+            Step::Sync { slot } => self.file(*slot).ok_or_else(none)?.sync_all()?,
+            Step::SyncData { slot } => self.file(*slot).ok_or_else(none)?.sync_data()?,
             Step::Close { slot } => drop(self.open[*slot].take()),
         }
         Ok(0)
@@ -277,8 +319,14 @@ impl Files {
     }
 
     /// Makes a stand-in of `size` bytes that are not zero.
-    fn stand_in(&mut self, slot: usize, size: u64, folder: &Path) -> io::Result<()> {
-        let file = tempfile::tempfile_in(folder)?;
+    fn stand_in(&mut self, slot: usize, size: u64, folder: &Path, is_named: bool) -> io::Result<()> {
+        let (file, name) = if is_named {
+            let (file, name) =
+                tempfile::Builder::new().prefix(".bywash-plan-").tempfile_in(folder)?.into_parts();
+            (file, Some(name))
+        } else {
+            (tempfile::tempfile_in(folder)?, None)
+        };
         let block = vec![1u8; 1 << 20];
         let mut offset = 0;
         while offset < size {
@@ -286,8 +334,11 @@ impl Files {
             file.write_all_at(&block[..length], offset)?;
             offset += length as u64;
         }
-        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        self.stand_ins[slot] = Some((file, path));
+        let path = match &name {
+            Some(name) => name.to_path_buf(),
+            None => PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())),
+        };
+        self.stand_ins[slot] = Some(StandIn { path, _file: file, _name: name });
         Ok(())
     }
 }
@@ -319,9 +370,9 @@ fn parse(script: &Path, files: &mut Files) -> io::Result<Vec<Step>> {
         let path = |bytes: &[u8]| PathBuf::from(OsString::from_vec(bytes.to_vec()));
         let step = match name.as_slice() {
             b"open" => Step::Open { slot, writes: number(word()?)? != 0, path: path(word()?) },
-            b"make" => {
+            b"make" | b"make-named" => {
                 let size = number(word()?)?;
-                files.stand_in(slot, size, &path(word()?))?;
+                files.stand_in(slot, size, &path(word()?), name == b"make-named")?;
                 continue;
             }
             b"made" => Step::OpenStandIn { slot, number: number(word()?)? as usize },
@@ -334,6 +385,8 @@ fn parse(script: &Path, files: &mut Files) -> io::Result<Vec<Step>> {
                     b"write-at" => Step::WriteAt { slot, length, offset },
                     b"write" => Step::Write { slot, length },
                     b"seek" => Step::Seek { slot, offset },
+                    b"sync" => Step::Sync { slot },
+                    b"sync-data" => Step::SyncData { slot },
                     b"close" => Step::Close { slot },
                     _ => return Err(wrong()),
                 }
@@ -358,16 +411,31 @@ mod tests {
         script.call("read", 0, 10, 0).unwrap();
         script.call("seek", 0, 0, 1).unwrap();
         script.call("close", 0, 0, 0).unwrap();
-        script.stand_in(0, 5000, folder.path()).unwrap();
+        script.stand_in(0, 5000, folder.path(), false).unwrap();
+        script.stand_in(1, 10, folder.path(), true).unwrap();
         script.open_stand_in(1, 0).unwrap();
+        script.open_stand_in(2, 1).unwrap();
         script.call("write-at", 1, 100, 5000).unwrap();
-        script.call("write", 1, 7, 0).unwrap();
+        script.call("write", 2, 7, 0).unwrap();
+        script.call("sync", 2, 0, 0).unwrap();
+        script.call("sync-data", 1, 0, 0).unwrap();
         let script = script.finish().unwrap();
         let times = repeat(&script.0).unwrap();
-        let counts =
-            [times.open, times.read_at, times.read, times.seek, times.close, times.write_at, times.write];
-        assert_eq!(counts.map(|class| class.count + class.preempted), [2, 1, 1, 1, 1, 1, 1]);
+        let counts = [
+            times.open,
+            times.read_at,
+            times.read,
+            times.seek,
+            times.close,
+            times.write_at,
+            times.write,
+            times.sync,
+            times.sync_data,
+        ];
+        assert_eq!(counts.map(|class| class.count + class.preempted), [3, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert!(counts.iter().all(|class| class.preempted > 0 || class.seconds > 0.0));
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "stand-ins are gone, also those that had a name");
     }
 
     #[test]

@@ -319,3 +319,28 @@ fn a_volume_of_a_device_server_is_a_log() {
 fn the_unit_that_recovers_is_one() {
     crate::serve::verify_unit("bywash-log-recover@.service", "bywash-log-recover@var-lib-x.service");
 }
+
+#[test]
+fn calls_that_a_prediction_makes_again_commit_to_the_log() {
+    let logs = Logs::new();
+    let (log, script, report) = (logs.made("log"), logs.path("script"), logs.path("report"));
+    let folder = logs.path("files");
+    fs::create_dir(&folder).unwrap();
+    let mut text = format!("make-named 0 8192 {}\nmade 0 0\n", folder.display());
+    for _ in 0..20 {
+        text += "write-at 0 100 0\nsync 0 0 0\nwrite-at 0 100 4096\nsync-data 0 0 0\n";
+    }
+    fs::write(&script, text).unwrap();
+    let mut bywash = logs.place.bywash(&["run", "--report"]);
+    bywash.env("XDG_RUNTIME_DIR", logs.place.path());
+    bywash.arg(&report).arg("--log").arg(&log).arg("--");
+    let command = bywash.get_program().to_owned();
+    let output = bywash.arg(command).args(["plan", "repeat"]).arg(&script).output().unwrap();
+    let times: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
+        panic!("{}", stderr(&output));
+    });
+    assert_eq!((&times["sync"]["count"], &times["sync_data"]["count"]), (&20.into(), &20.into()), "{times}");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    assert_eq!(report["log"]["counters"]["commits"], 40 - 3, "{report}");
+    assert!(fs::read_dir(folder).unwrap().next().is_none(), "the file of the script is gone");
+}

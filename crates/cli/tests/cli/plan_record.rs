@@ -6,7 +6,9 @@ use std::fs;
 use std::process::Output;
 
 fn plan(place: &TestFolder, words: &[&str]) -> Output {
-    place.bywash(&["plan"]).args(words).output().unwrap()
+    let mut bywash = place.bywash(&["plan"]);
+    // A keeper's socket is apart from all others.
+    bywash.env("XDG_RUNTIME_DIR", place.path()).args(words).output().unwrap()
 }
 
 #[test]
@@ -52,8 +54,34 @@ fn a_killed_program_leaves_a_trace_and_others_are_refused() {
 fn a_prediction_is_made_or_refused_with_the_reason() {
     let place = TestFolder::new();
     place.file("data", "x".repeat(1 << 20));
-    let words = ["predict", "--verify", "--json", "--runs", "3", "--", "cat", "data"];
-    let output = plan(&place, &words);
+    predict(&place, &["--", "cat", "data"], "bywash run");
+}
+
+#[test]
+fn a_prediction_of_commits_goes_to_the_log() {
+    let place = TestFolder::new();
+    let missing = plan(&place, &["predict", "--log", "no-log", "--", "true"]);
+    assert!(stderr(&missing).contains("there is no log"), "{}", stderr(&missing));
+    let created = place.bywash(&["log", "create", "log", "--size", "8M", "--volatile"]).output().unwrap();
+    assert!(created.status.success(), "{}", stderr(&created));
+    let words = [
+        "--log",
+        "log",
+        "--volatile",
+        "--",
+        "dd",
+        "if=/dev/zero",
+        "of=out",
+        "bs=4k",
+        "count=80",
+        "conv=fsync",
+    ];
+    predict(&place, &words, "bywash run --log");
+}
+
+/// Predicts a program that is started once. The test's machine may be too busy, which is then said.
+fn predict(place: &TestFolder, words: &[&str], command: &str) {
+    let output = plan(place, &[&["predict", "--verify", "--json", "--runs", "3"], words].concat());
     if output.status.code() == Some(125) {
         let said = stderr(&output);
         assert!(said.contains("no prediction: ") && said.contains("try again on an idle machine"), "{said}");
@@ -66,6 +94,7 @@ fn a_prediction_is_made_or_refused_with_the_reason() {
         gain["low"].as_f64() <= gain["median"].as_f64() && gain["median"].as_f64() <= gain["high"].as_f64()
     );
     assert!(answer["measured"]["gain"].as_f64().unwrap() > 0.0 && answer["starts"] == 1, "{answer}");
+    assert_eq!(answer["command"], command);
 }
 
 #[test]

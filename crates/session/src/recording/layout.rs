@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64};
 /// `BYWASHRC`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BYWASHRC");
 /// Version of the layout; rises with every change of this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Size of the header, in bytes: a page.
 pub const HEADER_BYTES: usize = 4096;
 /// Greatest number of files, programs and sockets that are named.
@@ -63,8 +63,12 @@ functions! {
     Write,
     /// `pwrite`, `pwritev`.
     WriteAt,
-    /// `fsync`, `fdatasync`, `sync_file_range`.
+    /// `fsync`.
     Sync,
+    /// `fdatasync`.
+    SyncData,
+    /// `sync_file_range`.
+    SyncRange,
     /// `lseek`.
     Seek,
     /// `open` and its kin.

@@ -7,10 +7,11 @@
 //! one.
 
 use super::fastest::Requested;
+use super::runs::Launch;
 use crate::error::Failure;
 use crate::plan::measure::failed;
 use crate::plan::record::steps::{Steps, is_file};
-use crate::plan::repeat::{Class, FinishedScript, LENGTH_MAX, Repetition, SLOTS_MAX, Script};
+use crate::plan::repeat::{Class, FinishedScript, LENGTH_MAX, Repetition, SLOTS_MAX, Script, Side};
 use bywash_session::recording::{Function, RecordedCall};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -41,6 +42,10 @@ pub enum Kind {
     Write,
     /// `lseek`.
     Seek,
+    /// `fsync`.
+    Sync,
+    /// `fdatasync`.
+    SyncData,
     /// Openings.
     Open,
     /// Closings.
@@ -51,12 +56,14 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the report.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 10] = [
         Kind::ReadAt,
         Kind::Read,
         Kind::WriteAt,
         Kind::Write,
         Kind::Seek,
+        Kind::Sync,
+        Kind::SyncData,
         Kind::Open,
         Kind::Close,
         Kind::End,
@@ -75,6 +82,8 @@ impl Kind {
             Function::WriteAt => Kind::WriteAt,
             Function::Write => Kind::Write,
             Function::Seek => Kind::Seek,
+            Function::Sync => Kind::Sync,
+            Function::SyncData => Kind::SyncData,
             Function::Open => Kind::Open,
             Function::Close => Kind::Close,
             Function::Exit => Kind::End,
@@ -90,6 +99,8 @@ impl Kind {
             Kind::WriteAt => "writes at an offset",
             Kind::Write => "writes at the position",
             Kind::Seek => "seeks",
+            Kind::Sync => "syncs",
+            Kind::SyncData => "syncs of data",
             Kind::Open => "openings",
             Kind::Close => "closings",
             Kind::End => "ends of processes",
@@ -103,6 +114,8 @@ impl Kind {
             Kind::WriteAt => times.write_at,
             Kind::Write => times.write,
             Kind::Seek => times.seek,
+            Kind::Sync => times.sync,
+            Kind::SyncData => times.sync_data,
             Kind::Open => times.open,
             Kind::Close => times.close,
             Kind::End => times.end,
@@ -133,16 +146,16 @@ pub struct Repeated {
 /// # Errors
 /// [`Failure::Busy`] if the fastest rounds do not agree, and [`Failure::Measure`] if a script cannot be written or
 /// run.
-pub fn repeat(steps: &Steps, library: &Path, requested: Requested) -> Result<Repeated, Failure> {
-    let (scripts, left_out) = scripts(steps).map_err(failed("the program's calls"))?;
+pub fn repeat(steps: &Steps, launch: &Launch, requested: Requested) -> Result<Repeated, Failure> {
+    let (scripts, left_out) = scripts(steps, launch.has_log()).map_err(failed("the program's calls"))?;
     let (mut without, mut with) = (Rounds::default(), Rounds::default());
     while requested.need_more(without.seconds.len(), &[&without.seconds, &with.seconds]) {
         // The side that comes first changes, so that neither has the warmer caches.
         let library_first = without.seconds.len() % 2 == 1;
         for with_library in [library_first, !library_first] {
-            let (rounds, library) =
-                if with_library { (&mut with, Some(library)) } else { (&mut without, None) };
-            rounds.add(&scripts, library).map_err(failed("the program's calls"))?;
+            let (rounds, side) =
+                if with_library { (&mut with, launch.side()) } else { (&mut without, Side::Kernel) };
+            rounds.add(&scripts, &side).map_err(failed("the program's calls"))?;
         }
     }
     requested.refuse_disagreement("its calls without the library", &without.seconds)?;
@@ -168,10 +181,10 @@ struct Rounds {
 
 impl Rounds {
     /// Runs all scripts once.
-    fn add(&mut self, scripts: &[(u32, FinishedScript)], library: Option<&Path>) -> io::Result<()> {
+    fn add(&mut self, scripts: &[(u32, FinishedScript)], side: &Side<'_>) -> io::Result<()> {
         let (mut all, mut calls) = (0.0, Vec::new());
         for (process, script) in scripts {
-            let times = script.repeat(library.map(|library| (library, None)))?;
+            let times = script.repeat(side)?;
             for kind in Kind::ALL {
                 let class = kind.class(&times);
                 if class.count > 0 {
@@ -192,12 +205,17 @@ impl Rounds {
 }
 
 /// Returns a script for each process that made enough calls, and the number of calls that are in none.
-fn scripts(steps: &Steps) -> io::Result<(Vec<(u32, FinishedScript)>, usize)> {
+fn scripts(steps: &Steps, has_log: bool) -> io::Result<(Vec<(u32, FinishedScript)>, usize)> {
     let mut processes: BTreeMap<u32, Vec<&RecordedCall>> = BTreeMap::new();
     let mut all = 0;
     for call in steps.calls.iter().filter(|call| !call.failed && Kind::from_function(call.function).is_some())
     {
-        all += usize::from(!matches!(call.function, Function::Open | Function::Exit));
+        let is_counted = match call.function {
+            Function::Open | Function::Exit => false,
+            Function::Sync | Function::SyncData => has_log,
+            _ => true,
+        };
+        all += usize::from(is_counted);
         if steps.files.get(call.file as usize).is_some_and(is_file) {
             processes.entry(call.owner.process).or_default().push(call);
         }
@@ -213,7 +231,7 @@ fn scripts(steps: &Steps) -> io::Result<(Vec<(u32, FinishedScript)>, usize)> {
     for (process, calls) in &order {
         let calls = &calls[..calls.len().min(left)];
         left -= calls.len();
-        let (script, count) = script(steps, calls, &written)?;
+        let (script, count) = script(steps, calls, &written, has_log)?;
         made += count;
         scripts.push((*process, script));
     }
@@ -230,11 +248,13 @@ fn written(steps: &Steps) -> HashSet<(u64, u64)> {
         .collect()
 }
 
-/// Writes the script of a process; returns it with the number of its calls.
+/// Writes the script of a process; returns it with the number of its calls. Syncs are made again only for a
+/// commit log: `bywash run` leaves them alone otherwise, and a disk's times differ from one to the next.
 fn script(
     steps: &Steps,
     calls: &[&RecordedCall],
     written: &HashSet<(u64, u64)>,
+    has_log: bool,
 ) -> io::Result<(FinishedScript, usize)> {
     let mut script = Script::new()?;
     let mut openings: HashMap<u32, Option<u32>> = HashMap::new();
@@ -259,7 +279,7 @@ fn script(
                 } else if file.size <= room {
                     room -= file.size;
                     let number = stand_ins.len() as u32;
-                    script.stand_in(number, file.size, &folder(path))?;
+                    script.stand_in(number, file.size, &folder(path), has_log)?;
                     stand_ins.insert(identity, number);
                     script.open_stand_in(next, number)?;
                     Some(next)
@@ -279,6 +299,8 @@ fn script(
             Function::WriteAt if call.offset.is_some() => script.call("write-at", slot, length, offset)?,
             Function::WriteAt | Function::Write => script.call("write", slot, length, 0)?,
             Function::Seek => script.call("seek", slot, 0, offset)?,
+            Function::Sync if has_log => script.call("sync", slot, 0, 0)?,
+            Function::SyncData if has_log => script.call("sync-data", slot, 0, 0)?,
             Function::Close => script.call("close", slot, 0, 0)?,
             _ => count -= 1,
         }

@@ -27,7 +27,7 @@ use crate::run::{find_library, find_recorder};
 use bywash_bench::statistics::Summary;
 use fastest::Requested;
 use gain::Prediction;
-use runs::{Program, Turn};
+use runs::{Launch, Program, Turn};
 use std::time::Duration;
 
 /// Time over which an idle machine is watched before the first run.
@@ -42,7 +42,8 @@ const OTHERS_MAX: f64 = 0.1;
 /// the program fails, [`Failure::LibraryMissing`] or [`Failure::Recording`] if it cannot be recorded,
 /// [`Failure::Measure`] if a measurement fails, and [`Failure::Output`] if standard output cannot be written.
 pub fn main(arguments: &PredictArgs) -> Result<i32, Failure> {
-    let (library, recorder) = (find_library()?, find_recorder()?);
+    let (launch, recorder) = (Launch::new(find_library()?, arguments)?, find_recorder()?);
+    launch.try_once()?;
     let idle = Others::watch_besides_children();
     std::thread::sleep(WATCH);
     refuse_others(&idle, "before the first run")?;
@@ -62,7 +63,7 @@ pub fn main(arguments: &PredictArgs) -> Result<i32, Failure> {
             match kind {
                 0 => plain.push(program.run(&Turn::Plain)?),
                 1 => recorded.push(program.run(&Turn::Recorded(&recorder, &recording))?),
-                _ if arguments.verify => verified.push(program.run(&Turn::UnderRun)?),
+                _ if arguments.verify => verified.push(program.run(&Turn::UnderRun(&launch))?),
                 _ => {}
             }
         }
@@ -84,12 +85,12 @@ pub fn main(arguments: &PredictArgs) -> Result<i32, Failure> {
     let steps = recordings.swap_remove(middle).expect("the runs that count have their recordings");
     drop(recordings);
     let plain = summary(&requested.counted(&plain))?;
-    let repeated = calls::repeat(&steps, &library, requested)?;
-    let starts = runs::starts(&library).map_err(failed("the start of a program"))?;
+    let repeated = calls::repeat(&steps, &launch, requested)?;
+    let starts = runs::starts(&launch).map_err(failed("the start of a program"))?;
     refuse_others(&watched, "meanwhile")?;
     let prediction = Prediction::new(&steps, &repeated, starts, plain);
     let verified = (!verified.is_empty()).then(|| summary(&requested.counted(&verified))).transpose()?;
-    let report = tell::Report::new(&prediction, recorded_seconds, verified);
+    let report = tell::Report::new(&prediction, launch.has_log(), recorded_seconds, verified);
     print(&if arguments.json { json(&report) } else { report.in_words() })
 }
 

@@ -1,8 +1,10 @@
 //! Runs of the program: by the kernel alone, with the recorder, and under `bywash run`; each from exec to exit.
 
+use crate::cli::plan::PredictArgs;
 use crate::error::Failure;
 use crate::plan::measure::failed;
 use crate::plan::record;
+use crate::plan::repeat::Side;
 use bywash_bench::statistics::Summary;
 use bywash_session::recording::{Recording, VARIABLE};
 use std::ffi::{OsStr, OsString};
@@ -26,7 +28,59 @@ pub enum Turn<'a> {
     /// With the recorder, which writes to a recording.
     Recorded(&'a Path, &'a Recording),
     /// Under `bywash run`.
-    UnderRun,
+    UnderRun(&'a Launch),
+}
+
+/// Start of a program under `bywash run`.
+#[derive(Debug)]
+pub struct Launch {
+    /// Library that `bywash run` preloads.
+    library: PathBuf,
+    /// Launcher with its arguments, up to the program.
+    words: Vec<OsString>,
+    has_log: bool,
+}
+
+impl Launch {
+    /// Prepares the start with a library, and with the commit log of these arguments.
+    ///
+    /// # Errors
+    /// [`Failure::OwnPath`] if the launcher cannot be found.
+    pub fn new(library: PathBuf, arguments: &PredictArgs) -> Result<Launch, Failure> {
+        let mut words = vec![own_launcher()?.into_os_string(), "run".into()];
+        if let Some(log) = &arguments.log {
+            words.extend(["--log".into(), log.clone().into_os_string()]);
+            words.extend(arguments.volatile.then(|| "--volatile".into()));
+        }
+        words.push("--".into());
+        Ok(Launch { library, words, has_log: arguments.log.is_some() })
+    }
+
+    /// Returns true if the program's commits go to a log.
+    pub fn has_log(&self) -> bool {
+        self.has_log
+    }
+
+    /// Starts a program that does nothing, so that a log that cannot be used is found out before all else.
+    ///
+    /// # Errors
+    /// [`Failure::Program`] with what the launcher says.
+    pub fn try_once(&self) -> Result<(), Failure> {
+        finish(self.command(OsStr::new("true")), OsStr::new("bywash run")).map(drop)
+    }
+
+    /// Returns the surroundings in which calls are made again.
+    pub fn side(&self) -> Side<'_> {
+        // Without a log the launcher only preloads the library, and its start would be repeated for each script.
+        if self.has_log { Side::Launched(&self.words) } else { Side::Preloaded(&self.library, None) }
+    }
+
+    /// Creates a command that starts `program`.
+    fn command(&self, program: &OsStr) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).arg(program);
+        command
+    }
 }
 
 impl<'a> Program<'a> {
@@ -47,11 +101,7 @@ impl<'a> Program<'a> {
         }
         let program = &self.words[0];
         let mut command = match turn {
-            Turn::UnderRun => {
-                let mut command = Command::new(own_launcher()?);
-                command.args(["run", "--"]).arg(program);
-                command
-            }
+            Turn::UnderRun(launch) => launch.command(program),
             _ => Command::new(program),
         };
         command.args(&self.words[1..]).env_remove("LD_PRELOAD");
@@ -113,8 +163,7 @@ const TURNS: usize = 60;
 ///
 /// # Errors
 /// Those of starting it.
-pub fn starts(library: &Path) -> io::Result<Starts> {
-    let launcher = own_launcher().map_err(|failure| io::Error::other(failure.to_string()))?;
+pub fn starts(launch: &Launch) -> io::Result<Starts> {
     let time = |command: &mut Command| -> io::Result<f64> {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let begin = Instant::now();
@@ -125,8 +174,8 @@ pub fn starts(library: &Path) -> io::Result<Starts> {
     let (mut with, mut launched) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         let plain = time(Command::new("true").env_remove("LD_PRELOAD"))?;
-        let loaded = time(Command::new("true").env("LD_PRELOAD", library))?;
-        let run = time(Command::new(&launcher).args(["run", "--", "true"]).env_remove("LD_PRELOAD"))?;
+        let loaded = time(Command::new("true").env("LD_PRELOAD", &launch.library))?;
+        let run = time(launch.command(OsStr::new("true")).env_remove("LD_PRELOAD"))?;
         with.push(loaded - plain);
         launched.push(run - loaded);
     }

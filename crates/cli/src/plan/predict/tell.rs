@@ -8,6 +8,7 @@ use serde::Serialize;
 /// Prediction, and the measured time where it was verified. Times are in seconds.
 #[derive(Serialize)]
 pub struct Report {
+    command: &'static str,
     now: Range,
     recorded: f64,
     computed_now: f64,
@@ -73,7 +74,7 @@ impl From<Summary> for Range {
 
 impl Report {
     /// Makes the report. `recorded` is the time of the recorded run, `measured` that under `bywash run`.
-    pub fn new(prediction: &Prediction, recorded: f64, measured: Option<Summary>) -> Report {
+    pub fn new(prediction: &Prediction, has_log: bool, recorded: f64, measured: Option<Summary>) -> Report {
         let changes = prediction.changes.iter().map(|change| ChangeRow {
             kind: change.kind.name(),
             calls: change.calls,
@@ -83,6 +84,7 @@ impl Report {
             difference: change.difference,
         });
         Report {
+            command: if has_log { "bywash run --log" } else { "bywash run" },
             now: prediction.now.into(),
             recorded,
             computed_now: prediction.computed_now,
@@ -114,17 +116,22 @@ impl Report {
         let range =
             |range: &Range| format!("{} ({} to {})", time(range.median), time(range.low), time(range.high));
         let gain = &self.gain;
+        let under = format!("under {}", self.command);
+        let width = under.len();
         let mut text = format!(
-            "by the kernel     {}\nunder bywash run  {}, predicted\ngain              {:.2} ({:.2} to {:.2}), predicted\n",
+            "{:width$}  {}\n{under}  {}, predicted\n{:width$}  {:.2} ({:.2} to {:.2}), predicted\n",
+            "by the kernel",
             range(&self.now),
             range(&self.then),
+            "gain",
             gain.median,
             gain.low,
             gain.high,
         );
         if let Some(Measured { then, gain, error, no_change_error }) = &self.measured {
             text += &format!(
-                "measured          {}, gain {gain:.2}: the prediction is off by {:+.1} %, 'no change' by {:+.1} %\n",
+                "{:width$}  {}, gain {gain:.2}: the prediction is off by {:+.1} %, 'no change' by {:+.1} %\n",
+                "measured",
                 range(then),
                 error * 100.0,
                 no_change_error * 100.0,

@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use crate::plan::measure::failed;
 use crate::plan::record;
-use crate::plan::repeat::{Repetition, Script};
+use crate::plan::repeat::{Repetition, Script, Side};
 use bywash_bench::statistics::Summary;
 use bywash_session::recording::{VARIABLE, ticks};
 use std::io;
@@ -39,7 +39,7 @@ pub fn measure(library: &Path) -> Result<Cost, Failure> {
 
 fn cost(library: &Path) -> io::Result<Cost> {
     let mut script = Script::new()?;
-    script.stand_in(0, 4096, &std::env::temp_dir())?;
+    script.stand_in(0, 4096, &std::env::temp_dir(), false)?;
     script.open_stand_in(0, 0)?;
     for _ in 0..CALLS {
         script.read_at(0, 0, 1)?;
@@ -47,9 +47,10 @@ fn cost(library: &Path) -> io::Result<Cost> {
     let script = script.finish()?;
     let (mut plain, mut recorded) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        plain.push(script.repeat(None)?.each());
+        plain.push(script.repeat(&Side::Kernel)?.each());
         let (recording, _) = record::open().map_err(|failure| io::Error::other(failure.to_string()))?;
-        recorded.push(script.repeat(Some((library, Some((VARIABLE, record::path(&recording))))))?.each());
+        let side = Side::Preloaded(library, Some((VARIABLE, record::path(&recording))));
+        recorded.push(script.repeat(&side)?.each());
         recording.discard();
     }
     let [plain, recorded] =
