@@ -53,7 +53,12 @@ impl Ended {
 
 /// Runs `command` to its end and keeps its output.
 pub fn run(command: &mut Command) -> Result<Ended, Error> {
-    let mut ended = Process::start_telling(command.stdin(Stdio::null()))?.wait()?;
+    run_within(command, LIMIT)
+}
+
+/// Runs `command` to its end, which has to come within `limit`, and keeps its output.
+pub fn run_within(command: &mut Command, limit: Duration) -> Result<Ended, Error> {
+    let mut ended = Process::start_telling(command.stdin(Stdio::null()))?.wait_for(limit)?;
     ended.failure.take().map_or(Ok(ended), Err)
 }
 

@@ -228,6 +228,8 @@ fn measure(
     if common.markdown {
         print(&table::markdown(&report));
     }
+    // Again, since it may have gone by hundreds of lines above.
+    report.rows.iter().filter(|row| row.failed).for_each(|row| say(table::line(row)));
     say(verdict(&report));
     if interrupted {
         say("bywash bench: interrupted; what was measured until then has been written");

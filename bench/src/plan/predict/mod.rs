@@ -18,9 +18,12 @@ use crate::row::Row;
 use serde::Deserialize;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// Goal: the predicted gain is within so much of the measured one.
 const ERROR_MAX: f64 = 0.15;
+/// The longest that a prediction with its verification may take: up to 28 runs of each kind.
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// Start of a command as an ordinary user, who owns what root owns.
 const AS_USER: &str = "unshare --user --map-user=1000 --map-group=1000 -- ";
@@ -97,18 +100,14 @@ pub(super) fn measure(stage: &Stage, head: &Row, workload: &Workload) -> Result<
     line += workload.program;
     let mut command = bash(folder.path())?;
     command.args(["-c", &line]).arg(child::this_program()?).arg(workload.before);
-    let output = command.output().doing("start", Path::new("bash"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.trim_end().lines().last().unwrap_or("it says nothing").to_owned();
+    let ended = child::run_within(&mut command, LIMIT).map_err(|error| match error {
         // A busy machine is no failure of a case, and has no figure.
-        return Err(if last.contains("no prediction: ") {
-            Error::Unavailable(last)
-        } else {
-            Error::failed("bywash plan predict", last)
-        });
-    }
-    let report: Report = serde_json::from_slice(&output.stdout)
+        Error::Failed { tail, .. } if tail.contains("no prediction: ") => {
+            Error::Unavailable(tail.trim_start_matches(": ").to_owned())
+        }
+        error => error,
+    })?;
+    let report: Report = serde_json::from_str(&ended.stdout)
         .map_err(|error| Error::failed("bywash plan predict", error.to_string()))?;
     let Report { gain, measured } = report;
     Ok(vec![Row {
