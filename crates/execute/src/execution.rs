@@ -76,6 +76,8 @@ pub const MEMORY_BYTES: u64 = 1 << 30;
 pub const FILE_BYTES: u64 = 1 << 30;
 /// Number of pages of the page cache without [`Program::cache_pages`]: 256 MiB.
 pub const CACHE_PAGES: usize = 65_536;
+/// Number of instructions that an event of the machine counts for in [`Execution::run_for`].
+const EVENT_INSTRUCTIONS: u64 = 500;
 
 impl Program {
     /// Makes a program of its arguments, the first of which is its name. It has an empty environment and an empty
@@ -151,6 +153,8 @@ pub enum Progress {
     Clients,
     /// The time limit is reached.
     Time,
+    /// The instructions of [`Execution::run_for`] are used up.
+    Paused,
     /// All threads wait, and for nothing that could come by itself: for clients, or for each other.
     Idle,
 }
@@ -255,12 +259,26 @@ impl<M: Machine> Execution<M> {
     ///
     /// As [`Execution::run`].
     pub fn run_until(&mut self, limit: Time) -> Result<Progress, ExecuteError> {
+        let mut instructions = u64::MAX;
+        self.run_for(limit, &mut instructions)
+    }
+
+    /// Runs the program as [`Execution::run_until`], and returns [`Progress::Paused`] when about `instructions` were
+    /// executed, which this reduces: what the system does counts, too. Unlike time limits, pauses do not change the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Execution::run`].
+    pub fn run_for(&mut self, limit: Time, instructions: &mut u64) -> Result<Progress, ExecuteError> {
         loop {
             if let Some(failure) = self.system.take_failure() {
                 return Err(failure.into());
             }
             if let Some(progress) = self.pause() {
                 return Ok(progress);
+            }
+            if *instructions == 0 {
+                return Ok(Progress::Paused);
             }
             self.dispatch();
             for (is_occupied, thread) in self.occupied.iter_mut().zip(&self.on) {
@@ -269,8 +287,11 @@ impl<M: Machine> Execution<M> {
             let alarm = self.system.next_alarm();
             let next_alarm = alarm.unwrap_or(Time::MAX).min(limit);
             let event = self.machine.next(&self.occupied, Some(next_alarm).filter(|&at| at < Time::MAX));
+            *instructions = instructions.saturating_sub(EVENT_INSTRUCTIONS);
             match event {
-                Event::Run { processor } => self.turn(processor),
+                Event::Run { processor } => {
+                    *instructions = instructions.saturating_sub(self.turn(processor));
+                }
                 Event::Completion { tag, processor } => {
                     self.system.complete(tag);
                     self.settle(Some(processor));
@@ -446,18 +467,21 @@ impl<M: Machine> Execution<M> {
         }
     }
 
-    /// Lets the thread on a processor go on: in its call, or by running its instructions.
-    fn turn(&mut self, processor: usize) {
-        let Some(id) = self.on[processor] else { return };
+    /// Lets the thread on a processor go on: in its call, or by running its instructions. Returns their number.
+    fn turn(&mut self, processor: usize) -> u64 {
+        let Some(id) = self.on[processor] else { return 0 };
         let start = self.machine.now(processor);
         self.system.deliver_pending(id);
         let has_ended = self.system.end().is_some();
-        let Some(thread) = self.system.threads.get_mut(id) else { return };
+        let Some(thread) = self.system.threads.get_mut(id) else { return 0 };
+        let mut executed = 0;
         if thread.call.is_some() {
             self.system.call(id, processor, start);
         } else if !has_ended {
             let space = &mut self.system.memory.space;
+            let before = thread.hart.retired;
             let exit = self.machine.run(processor, &mut thread.hart, space, &mut self.blocks);
+            executed = thread.hart.retired - before;
             let now = self.machine.now(processor);
             thread.busy = thread.busy + now.since(start);
             match exit {
@@ -476,6 +500,7 @@ impl<M: Machine> Execution<M> {
             self.system.threads.preempt(id);
             self.on[processor] = None;
         }
+        executed
     }
 
     /// Tells the machine the work and the requests since the last time, which are for no thread's call.

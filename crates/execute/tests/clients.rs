@@ -6,7 +6,7 @@ mod toolchain;
 
 use std::path::Path;
 
-use bywash_execute::clients::{Body, Clients, Load, LoadError, Mix, Report, Request, Span};
+use bywash_execute::clients::{Body, Clients, Load, LoadError, Mix, Moment, Report, Request, Span};
 use bywash_execute::{Execution, FileSystem, Functional, Program, Time};
 
 const PORT: u16 = 8080;
@@ -139,6 +139,23 @@ fn requests_come_once_and_the_execution_goes_on() {
     assert_eq!(report.responses(), 24);
     let status = Request::get("/server-status").body(Body::bytes(wanted.as_bytes()));
     Clients::new(execution, Load::closed(PORT, 1, Mix::once([status]))).unwrap().run().unwrap();
+}
+
+#[test]
+fn pauses_do_not_change_a_run() {
+    let Some((_folder, file)) = server("pauses_do_not_change_a_run") else { return };
+    let load = || Load::closed(PORT, 5, Mix::uniform(requests())).measure(Span::Responses(200)).seed(3);
+    let (whole, execution) = Clients::new(start(&file, 5), load()).unwrap().run().unwrap();
+    let mut clients = Clients::new(start(&file, 5), load()).unwrap();
+    let (mut moments, mut steps) = (Vec::new(), 0);
+    let mut observe = |moment, _: &mut Execution<Functional>| moments.push(moment);
+    while !clients.run_for(Time::MAX, 3000, &mut observe).unwrap() {
+        steps += 1;
+    }
+    assert!(steps > 50 && clients.completed() >= 200, "{steps}");
+    let (report, stepped) = clients.finish(&mut observe);
+    assert_eq!((report, stepped.calls()), (whole, execution.calls()));
+    assert_eq!(moments, [Moment::Begin, Moment::End]);
 }
 
 #[test]

@@ -108,6 +108,12 @@ pub struct Clients<M> {
     execution: Execution<M>,
     /// Load.
     load: Load,
+    /// Time at which the clients were made.
+    start: Time,
+    /// Time at which they look next whether the program listens.
+    next_look: Time,
+    /// True if the program listened, and the clients have begun.
+    has_begun: bool,
     /// Source of random numbers.
     random: Random,
     /// Connections.
@@ -151,6 +157,9 @@ impl<M: Machine> Clients<M> {
             return Err(LoadError::Impossible(fault));
         }
         Ok(Clients {
+            start: execution.time(),
+            next_look: execution.time(),
+            has_begun: false,
             execution,
             random: Random::new(load.seed),
             load,
@@ -194,16 +203,41 @@ impl<M: Machine> Clients<M> {
         mut self,
         mut observe: impl FnMut(Moment, &mut Execution<M>),
     ) -> Result<(Report, Execution<M>), LoadError> {
-        self.wait_for_listener()?;
-        self.begin(&mut observe)?;
+        while !self.run_for(Time::MAX, u64::MAX, &mut observe)? {}
+        Ok(self.finish(&mut observe))
+    }
+
+    /// Runs the program as [`Clients::run_observed`], until a time has come or about `instructions` were executed, as
+    /// [`Execution::run_for`] counts them. Returns true if the load was measured or its requests are all served; after
+    /// false the next call goes on. Pauses for the number of instructions do not change the run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Clients::run`].
+    pub fn run_for(
+        &mut self,
+        limit: Time,
+        mut instructions: u64,
+        observe: &mut impl FnMut(Moment, &mut Execution<M>),
+    ) -> Result<bool, LoadError> {
+        if !self.has_begun {
+            if !self.wait_for_listener(limit, &mut instructions)? {
+                return Ok(false);
+            }
+            self.has_begun = true;
+            self.begin(observe)?;
+        }
         while !self.is_done() {
-            let progress = self.execution.run_until(self.limit())?;
+            if self.execution.time() >= limit || instructions == 0 {
+                return Ok(false);
+            }
+            let progress = self.execution.run_for(self.limit().min(limit), &mut instructions)?;
             for client in self.execution.client_events() {
                 if let Some(&slot) = self.by_client.get(&client)
                     && !self.is_done()
                 {
                     self.advance(slot)?;
-                    self.measure(&mut observe);
+                    self.measure(observe);
                 }
             }
             self.take_output()?;
@@ -216,40 +250,69 @@ impl<M: Machine> Clients<M> {
                 Progress::Idle if !self.is_done() => return Err(self.timeout()),
                 _ => {}
             }
-            self.fire_timers(&mut observe)?;
+            self.fire_timers(observe)?;
             if self.in_flight > 0 && self.waited() >= self.load.timeout && !self.is_done() {
                 return Err(self.timeout());
             }
         }
-        self.end(&mut observe);
-        Ok(self.finish())
+        self.end(observe);
+        Ok(true)
     }
 
-    /// Runs the program until it listens.
-    fn wait_for_listener(&mut self) -> Result<(), LoadError> {
-        let begin = self.execution.time();
-        let deadline = begin + self.load.timeout;
-        while !self.execution.is_listening(self.load.port) {
+    /// Returns the program that the clients are connected to.
+    pub fn execution(&self) -> &Execution<M> {
+        &self.execution
+    }
+
+    /// Returns what the program has written, standard output and standard error.
+    pub fn output(&self) -> &[u8] {
+        &self.output
+    }
+
+    /// Returns the number of responses that were completed, those before the measured part included.
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Runs the program until it listens, a time has come, or the instructions are used up. Returns true if it listens.
+    fn wait_for_listener(&mut self, limit: Time, instructions: &mut u64) -> Result<bool, LoadError> {
+        let deadline = self.start + self.load.timeout;
+        loop {
             let now = self.execution.time();
-            if now >= deadline {
-                return Err(LoadError::NothingListens {
-                    port: self.load.port,
-                    milliseconds: now.since(begin).nanoseconds() / 1_000_000,
-                    output: self.shown_output(),
-                });
+            // Looking after a pause, too, would let the clients begin earlier.
+            if now >= self.next_look {
+                if self.execution.is_listening(self.load.port) {
+                    return Ok(true);
+                }
+                if now >= deadline {
+                    return Err(LoadError::NothingListens {
+                        port: self.load.port,
+                        milliseconds: now.since(self.start).nanoseconds() / 1_000_000,
+                        output: self.shown_output(),
+                    });
+                }
+                self.next_look = deadline.min(now + LISTEN_INTERVAL);
             }
-            match self.execution.run_until(deadline.min(now + LISTEN_INTERVAL))? {
+            if now >= limit || *instructions == 0 {
+                return Ok(false);
+            }
+            match self.execution.run_for(self.next_look.min(limit), instructions)? {
+                Progress::Time | Progress::Paused => {}
                 Progress::Ended(end) => {
                     self.take_output()?;
                     return Err(LoadError::ProgramEnded { end, in_flight: 0, output: self.shown_output() });
                 }
-                Progress::Input => self.execution.input(b"", true),
-                Progress::Clients => drop(self.execution.client_events()),
-                _ => {}
+                other => {
+                    match other {
+                        Progress::Input => self.execution.input(b"", true),
+                        Progress::Clients => drop(self.execution.client_events()),
+                        _ => {}
+                    }
+                    self.next_look = self.execution.time();
+                }
             }
             self.take_output()?;
         }
-        Ok(())
     }
 
     /// Lets the clients begin.
@@ -534,8 +597,10 @@ impl<M: Machine> Clients<M> {
         observe(Moment::End, &mut self.execution);
     }
 
-    /// Closes the connections, and returns the report and the execution.
-    fn finish(mut self) -> (Report, Execution<M>) {
+    /// Ends the measured part if it has begun and not ended, closes the connections, and returns the report and the
+    /// execution.
+    pub fn finish(mut self, observe: &mut impl FnMut(Moment, &mut Execution<M>)) -> (Report, Execution<M>) {
+        self.end(observe);
         for slot in 0..self.slots.len() {
             self.disconnect(slot);
         }
