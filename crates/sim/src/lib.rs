@@ -28,6 +28,7 @@
 //! - [`program`]: executes programs on the machine of a description
 //! - [`trace`]: recorded calls of programs for a replay, their file format, and the parsers of strace's and
 //!   blkparse's output
+//! - [`trace_events`]: timelines as files for Perfetto
 //! - [`engine`]: stations, scripts of operations on stations, the queue of events, and measurements
 //!
 //! Invariant: the result of a run depends only on its net and its seed. A run uses no clock, no thread and no
@@ -42,6 +43,7 @@ pub mod preset;
 pub mod program;
 pub mod server;
 pub mod trace;
+pub mod trace_events;
 
 pub use preset::Preset;
 pub use server::{Options, Report, Stop, simulate};

@@ -10,7 +10,7 @@ use crate::standard::Unfailing;
 use bywash_execute::clients::{Load, LoadError, Mix, Report, Request, Span};
 use bywash_execute::{End, Execution, FILE_BYTES, FileSystem, Program, Progress, Time};
 use bywash_model::Architecture;
-use bywash_sim::program::{ProgramReport, TimedMachine, run_load};
+use bywash_sim::program::{ClientTimes, FunctionUse, ProgramReport, TimedMachine, functions, run_load};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -20,8 +20,8 @@ use std::path::Path;
 
 /// Exit status of a run that --until has ended.
 const OVER: i32 = 124;
-/// Simulated time between two looks at signals.
-const LOOK: Time = Time::from_nanoseconds(1_000_000);
+/// Number of instructions between two looks at signals.
+const LOOK_INSTRUCTIONS: u64 = 1_000_000;
 /// Number of functions of a printed profile.
 const FUNCTIONS_MAX: usize = 20;
 /// Size of a page of the page cache, in bytes.
@@ -122,8 +122,8 @@ fn alone(
     let limit = arguments.until.map_or(Time::MAX, |limit| Time::from_picoseconds((limit.0 * 1e12) as u64));
     let mut end = None;
     while end.is_none() && signals.seen().is_none() && execution.time() < limit {
-        let progress =
-            execution.run_until(limit.min(execution.time() + LOOK)).map_err(|why| refused(&why))?;
+        let mut instructions = LOOK_INSTRUCTIONS;
+        let progress = execution.run_for(limit, &mut instructions).map_err(|why| refused(&why))?;
         pass_output(&mut execution, arguments.json)?;
         match progress {
             Progress::Ended(how) => end = Some(how),
@@ -203,77 +203,14 @@ struct All<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<ClientTimes>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    functions: Vec<Function>,
-}
-
-/// Measurements of the clients, in seconds and bytes.
-#[derive(Serialize)]
-struct ClientTimes {
-    responses: u64,
-    responses_per_second: f64,
-    bytes_per_second: f64,
-    mean: f64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    max: f64,
-    statuses: BTreeMap<u16, u64>,
-}
-
-impl ClientTimes {
-    fn new(report: &Report) -> ClientTimes {
-        let seconds = |time: Time| time.picoseconds() as f64 / 1e12;
-        let quantile = |share| seconds(report.whole.quantile(share));
-        ClientTimes {
-            responses: report.responses(),
-            responses_per_second: report.responses_per_second(),
-            bytes_per_second: report.bytes_per_second(),
-            mean: seconds(report.whole.mean()),
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
-            max: quantile(1.0),
-            statuses: report.statuses.clone(),
-        }
-    }
-}
-
-/// Share of a function of the program.
-#[derive(Serialize)]
-struct Function {
-    name: String,
-    /// Number of instructions, from samples.
-    instructions: u64,
-    /// Time that processors waited for memory in the function, in seconds.
-    stalled: f64,
-}
-
-/// Returns the functions of a profile, those that took the most time first.
-fn functions(execution: &Execution<TimedMachine>) -> Vec<Function> {
-    let Some(profile) = execution.machine().profile() else { return Vec::new() };
-    let mut by_name: BTreeMap<&str, Function> = BTreeMap::new();
-    for (address, share) in profile.shares() {
-        let name = execution.function(address).unwrap_or("(unknown)");
-        let function = by_name.entry(name).or_insert_with(|| Function {
-            name: name.into(),
-            instructions: 0,
-            stalled: 0.0,
-        });
-        function.instructions += share.instructions;
-        function.stalled += share.stalled as f64 / 1e12;
-    }
-    let hertz = execution.machine().report().hertz as f64;
-    let mut functions: Vec<Function> = by_name.into_values().collect();
-    let seconds = |function: &Function| function.instructions as f64 / hertz + function.stalled;
-    functions.sort_by(|one, other| seconds(other).total_cmp(&seconds(one)));
-    functions
+    functions: Vec<FunctionUse>,
 }
 
 fn in_words(
     architecture: Architecture,
     report: &ProgramReport,
     clients: Option<&ClientTimes>,
-    functions: &[Function],
+    functions: &[FunctionUse],
 ) -> String {
     let ProgramReport { shares, processors, .. } = report;
     let mut text = format!(

@@ -262,9 +262,15 @@ impl TimedMachine {
         TimedMachine { engine: self.engine.with_timeline(spans_max), threads, ..self }
     }
 
-    /// Returns the timeline, if one is recorded.
+    /// Returns the timeline, if one is recorded. The spans of threads that have a processor now end now.
     pub fn timeline(&self) -> Option<ProgramTimeline> {
-        let threads = self.threads.as_ref()?.spans.clone();
+        let ThreadSpans { spans, spans_max } = self.threads.as_ref()?;
+        let running = self.processors.iter().enumerate().filter_map(|(number, processor)| {
+            let (thread, from) = processor.thread?;
+            let [from, to] = [from, processor.clock.after(0)].map(crate::engine::Time);
+            (from < to).then_some(ThreadSpan { processor: number as u32, thread, from, to })
+        });
+        let threads = spans.iter().copied().chain(running).take(*spans_max).collect();
         Some(ProgramTimeline { threads, parts: self.engine.timeline()?.clone() })
     }
 
@@ -285,6 +291,11 @@ impl TimedMachine {
         self.profile.as_ref()
     }
 
+    /// Returns the clock frequency of the processors, in cycles per second.
+    pub fn hertz(&self) -> u64 {
+        self.processors[0].clock.hertz
+    }
+
     /// Returns what was measured so far.
     pub fn report(&self) -> ProgramReport {
         let end = self.processors.iter().map(|one| one.clock.after(0)).max().unwrap_or(0).max(self.time);
@@ -293,7 +304,7 @@ impl TimedMachine {
         let result = engine.end(crate::engine::Time(end));
         ProgramReport::new(
             end,
-            self.processors[0].clock.hertz,
+            self.hertz(),
             self.processors.iter().map(|one| one.measured).collect(),
             caches.as_ref(),
             &result,

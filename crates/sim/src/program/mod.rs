@@ -4,6 +4,7 @@
 //! - [`run_load`]: an execution with clients
 //! - [`ProgramReport`]: what was measured; [`Profile`]: instructions and stalls by address; [`ProgramTimeline`]: spans of
 //!   threads, and of what the other parts did
+//! - [`ClientTimes`], [`functions`]: the clients' response times, and the functions that took the time
 //! - `caches`: the processors' caches and their coherence; `memory`: memory as a hart sees it
 //! - `devices`: the net below the processors; `costs`: the operating system's paths; `addresses`: locations of what it
 //!   copies
@@ -21,9 +22,11 @@ mod machine;
 mod memory;
 mod profile;
 mod report;
+mod summary;
 
 pub use costs::TRAP_CYCLES;
 pub use load::run_load;
 pub use machine::{MachineError, TURN_CYCLES, TimedMachine};
 pub use profile::{Profile, Share};
 pub use report::{PartUse, ProcessorUse, ProgramReport, ProgramTimeline, ThreadSpan, TimeShares};
+pub use summary::{ClientTimes, FunctionUse, functions};
