@@ -11,7 +11,7 @@
 #   make package-test  installs each of them in a Debian root of its own and runs the examples there
 #   make fuzz       inputs made up by a fuzzer; FUZZ_SECONDS=36000 FUZZ_TARGETS=path for a night of one target
 #   make bench-peers  the rivals of `bywash bench ipc` that are built apart (iceoryx2), where they can be
-#   make page       the planner's page, one file: target/page/index.html
+#   make page       the planner's page, one file: target/page/index.html; with programs where gcc-riscv64-linux-gnu is
 #   make check      format, lints, documentation, words of comments and commits, licences, spelling
 #   make packages   the Debian packages that the tests and benches need
 #
@@ -67,11 +67,16 @@ build: page
 # What computes in it is compiled for browsers, for which the toolchain needs a target that is fetched where that can be
 # done. A page that was made before stays if it cannot.
 engine := wasm32-unknown-unknown
+page_engine := $(target)/page/engine.gz
+# Programs of the page, or the reason why there are none beside it.
+page_programs := $(target)/page/programs.gz
 page:
+	@scripts/page-programs $(page_programs)
 	@sysroot=$$(rustc --print sysroot); \
 	if [[ -d $$sysroot/lib/rustlib/$(engine) ]] || reason=$$(rustup target add $(engine) 2>&1); then \
 	  $(CARGO) rustc --quiet --locked --profile page-engine --target $(engine) -p bywash-page --lib --crate-type cdylib; \
-	  $(CARGO) run --quiet --locked -p bywash-page -- web/page $(target)/$(engine)/page-engine/bywash_page.wasm $(page); \
+	  gzip -9nc $(target)/$(engine)/page-engine/bywash_page.wasm > $(page_engine); \
+	  $(CARGO) run --quiet --locked -p bywash-page -- web/page $(page_engine) $(page_programs) $(page); \
 	else \
 	  echo "page: left out, since $(engine) cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
@@ -104,6 +109,8 @@ uninstall:
 # Times in packages are those of the last commit, so that the same commit gives the same packages.
 .PHONY: package package-test
 package: export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct)
+# What is published has no library under the LGPL in it.
+package: export PAGE_PROGRAMS := no
 package: build
 	scripts/packages package
 	scripts/tree $(release) $(tree)

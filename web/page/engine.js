@@ -1,14 +1,14 @@
 // The half of the planner that computes: a WebAssembly module that is asked and answers in JSON.
 
+import { unpacked } from './packed.js';
+
 /** What the engine would not do; the message is for people. */
 export class Refused extends Error {}
 
 export class Engine {
   /** From the text in which the module is kept in the page. */
   static async open(base64) {
-    const text = atob(base64.trim());
-    const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
-    return new Engine(await WebAssembly.compile(bytes));
+    return new Engine(await WebAssembly.compile(await unpacked(base64)));
   }
 
   /** `watch` hears which share of a simulation is done, and answers whether to go on, as 1 or 0. */
@@ -29,13 +29,26 @@ export class Engine {
     return told.done;
   }
 
-  answer(question) {
+  /** Passes the bytes of a program and its files, before the question that begins its execution. */
+  give(bytes) {
+    const at = this.exports.room_for_program(bytes.length);
+    new Uint8Array(this.exports.memory.buffer, at, bytes.length).set(bytes);
+  }
+
+  /** Asks about the program of this engine; answers what was done, or throws Refused. */
+  askOfProgram(question) {
+    const told = JSON.parse(this.answer(JSON.stringify(question), 'answer_about_program'));
+    if (told.refused !== undefined) throw new Refused(told.refused);
+    return told.done;
+  }
+
+  answer(question, by = 'answer_question') {
     const bytes = new TextEncoder().encode(question);
     try {
       const at = this.exports.room_for_question(bytes.length);
       // The memory is looked up each time: it moves when it grows.
       new Uint8Array(this.exports.memory.buffer, at, bytes.length).set(bytes);
-      const length = this.exports.answer_question();
+      const length = this.exports[by]();
       const answer = new Uint8Array(this.exports.memory.buffer, this.exports.answer_at(), length);
       return new TextDecoder().decode(answer);
     } catch (fault) {

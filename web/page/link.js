@@ -11,6 +11,8 @@ const VIEWS = {
   served: { begins: '20000', may: /^(20000|200000|1000000)$/ },
   seed: { begins: '1', may: /^\d{1,9}$/ },
   over: { begins: '', may: /^[a-z0-9.-]*$/ },
+  program: { begins: 'web', may: /^(web|video|streams|database|own)$/ },
+  until: { begins: '1', may: /^(0\.01|0\.1|1|10)$/ },
 };
 /** So long the address stays after a change: browsers refuse to change it many times a second. */
 const ADDRESS_REST_MS = 250;

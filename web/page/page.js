@@ -10,6 +10,7 @@ import { Controls, Row, described } from './controls.js';
 import { Comparison } from './compare.js';
 import { chart, table } from './chart.js';
 import { Simulation } from './simulation.js';
+import { Programs } from './program.js';
 
 class Page {
   constructor(engine) {
@@ -18,7 +19,9 @@ class Page {
     this.controls = new Controls((key, value) => this.move(key, value));
     this.comparison = new Comparison();
     this.address = new Address();
-    this.simulation = new Simulation(engine.module, () => ({ description: this.state.description, evaluated: this.evaluated }));
+    const now = () => ({ description: this.state.description, evaluated: this.evaluated });
+    this.simulation = new Simulation(engine.module, now);
+    this.programs = new Programs(engine, now);
     this.offer();
     this.listen();
     this.restore();
@@ -40,7 +43,8 @@ class Page {
     at('requests').addEventListener('change', () => this.begin());
     at('view').addEventListener('change', (event) => this.change({ view: event.target.value }));
     at('show').addEventListener('change', (event) => this.change({ show: event.target.value }));
-    for (const id of ['served', 'seed']) at(id).addEventListener('change', () => this.change({ [id]: at(id).value }));
+    at('example').addEventListener('change', (event) => this.change({ program: event.target.value }));
+    for (const id of ['served', 'seed', 'until']) at(id).addEventListener('change', () => this.change({ [id]: at(id).value }));
     at('over').addEventListener('change', (event) => this.change({ over: event.target.value }));
     at('table').addEventListener('toggle', () => this.tabulate());
     at('share').addEventListener('click', (event) => copy(event.target, this.address.now()));
@@ -126,7 +130,7 @@ class Page {
   }
 
   draw() {
-    const { description, view, show, server, served, seed } = this.state;
+    const { description, view, show, server, served, seed, program, until } = this.state;
     const { sliders } = this.evaluated;
     at('server').value = server;
     at('requests').value = kind(description);
@@ -134,7 +138,10 @@ class Page {
     at('show').value = show;
     at('served').value = served;
     at('seed').value = seed;
+    at('until').value = until;
     this.simulation.outdate(description);
+    this.programs.offer(program);
+    this.programs.outdate(description);
     this.controls.show(sliders, description);
     this.comparison.show(this.evaluated, description, view);
     this.over = sliders.find((slider) => slider.key === this.state.over) ?? sliders[0];

@@ -30,6 +30,11 @@ export function span(low, high) {
   return `${digits(low / size)} to ${digits(high / size)} ${name}`;
 }
 
+/** A whole number, with a comma between thousands. */
+export function count(number) {
+  return number.toLocaleString('en');
+}
+
 /** How many come in a second. */
 export function perSecond(number) {
   return `${number >= 1000 ? Math.round(number).toLocaleString('en') : number.toPrecision(3)}/s`;

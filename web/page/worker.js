@@ -1,4 +1,6 @@
-// Simulates beside the page, so that the page goes on answering.
+// Simulates and executes beside the page, so that the page goes on answering.
+//
+// An execution is made in steps (executing.js), between which it hears that it is to stop.
 //
 // A simulation is one call that does not hear messages until it ends. Whether it is to stop it sees by an address that the
 // page withdraws (a blob of one byte): what cannot be loaded any more means stop. That needs no memory in common, which
@@ -6,6 +8,7 @@
 // nothing is looked at, the page is told so, and ends this by force.
 
 import { Engine, Refused } from './engine.js';
+import { Executing } from './executing.js';
 
 /** Between two looks. */
 const LOOK_MS = 100;
@@ -14,6 +17,7 @@ let last = 0;
 let flag;
 let canLook;
 let number = 0;
+let executing;
 
 function isWithdrawn() {
   const request = new XMLHttpRequest();
@@ -35,6 +39,15 @@ function watch(share) {
 }
 
 self.onmessage = ({ data }) => {
+  if (data.questions) return simulate(data);
+  if (data.program) {
+    executing = new Executing(data.module, data.program);
+    return executing.all();
+  }
+  return executing.hear(data);
+};
+
+function simulate(data) {
   const engine = new Engine(data.module, watch);
   flag = data.flag;
   canLook = !isWithdrawn();
@@ -51,4 +64,4 @@ self.onmessage = ({ data }) => {
     number += 1;
   }
   postMessage({ ended: true });
-};
+}

@@ -89,6 +89,31 @@ describe('the page in Firefox', { skip: missing }, () => {
     await page.close();
   });
 
+  test('executes a program with each structure, and stops when it is told to', async (t) => {
+    const page = await visit('#server=today-10g&requests=web&program=streams');
+    if (await page.value("document.getElementById('programs').dataset.missing") !== '') {
+      await page.close();
+      return t.skip('the page has no programs');
+    }
+    await page.value("document.getElementById('execute').click()");
+    await page.until("document.getElementById('execute-told').textContent === 'Executed.' && document.querySelector('#lanes svg')");
+    assert.match(await page.value("document.getElementById('output').textContent"), /^23 streams: 12058624 bytes, /m);
+    const heads = await page.value("[...document.querySelectorAll('#executed thead th')].map((one) => one.textContent)");
+    assert.deepEqual(heads, ['', 'Conventional', 'User-level']);
+    await page.value(`(() => {
+      document.getElementById('example').value = 'database';
+      document.getElementById('example').dispatchEvent(new Event('change'));
+      document.getElementById('arguments').value = '/bank --rows 1000000';
+      document.getElementById('execute').click();
+    })()`);
+    await page.until("/[0-9,]{9,} instructions/.test(document.getElementById('executed-so-far').textContent)");
+    await page.value("document.getElementById('execute').click()");
+    await page.until("document.getElementById('execute-told').textContent.startsWith('Stopped.')");
+    writeFileSync(join(SHOTS, 'firefox-program.png'), await page.picture());
+    assert.deepEqual(browser.complaints, []);
+    await page.close();
+  });
+
   test('is as wide as the screen', async () => {
     for (const [name, viewport] of [['firefox-desk', DESK], ['firefox-phone', PHONE]]) {
       const page = await visit(LOAD, viewport);

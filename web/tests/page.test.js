@@ -7,11 +7,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { gzipSync } from 'node:zlib';
+import { gunzipSync, gzipSync } from 'node:zlib';
 import { command, open, serve } from './browser.js';
 
 const SHOTS = process.env.PAGE_OUT ?? 'target/page/shots';
@@ -309,12 +309,12 @@ describe('whoever uses a keyboard or hears the page', () => {
     await page.keyboard.press('Tab');
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'To the results');
     const reached = new Set();
-    for (let press = 0; press < 120; press += 1) {
+    for (let press = 0; press < 140; press += 1) {
       await page.keyboard.press('Tab');
       const id = await page.evaluate(() => document.activeElement.id || document.activeElement.name || document.activeElement.className);
       reached.add(id);
     }
-    for (const id of ['server', 'requests', 'share', 'slider-request.web.miss', 'view', 'show', 'over', 'along-request.web.miss', 'served', 'seed', 'run', 'text', 'use', 'copy']) {
+    for (const id of ['server', 'requests', 'share', 'slider-request.web.miss', 'view', 'show', 'over', 'along-request.web.miss', 'served', 'seed', 'run', 'example', 'until', 'execute', 'text', 'use', 'copy']) {
       assert.ok(reached.has(id), `${id} among ${[...reached]}`);
     }
     await page.close();
@@ -344,6 +344,7 @@ describe('whoever uses a keyboard or hears the page', () => {
   test('reads every text on its background, light and dark, however busy', async () => {
     for (const colorScheme of ['light', 'dark']) {
       const { page } = await visit(server.address, DESK, { colorScheme });
+      if (hasPrograms()) await executed(page);
       const worst = await page.evaluate(contrasts);
       assert.ok(worst.ratio >= 4.5, `${colorScheme}: ${JSON.stringify(worst)}`);
       await page.close();
@@ -422,6 +423,158 @@ describe('a simulation', () => {
   });
 });
 
+describe('a program', () => {
+  test('is missing from a page only with the reason', async () => {
+    const { page } = await visit(server.address);
+    assert.equal(await page.locator('#missing').isHidden(), hasPrograms());
+    if (!hasPrograms()) {
+      assert.match(await page.locator('#missing').textContent(), /no programs of its own: when it was made, .+\. It can execute yours\.$/);
+      assert.equal(await page.inputValue('#example'), 'own');
+    }
+    await page.close();
+  });
+
+  test('runs with each structure as the command runs it, and has a timeline', async (t) => {
+    if (!hasPrograms()) return t.skip('the page has no programs');
+    const { page, seen } = await visit(server.address);
+    await executed(page, '200');
+    assert.equal(await page.locator('#execute-told').textContent(), 'Executed.');
+    assert.deepEqual(await page.locator('#executed thead th').allInnerTexts(), ['', 'Conventional', 'User-level']);
+    assert.equal(await page.locator('#output').textContent(), 'listening at port 8080\n');
+    const cells = await page.locator('#executed tbody tr').evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText.trim())));
+    for (const [column, structure] of [[1, 'conventional'], [2, 'user-level']]) {
+      const wanted = byExecution(await page.inputValue('#text'), structure);
+      const cell = (name) => cells.find(([words]) => words.startsWith(name))[column];
+      near(cell('Simulated time'), wanted.seconds);
+      near(cell('Response time'), wanted.clients.mean);
+      assert.equal(cell('Instructions'), wanted.instructions.toLocaleString('en'), structure);
+      assert.equal(cell('Misses'), wanted.first_misses.toLocaleString('en'), structure);
+      assert.equal(cell('Processors'), `${(100 * wanted.shares.idle).toFixed(0)}\u00a0%`, structure);
+      // The file for Perfetto is the same to the byte.
+      await page.locator(`#structures input[value="${column - 1}"]`).check();
+      const [download] = await Promise.all([page.waitForEvent('download'), page.click('#spans')]);
+      assert.equal(download.suggestedFilename(), `web-${structure}.json`);
+      assert.ok(readFileSync(await download.path()).equals(readFileSync(join(folder, 'spans.json'))), `the timelines of ${structure} differ`);
+    }
+    await page.waitForSelector('#lanes svg.user-level');
+    const names = await page.locator('#lanes svg > text').allTextContents();
+    assert.ok(['processor 0', 'memory bus', 'interfaces, out 1'].every((name) => names.includes(name)), `${names}`);
+    assert.match(await page.locator('#lanes > svg').getAttribute('aria-label'), /^Timeline of user-level from 0 ns to [\d.]+ ms: processor 0 \d+ % busy/);
+    await page.locator('#looks summary').first().click();
+    assert.ok((await page.locator('#functions tbody tr').allInnerTexts()).some((row) => /^respond\t[\d.]+ %\t/.test(row)));
+    // The window moves.
+    const whole = await page.locator('#lanes path.worked').first().getAttribute('d');
+    await page.click('#closer');
+    await page.waitForFunction((before) => document.querySelector('#lanes path.worked').getAttribute('d') !== before, whole);
+    await page.click('#whole');
+    await page.waitForFunction((before) => document.querySelector('#lanes path.worked').getAttribute('d') === before, whole);
+    assert.deepEqual(seen.complaints, []);
+    // The numbers move on: what was executed is of others.
+    await page.locator('[id="slider-machine.disks.count"]').press('Home');
+    assert.match(await page.locator('#execute-told').textContent(), /execute again/);
+    await page.close();
+  });
+
+  test('each of the page ends as it should', async (t) => {
+    if (!hasPrograms()) return t.skip('the page has no programs');
+    const { page, seen } = await visit(server.address);
+    const examples = await page.locator('#example option').evaluateAll((options) => options.map((one) => one.value));
+    assert.deepEqual(examples, ['web', 'video', 'streams', 'database', 'own']);
+    for (const [example, wanted] of [['video', /^listening at port 8080\n$/], ['streams', /^23 streams: 12058624 bytes, \d+ bytes per second$/m], ['database', /^500 rows written, \d+ rows read, digest [0-9a-f]{16}$/m]]) {
+      await page.selectOption('#example', example);
+      await executed(page);
+      assert.match(await page.locator('#output').textContent(), wanted, example);
+      assert.equal(await page.locator('#executed .partial').count(), 0, example);
+      const most = await page.locator('#executed tbody tr', { hasText: 'Works most' }).locator('td').allInnerTexts();
+      assert.ok(most.length === 2 && most.every((text) => /^\D+ \d+\s%$/.test(text)), `${example}: ${most}`);
+      await page.locator('#program').screenshot({ path: join(SHOTS, `program-${example}.png`) });
+    }
+    assert.deepEqual(seen.complaints, []);
+    await page.close();
+  });
+
+  test('of somebody’s own runs with its files', async (t) => {
+    if (!hasPrograms()) return t.skip('the page has no programs');
+    const { page, seen } = await visit(`${server.address}#server=today-10g&requests=web&program=own`);
+    const file = join(folder, 'streams');
+    writeFileSync(file, programs());
+    for (const [name, bytes] of [['a', 5000], ['b', 70_000]]) writeFileSync(join(folder, name), Buffer.alloc(bytes, 1));
+    await page.setInputFiles('#own', file);
+    await page.setInputFiles('#files', [join(folder, 'a'), join(folder, 'b')]);
+    await page.fill('#arguments', '--touch /a /b');
+    await executed(page);
+    assert.match(await page.locator('#output').textContent(), /^\/a: 5000 bytes, .*\n\/b: 70000 bytes, .*\n2 streams: 75000 bytes/);
+    // Without arguments it complains, and ends with another status.
+    await page.fill('#arguments', '');
+    await executed(page);
+    assert.match(await page.locator('#output').textContent(), /^usage: /);
+    assert.deepEqual(await page.locator('#executed .partial').allTextContents(), ['exit status 2', 'exit status 2']);
+    assert.deepEqual(seen.complaints, []);
+    await page.close();
+  });
+
+  test('leaves the page usable, also one opened as a file, and can be stopped with what there is', async (t) => {
+    if (!hasPrograms()) return t.skip('the page has no programs');
+    execFileSync(command(), ['plan', 'web', '--export', folder]);
+    for (const address of [server.address, pathToFileURL(join(folder, 'index.html')).href]) {
+      const { page } = await visit(`${address}#server=today-10g&requests=web&program=database&until=10`);
+      await page.locator('#world summary').click();
+      await page.fill('#arguments', '/bank --rows 1000000');
+      await page.click('#execute');
+      await page.waitForFunction(() => /Conventional: [\d.]+ ms, [\d,]{9,} instructions$/.test(document.getElementById('executed-so-far').textContent), undefined, { timeout: 20_000 });
+      const took = await page.evaluate(async () => {
+        const begun = performance.now();
+        const slider = document.getElementById('slider-costs.tcp');
+        slider.value = 3;
+        slider.dispatchEvent(new Event('input'));
+        await new Promise((done) => { requestAnimationFrame(() => { setTimeout(done); }); });
+        return performance.now() - begun;
+      });
+      assert.ok(took < 1000, `${took} ms`);
+      await page.click('#execute');
+      await page.waitForFunction(() => document.getElementById('execute-told').textContent.startsWith('Stopped.'), undefined, { timeout: 20_000 });
+      assert.equal(await page.locator('#execute-told').textContent(), 'Stopped. Not executed: User-level.');
+      assert.match(await page.locator('#executed .partial').textContent(), /^stopped: /);
+      assert.ok(await page.locator('#lanes svg').isVisible());
+      await page.close();
+    }
+  });
+
+  test('that has not ended when the time is over is told to be so', async (t) => {
+    if (!hasPrograms()) return t.skip('the page has no programs');
+    const { page } = await visit(`${server.address}#server=today-10g&requests=web&until=0.01`);
+    await page.locator('#world summary').click();
+    await page.fill('#clients', '0');
+    assert.ok(await page.locator('#paths').isDisabled());
+    await page.click('#execute');
+    await page.waitForFunction(() => document.getElementById('execute-told').textContent === 'Executed.', undefined, { timeout: 60_000 });
+    assert.deepEqual(await page.locator('#executed .partial').allTextContents(), Array(2).fill('the limit of simulated time was reached before the program’s end'));
+    await page.close();
+  });
+
+  test('that cannot be executed is refused with the reason, beside its button', async () => {
+    const { page, seen } = await visit(`${server.address}#server=today-10g&requests=web&program=own`);
+    const refused = async (wanted) => {
+      await page.click('#execute');
+      await page.waitForSelector('#execute-trouble:not([hidden])');
+      assert.match(await page.locator('#execute-trouble').textContent(), wanted);
+      assert.equal(await page.locator('#execute').textContent(), 'Execute');
+    };
+    await refused(/^Choose the file of a program/);
+    const file = join(folder, 'no-program');
+    writeFileSync(file, 'no program');
+    await page.setInputFiles('#own', file);
+    await refused(/^Conventional: cannot load the program/);
+    await page.fill('#clients', '5000');
+    await refused(/^Clients: a whole number from 0 to 1024\.$/);
+    await page.fill('#clients', '0');
+    await page.selectOption('#server', 'carrera-table-2');
+    await refused(/^Conventional: the description has no machine\.memory/);
+    assert.deepEqual(seen.complaints, []);
+    await page.close();
+  });
+});
+
 describe('on every screen', () => {
   const screens = [
     ['desk-light', DESK, 'light'], ['desk-dark', DESK, 'dark'], ['phone-light', PHONE, 'light'], ['phone-dark', PHONE, 'dark'],
@@ -442,10 +595,54 @@ describe('on every screen', () => {
       await page.evaluate(() => scrollTo({ top: 0, behavior: 'instant' }));
       assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
       await page.screenshot({ path: join(SHOTS, `${name}-load.png`), fullPage: true });
+      if (hasPrograms()) {
+        await page.selectOption('#server', 'carrera-table-4');
+        await page.locator('#world summary').click();
+        await executed(page, '100');
+        for (const more of await page.locator('#looks summary').all()) await more.click();
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+        await page.locator('#program').screenshot({ path: join(SHOTS, `${name}-program.png`) });
+      }
       await page.close();
     });
   }
 });
+
+/** The executable that the page has, unpacked; empty if it was made without the compiler. */
+function programs() {
+  execFileSync(command(), ['plan', 'web', '--export', folder]);
+  const [, packed] = readFileSync(join(folder, 'index.html'), 'utf8').match(/id="programs" data-missing="[^"]*">([^<]*)</);
+  return packed === '' ? Buffer.alloc(0) : gunzipSync(Buffer.from(packed, 'base64'));
+}
+
+let has;
+function hasPrograms() {
+  has ??= programs().length > 0;
+  return has;
+}
+
+/** Executes the program that is chosen, a server with so many responses. */
+async function executed(page, responses) {
+  if (responses) await page.locator('#requests-measured').evaluate((field, value) => { field.value = value; }, responses);
+  await page.click('#execute');
+  await page.waitForFunction(() => document.getElementById('execute').textContent === 'Execute' && document.getElementById('lanes').childElementCount > 0, undefined, { timeout: 120_000 });
+  assert.equal(await page.locator('#execute-trouble').textContent(), '');
+}
+
+/** What the command tells of the Web server of the page, with 200 responses; its timeline is in spans.json. */
+function byExecution(text, structure) {
+  writeFileSync(join(folder, 'machine.toml'), text);
+  writeFileSync(join(folder, 'web'), programs());
+  const www = join(folder, 'files', 'www');
+  if (!existsSync(www)) {
+    mkdirSync(www, { recursive: true });
+    for (let number = 0; number < 320; number += 1) writeFileSync(join(www, `${number}`), 'x'.repeat(16384));
+  }
+  const paths = Array.from({ length: 320 }, (_, number) => ['--get', `/${number}`]).flat();
+  const words = ['plan', 'execute', 'web', '--machine', 'machine.toml', '--as', structure, '--files', 'files', '--json', '--timeline', 'spans.json',
+    '--profile', '--clients', '16', ...paths, '--requests', '200', '--', '--root', '/www', '--threads', '16', '--cache', '4M'];
+  return JSON.parse(execFileSync(resolve(command()), words, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'], maxBuffer: 1e8 }));
+}
 
 async function simulated(page) {
   await page.selectOption('#served', '20000');
@@ -461,7 +658,7 @@ function dashed(name) {
 
 /** Whether `text`, as `165 MiB/s` or `4.02 ms`, is `amount` in bytes a second or seconds, to the digits that it has. */
 function near(text, amount) {
-  const [number, unit] = text.trim().split(' ');
+  const [number, unit] = text.trim().split(/\s/);
   const sizes = { 'GiB/s': 2 ** 30, 'MiB/s': 2 ** 20, 'KiB/s': 2 ** 10, 'B/s': 1, s: 1, ms: 1e-3, µs: 1e-6 };
   const said = Number(number) * sizes[unit];
   assert.ok(Math.abs(said - amount) <= amount * 0.006, `${text} is not ${amount}`);

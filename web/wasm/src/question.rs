@@ -4,6 +4,7 @@
 //! a question is checked by the same rules as one in a file.
 
 use crate::presets::Presets;
+use crate::program::examples::examples;
 use crate::reading::{Error, checked, implied, json, read};
 use crate::sliders::{SLIDERS, Slider, SliderState};
 use bywash_model::describe::Key;
@@ -19,6 +20,8 @@ use serde_json::Value;
 enum Question {
     /// Returns the presets.
     Presets,
+    /// Returns the programs that can be chosen, with their arguments, files and clients.
+    Examples,
     /// Parses a file in TOML or JSON, and keeps the values as they are written. Tells which costs it leaves out.
     Read { text: String },
     /// Writes a description as a file.
@@ -105,6 +108,7 @@ pub fn reply(question: &str, watch: &mut dyn FnMut(f64) -> bool) -> String {
 fn done(question: Question, watch: &mut dyn FnMut(f64) -> bool) -> Result<Value, Error> {
     match question {
         Question::Presets => json(&Presets::all()?),
+        Question::Examples => json(&examples()),
         Question::Read { text } => {
             Ok(serde_json::json!({ "description": read(&text)?, "implied": implied(&text) }))
         }
