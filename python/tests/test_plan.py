@@ -224,6 +224,17 @@ def test_a_seed_is_a_run(server):
     assert timed.seconds == pytest.approx(0.5) and timed.requests > 500
 
 
+def test_processors_compute_stall_spin_or_are_idle(server):
+    closed = server.with_("load.threads", 64)
+    for architecture in bywash.plan.ARCHITECTURES:
+        report = bywash.plan.simulate(closed, architecture, requests=5000)
+        shares = report.processors
+        assert all(0 <= share <= 1 for share in shares) and sum(shares) == pytest.approx(1)
+        use = next(use for use in report.resources if use.name == "processors")
+        assert shares.computing == pytest.approx(use.working) and shares.spinning == 0
+        assert 1 - shares.idle == pytest.approx(use.utilisation)
+
+
 def test_what_cannot_be_simulated(server):
     for options, says in [
         ({"requests": 0}, "no requests or no time"),

@@ -144,6 +144,8 @@ def test_simulated_rows_can_be_simulated_again(small, guide):
         assert row["throughput_half_width"] == report.throughput.half_width
         assert (row["latency"], row["latency_p99"]) == (report.latency.mean.mean, report.latency.p99)
         assert (row["binding"], row["events"], row["requests"]) == (report.binding, report.events, 300)
+        shares = tuple(row[f"processors_{part}"] for part in ("computing", "stalled", "spinning", "idle"))
+        assert shares == report.processors
         for use in report.resources:
             assert (row[f"working {use.name}"], row[f"waiting {use.name}"]) == (use.working, use.waiting)
 

@@ -18,8 +18,8 @@
   values
 - `bars`, `targets`: the paper's simulated figures, 8 and 9, and statements of papers against simulated
   numbers
-- `Answer`, `Bound`, `Closed`, `Performance`, `Report`, `Interval`, `Latency`, `ResourceUse`, `Sized`, `Trial`,
-  `Omission`, `Figure`, `Curve`, `Mark`, `Line`, `Bar`, `Target`: results of these functions
+- `Answer`, `Bound`, `Closed`, `Performance`, `Report`, `Interval`, `Latency`, `ResourceUse`, `ProcessorShares`, `Sized`,
+  `Trial`, `Omission`, `Figure`, `Curve`, `Mark`, `Line`, `Bar`, `Target`: results of these functions
 - `DescriptionError`, `Stopped`: an invalid description, and Ctrl-C with the results so far
 
 The paper is Carrera, Rangarajan, Bianchini and Iftode, Impact of Next-Generation I/O Architectures on the
@@ -59,6 +59,7 @@ from .records import (
     Mark,
     Omission,
     Performance,
+    ProcessorShares,
     Report,
     ResourceUse,
     Sized,
@@ -88,6 +89,7 @@ __all__ = [
     "Omission",
     "PRESETS",
     "Performance",
+    "ProcessorShares",
     "RESOURCES",
     "Report",
     "ResourceUse",

@@ -18,6 +18,7 @@ __all__ = [
     "Mark",
     "Omission",
     "Performance",
+    "ProcessorShares",
     "Report",
     "ResourceUse",
     "Sized",
@@ -199,6 +200,20 @@ class ResourceUse(NamedTuple):
     """Mean number of requests that waited, over all units."""
 
 
+class ProcessorShares(NamedTuple):
+    """Shares of the time in which the host's processors compute, stall, spin, and are idle, from 0 to 1 each, 1 in
+    all. A processor is taken while it computes, stalls or spins."""
+
+    computing: float
+    """Share in which a processor computes, at the speed that it has with an idle memory."""
+    stalled: float
+    """Share in which a processor waits for memory in a copy or a checksum."""
+    spinning: float
+    """Share in which a processor spins for a device, if the load spins."""
+    idle: float
+    """Share in which no thread occupies a processor, because all wait for devices."""
+
+
 class Report(NamedTuple):
     """Report of a simulation. All fields but `events` cover the time after the warm-up."""
 
@@ -226,6 +241,8 @@ class Report(NamedTuple):
     """Use of each resource."""
     binding: str
     """Name of the resource that worked for the largest share of the time."""
+    processors: ProcessorShares
+    """Use of the host's processors."""
     processor_seconds: float
     """Processor time of a request, in seconds, including time that the processor waits for memory."""
     events: int

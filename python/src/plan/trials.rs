@@ -240,6 +240,12 @@ fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py, PyAny>> {
         })?,
         resources: tuple(py, &known.resources, |resource| self::resource(py, resource))?,
         binding: &known.binding,
+        processors: record!(py, MODULE, "ProcessorShares", {
+            computing: known.processors.computing,
+            stalled: known.processors.stalled,
+            spinning: known.processors.spinning,
+            idle: known.processors.idle,
+        })?,
         processor_seconds: known.processor_seconds,
         events: known.events,
         is_whole: known.is_whole,
