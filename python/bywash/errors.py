@@ -26,6 +26,7 @@ __all__ = [
     "OptionError",
     "PeerDied",
     "PiecesError",
+    "PredictionError",
     "ProgramError",
     "ProtocolError",
     "RangeError",
@@ -170,3 +171,8 @@ class UnknownError(Error):
 
 class DescriptionError(Error, ValueError):
     """A description of a server is invalid, in the line that the message names."""
+
+
+class PredictionError(Error):
+    """A program cannot be predicted: the machine does other work, the program fails or takes a different time each run,
+    it cannot be recorded, or the command `bywash` is not there."""

@@ -12,6 +12,7 @@
 - `simulate`: the simulator's report, with confidence intervals and latency
 - `size`: the most load, or the fewest parts, with a response time under a limit
 - `trace`, `Trace`: recorded calls of programs; `replay`: a report of these calls on a machine
+- `predict`: how much faster a program would be under `bywash run`
 - `sweep`: either of them for many descriptions, as a pandas DataFrame; on all processors, or on a Dask
   cluster
 - `figure`, `FIGURES`, `check`: the paper's analytic figures, and statements of its text against computed
@@ -19,8 +20,10 @@
 - `bars`, `targets`: the paper's simulated figures, 8 and 9, and statements of papers against simulated
   numbers
 - `Answer`, `Bound`, `Closed`, `Performance`, `Report`, `Interval`, `Latency`, `ResourceUse`, `ProcessorShares`, `Sized`,
-  `Trial`, `Omission`, `Figure`, `Curve`, `Mark`, `Line`, `Bar`, `Target`: results of these functions
-- `DescriptionError`, `Stopped`: an invalid description, and Ctrl-C with the results so far
+  `Trial`, `Omission`, `Figure`, `Curve`, `Mark`, `Line`, `Bar`, `Target`, `Prediction`, `Spread`, `Verified`: results of
+  these functions
+- `DescriptionError`, `PredictionError`, `Stopped`: an invalid description, a program that cannot be predicted, and Ctrl-C
+  with the results so far
 
 The paper is Carrera, Rangarajan, Bianchini and Iftode, Impact of Next-Generation I/O Architectures on the
 Design and Performance of Network Servers.
@@ -44,7 +47,8 @@ from .._bywash import (
     targets,
     trace,
 )
-from ..errors import DescriptionError
+from ..errors import DescriptionError, PredictionError
+from .prediction import predict
 from .records import (
     Answer,
     Architecture,
@@ -59,12 +63,15 @@ from .records import (
     Mark,
     Omission,
     Performance,
+    Prediction,
     ProcessorShares,
     Report,
     ResourceUse,
     Sized,
+    Spread,
     Target,
     Trial,
+    Verified,
 )
 from .stopped import Stopped
 from .table import sweep
@@ -89,20 +96,25 @@ __all__ = [
     "Omission",
     "PRESETS",
     "Performance",
+    "Prediction",
+    "PredictionError",
     "ProcessorShares",
     "RESOURCES",
     "Report",
     "ResourceUse",
     "Sized",
+    "Spread",
     "Stopped",
     "Target",
     "Trace",
     "Trial",
+    "Verified",
     "bars",
     "check",
     "evaluate",
     "evaluate_all",
     "figure",
+    "predict",
     "replay",
     "simulate",
     "size",

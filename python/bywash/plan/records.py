@@ -1,7 +1,7 @@
 """Plain values that the model and the simulator return. Rates are in bytes a second, times in seconds, shares
 from 0 to 1."""
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 __all__ = [
     "Answer",
@@ -18,12 +18,15 @@ __all__ = [
     "Mark",
     "Omission",
     "Performance",
+    "Prediction",
     "ProcessorShares",
     "Report",
     "ResourceUse",
     "Sized",
+    "Spread",
     "Target",
     "Trial",
+    "Verified",
 ]
 
 Architecture: TypeAlias = Literal["conventional", "user-level", "active", "direct"]
@@ -346,3 +349,41 @@ class Target(NamedTuple):
     """Result of the comparison: a value agrees within 15 %, a limit strictly; reference: no number is published."""
     note: str
     """Reason for a difference."""
+
+
+class Spread(NamedTuple):
+    """Median of repeated measurements, or of predictions from them, with its quartiles."""
+
+    median: float
+    """The median."""
+    low: float
+    """First quartile."""
+    high: float
+    """Third quartile."""
+
+
+class Verified(NamedTuple):
+    """Runs of a program under `bywash run`, against the prediction of them."""
+
+    then: Spread
+    """Time of the program under `bywash run`, in seconds."""
+    gain: float
+    """Time by the kernel alone, divided by the time under `bywash run`."""
+    error: float
+    """Predicted gain divided by the measured one, minus 1."""
+
+
+class Prediction(NamedTuple):
+    """Prediction of `predict` for a program."""
+
+    now: Spread
+    """Time of the program by the kernel alone, in seconds."""
+    then: Spread
+    """Predicted time of the program under `bywash run`, in seconds."""
+    gain: Spread
+    """Predicted gain: the time by the kernel alone, divided by the time under `bywash run`."""
+    measured: Verified | None
+    """Runs under `bywash run`, if they were made."""
+    report: dict[str, Any]
+    """Everything that `bywash plan predict --json` prints, with the calls that change and the parts that are
+    unknown."""
