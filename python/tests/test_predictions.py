@@ -43,9 +43,12 @@ def test_the_command_s_answer_is_returned(command, tmp_path):
     assert told.measured == bywash.plan.Verified(bywash.plan.Spread(1.25, 1.2, 1.3), 1.6, 0.25)
     assert told.report == ANSWER
     unverified = ANSWER | {"measured": None}
-    told = bywash.plan.predict(tmp_path / "program", command=command(json.dumps(unverified)))
+    told = bywash.plan.predict(
+        tmp_path / "program", log="commits", volatile=True, command=command(json.dumps(unverified))
+    )
     assert told.measured is None
-    assert json.loads((tmp_path / "words").read_text())[-4:] == ["--runs", "5", "--", str(tmp_path / "program")]
+    words = ["--runs", "5", "--log", "commits", "--volatile", "--", str(tmp_path / "program")]
+    assert json.loads((tmp_path / "words").read_text())[-7:] == words
 
 
 def test_the_reason_is_raised_where_there_is_no_prediction(command):
