@@ -85,14 +85,23 @@ const PAPER_COSTS: [&str; 4] = ["server", "tcp", "file-system", "system"];
 /// Returns the costs per byte that `text`, a description in TOML or JSON, leaves out, with the values that it
 /// is given for them: those of the paper, of 2003. The list is empty for a text that is neither.
 pub fn implied_costs(text: &str) -> Vec<(&'static str, CyclesPerByte)> {
+    let Costs { server, tcp, file_system, system, .. } = Costs::default();
+    let all = PAPER_COSTS.into_iter().zip([server, tcp, file_system, system]);
+    all.filter(|(name, _)| has_cost(text, name) == Some(false)).collect()
+}
+
+/// Returns the cost of a system call without I/O (`trap`) that `text`, a description in TOML or JSON, is given, if it
+/// leaves that out; it matters to programs that are executed only. `None` also for a text that is neither.
+pub fn implied_trap(text: &str) -> Option<Cycles> {
+    (has_cost(text, "trap") == Some(false)).then(|| Costs::default().trap)
+}
+
+/// Returns whether a description names a cost; `None` for a text that is neither TOML nor JSON.
+fn has_cost(text: &str, name: &str) -> Option<bool> {
     let is_json = text.trim_start().starts_with('{');
     let written: Option<serde_json::Value> =
         if is_json { serde_json::from_str(text).ok() } else { toml::from_str(text).ok() };
-    let Some(written) = written else { return Vec::new() };
-    let Costs { server, tcp, file_system, system, .. } = Costs::default();
-    let is_missing = |name: &str| written.get("costs").and_then(|costs| costs.get(name)).is_none();
-    let all = PAPER_COSTS.into_iter().zip([server, tcp, file_system, system]);
-    all.filter(|(name, _)| is_missing(name)).collect()
+    Some(written?.get("costs").and_then(|costs| costs.get(name)).is_some())
 }
 
 impl Description {
@@ -272,6 +281,7 @@ keys! {
     "costs.file-system": CyclesPerByte, |it| Some(&mut it.costs.file_system.0);
     "costs.system": CyclesPerByte, |it| Some(&mut it.costs.system.0);
     "costs.call": Cycles, |it| Some(&mut it.costs.call.0);
+    "costs.trap": Cycles, |it| Some(&mut it.costs.trap.0);
     "costs.interrupt": Cycles, |it| Some(&mut it.costs.interrupt.0);
     "costs.switch": Cycles, |it| Some(&mut it.costs.switch.0);
     "costs.doorbell": Cycles, |it| Some(&mut it.costs.doorbell.0);
@@ -457,7 +467,9 @@ miss = "10 %"
         let some = format!("{TEXT}\n[costs]\ntcp = \"1 cycles/B\"\ncall = \"9 cycles\"\n");
         assert_eq!(of(&some), ["server", "file-system", "system"]);
         let whole = Description::from_toml(TEXT).unwrap();
-        assert_eq!(of(&serde_json::to_string(&whole).unwrap()), [""; 0]);
+        let whole = serde_json::to_string(&whole).unwrap();
+        assert_eq!((of(&whole), implied_trap(&whole)), (Vec::new(), None));
+        assert_eq!((implied_trap(&some), implied_trap("[")), (Some(Cycles(322.0)), None));
     }
 
     #[test]

@@ -60,6 +60,11 @@ mod tests {
             let is_paper = preset.name.starts_with("carrera") || preset.name.starts_with("schaelicke");
             let implied = bywash_model::describe::implied_costs(preset.text);
             assert!(is_paper || implied.is_empty(), "{}: {implied:?}", preset.name);
+            assert!(
+                is_paper || bywash_model::describe::implied_trap(preset.text).is_none(),
+                "{}",
+                preset.name
+            );
         }
         let most = |name: &str, architecture| {
             let description = Preset::named(name).unwrap().description();

@@ -34,7 +34,7 @@ const PAGE_BYTES: f64 = 4096.0;
 /// [`Failure::Simulated`] if the program cannot be executed, [`Failure::Write`] or [`Failure::Output`] if a result cannot
 /// be written.
 pub fn execute(arguments: &ExecuteArgs) -> Result<i32, Failure> {
-    let description = file::read(&arguments.machine, &arguments.set)?;
+    let description = file::read_to_execute(&arguments.machine, &arguments.set)?;
     let architecture = arguments.architecture.unwrap_or(description.architecture);
     let refused = |why: &dyn std::fmt::Display| Failure::Simulated {
         program: arguments.program.clone(),

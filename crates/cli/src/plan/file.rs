@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use crate::standard::Unfailing;
 use bywash_model::Description;
-use bywash_model::describe::{Key, implied_costs};
+use bywash_model::describe::{Key, implied_costs, implied_trap};
 use bywash_sim::preset::{PRESETS, Preset};
 use std::fs;
 use std::io::Write;
@@ -19,6 +19,33 @@ const PRESET: &str = "preset:";
 /// [`Failure::Read`] if the file cannot be read, [`Failure::Description`] if the description or a change is
 /// invalid.
 pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
+    read_and_tell(path, set, tell_implied)
+}
+
+/// Reads a description as [`read`] does, for the execution of a program, and tells of the cost that only it has.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_to_execute(path: &Path, set: &[String]) -> Result<Description, Failure> {
+    read_and_tell(path, set, |path, text, set| {
+        tell_implied(path, text, set);
+        if let Some(trap) = implied_trap(text).filter(|_| !is_set(set, "trap")) {
+            let path = path.display();
+            let _ = writeln!(
+                Unfailing,
+                "{path}: a system call without I/O (costs.trap), which it leaves out, is taken to cost {trap}: \
+                 getppid(2) of Linux 6.1"
+            );
+        }
+    })
+}
+
+/// Reads a description, and lets `tell` say what the text of a file leaves out.
+fn read_and_tell(
+    path: &Path,
+    set: &[String],
+    tell: impl Fn(&Path, &str, &[String]),
+) -> Result<Description, Failure> {
     let refused = |reason: String| Failure::Description { path: path.into(), reason };
     let mut description = match path.to_str().and_then(|text| text.strip_prefix(PRESET)) {
         Some(name) => named(name).map_err(refused)?.description(),
@@ -28,7 +55,7 @@ pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
             let is_json = path.extension().is_some_and(|ending| ending == "json");
             let read = if is_json { Description::from_json(&text) } else { Description::from_toml(&text) };
             let description = read.map_err(|why| refused(why.to_string()))?;
-            tell_implied(path, &text, set);
+            tell(path, &text, set);
             description
         }
     };
@@ -47,11 +74,7 @@ pub fn read(path: &Path, set: &[String]) -> Result<Description, Failure> {
 
 /// Tells which costs are implied by `text` and not changed by `set`.
 fn tell_implied(path: &Path, text: &str, set: &[String]) {
-    let is_set = |name: &str| {
-        set.iter()
-            .any(|one| one.split('=').next().and_then(|key| key.trim().strip_prefix("costs.")) == Some(name))
-    };
-    let implied = implied_costs(text).into_iter().filter(|(name, _)| !is_set(name));
+    let implied = implied_costs(text).into_iter().filter(|(name, _)| !is_set(set, name));
     let costs: Vec<String> = implied.map(|(name, cost)| format!("{name} {cost}")).collect();
     if !costs.is_empty() {
         let (path, costs) = (path.display(), costs.join(", "));
@@ -60,6 +83,12 @@ fn tell_implied(path: &Path, text: &str, set: &[String]) {
             "{path}: costs that it leaves out are those of a paper of 2003: {costs}; presets have today's"
         );
     }
+}
+
+/// Returns true if `set` changes a cost.
+fn is_set(set: &[String], cost: &str) -> bool {
+    set.iter()
+        .any(|one| one.split('=').next().and_then(|key| key.trim().strip_prefix("costs.")) == Some(cost))
 }
 
 /// Returns the built-in description of this name.

@@ -79,6 +79,30 @@ fn a_program_runs_with_its_files_input_and_status_and_is_reported() {
 }
 
 #[test]
+fn the_cost_of_a_call_without_io_is_told_and_has_its_effect() {
+    let place = TestFolder::new();
+    if !compile(&place, "the_cost_of_a_call_without_io_is_told_and_has_its_effect") {
+        return;
+    }
+    let preset = stdout(&place.bywash(&["plan", "presets", "carrera-table-4"]).output().unwrap());
+    place.file("old.toml", &preset);
+    let run = |more: &[&str]| {
+        let output = execute(&place, &[&["./sum", "--machine", "old.toml", "--json"], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        (report["seconds"].as_f64().unwrap(), report["processors"].to_string(), stderr(&output))
+    };
+    let (implied, processors, said) = run(&[]);
+    assert!(
+        said.contains("old.toml: ") && said.contains("(costs.trap)") && said.contains("322 cycles"),
+        "{said}"
+    );
+    let (same, same_processors, said) = run(&["--set", "costs.trap=322 cycles"]);
+    assert!(!said.contains("costs.trap") && (same, same_processors) == (implied, processors), "{said}");
+    assert!(run(&["--set", "costs.trap=100000 cycles"]).0 > implied);
+}
+
+#[test]
 fn what_cannot_be_executed_is_refused_with_the_reason() {
     let place = TestFolder::new();
     let refused = |words: &[&str], reason: &str| {

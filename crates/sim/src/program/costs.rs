@@ -6,10 +6,6 @@
 use bywash_execute::machine::Path;
 use bywash_model::{Architecture, Description};
 
-/// Cycles of a system call that does no I/O of its own, from the trap to the return, where the description's `call`
-/// counts calls with I/O only: some hundred instructions and two changes of mode (an assumption).
-pub const TRAP_CYCLES: u64 = 300;
-
 /// System calls that submit I/O, by their numbers.
 pub struct Submission;
 
@@ -30,7 +26,7 @@ impl Submission {
 pub struct PathCosts {
     /// Cost of a system call.
     trap: u64,
-    /// Cost of a submission, less the trap if there is one.
+    /// Cost of a submission: by a system call, what is left of it without the trap.
     submit: u64,
     /// Cost of an interrupt, or of finding a completion.
     pub interrupt: u64,
@@ -60,8 +56,12 @@ impl PathCosts {
         let is_active = architecture.is_active();
         let cycles = |cycles: f64| cycles.round().max(0.0) as u64;
         PathCosts {
-            trap: TRAP_CYCLES,
-            submit: cycles(if mechanisms.initiation { costs.doorbell.0 } else { costs.call.0 }),
+            trap: cycles(costs.trap.0),
+            submit: cycles(if mechanisms.initiation {
+                costs.doorbell.0
+            } else {
+                costs.call.0 - costs.trap.0
+            }),
             interrupt: cycles(if mechanisms.notification { costs.poll.0 } else { costs.interrupt.0 }),
             switch: cycles(if mechanisms.notification { 0.0 } else { costs.switch.0 }),
             tcp: (!is_active).then_some(costs.tcp.0),

@@ -24,7 +24,6 @@ mod profile;
 mod report;
 mod summary;
 
-pub use costs::TRAP_CYCLES;
 pub use load::run_load;
 pub use machine::{MachineError, TURN_CYCLES, TimedMachine};
 pub use profile::{Profile, Share};

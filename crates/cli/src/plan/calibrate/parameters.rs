@@ -4,6 +4,7 @@
 //! operation:
 //!
 //! ```text
+//!     trap                                           = a system call that does nothing
 //!     call + 4 KiB x system                          = reading 4 KiB out of the page cache
 //!     call + 128 KiB x system                        = reading and writing 128 KiB of it, on the average
 //!     switch + a byte into a pipe and out            = a byte to another thread of the same processor by a pipe
@@ -41,6 +42,7 @@ pub struct Parameters {
     pub flash_spread: f64,
     pub flash_channels: f64,
     pub call: f64,
+    pub trap: f64,
     pub interrupt: f64,
     pub switch: f64,
     pub system: f64,
@@ -93,6 +95,7 @@ impl Parameters {
             flash_spread,
             flash_channels: (most * flash_mean).round().max(1.0),
             call: call * speed,
+            trap: processors.call.median * speed,
             interrupt: interrupt * speed,
             switch: switch * speed,
             system: system * speed,

@@ -193,14 +193,13 @@ impl Preset {
         );
         self.quantity("system", CyclesPerByte(found.system), &comment);
         let comment = format!(
-            "Reading 4 KiB that the page cache holds, {}, less its bytes. Writing over them takes {}; a system call that \
-             does nothing {}, which is {:.0} cycles.",
+            "Reading 4 KiB that the page cache holds, {}, less its bytes. Writing over them takes {}.",
             figure(cached.read[0], "s"),
-            figure(cached.write[0], "s"),
-            figure(processors.call, "s"),
-            processors.call.median * found.speed
+            figure(cached.write[0], "s")
         );
         self.quantity("call", Cycles(found.call), &comment);
+        let comment = format!("A system call that does nothing, {}.", figure(processors.call, "s"));
+        self.quantity("trap", Cycles(found.trap), &comment);
         let comment = format!(
             "A byte through TCP to another thread of the same processor, {}, less the switch and two calls: the protocol \
              and the waking.",
@@ -287,6 +286,7 @@ mod tests {
             (flash.spread, found.flash_spread),
             (flash.channels, found.flash_channels),
             (read.costs.call.0, found.call),
+            (read.costs.trap.0, found.trap),
             (read.costs.interrupt.0, found.interrupt),
             (read.costs.switch.0, found.switch),
             (read.costs.system.0, found.system),
