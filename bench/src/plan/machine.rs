@@ -62,6 +62,48 @@ pub(super) const CASES: [Case; 4] = [
     },
 ];
 
+/// Case of threads that wait by looking at memory: it is compared with itself, because QEMU's threads look as often as it
+/// happens.
+pub(super) const WAITING: Case = Case {
+    name: "16 threads wait in turn",
+    source: include_str!("../../../crates/sim/tests/programs/spins.c"),
+    arguments: &["16", "20", "1000"],
+    processors: 16,
+};
+
+/// Measures how much faster a machine with caches is that counts iterations of loops that wait, against one that executes
+/// each. Both must have executed the same number of instructions.
+pub(super) fn measure_waiting(stage: &Stage, head: &Row) -> Result<Vec<Row>, Error> {
+    let file = compile(stage, WAITING)?;
+    let bytes = fs::read(&file).doing("read", &file)?;
+    let side = |name: &str, executes_each: bool| {
+        let file = bytes.clone();
+        Side::new(name, move || {
+            let machine = timed(WAITING)?;
+            let machine = if executes_each { machine.executing_each_iteration() } else { machine };
+            let turn = run(&file, WAITING, machine)?;
+            Ok(Turn { results: [turn.results, vec![turn.events]].concat(), ..turn })
+        })
+    };
+    let sides = vec![side("bywash", false), side("each iteration executed", true)];
+    let mut runs = stage.rounds.run(sides)?;
+    super::compare(&mut runs, 0.0);
+    let [counted, executed] = [&runs[0], &runs[1]];
+    let rate = Metric::rate("with caches", "MIPS", |turn: &Turn| turn.events / turn.seconds / 1e6);
+    Ok(vec![
+        rate.row(head, counted, executed, None),
+        rate.row_of_limit(head, counted, "a goal of 8 MIPS in all", GOALS[2], 1.0),
+    ])
+}
+
+/// Makes the machine with caches of a case.
+fn timed(case: Case) -> Result<TimedMachine, Error> {
+    let preset = Preset::named("carrera-table-4").ok_or_else(|| failed("has no preset".into()))?;
+    let mut description = preset.description();
+    description.machine.processors.count = case.processors as f64;
+    TimedMachine::new(&description, Architecture::Conventional, 1).map_err(|why| failed(why.to_string()))
+}
+
 pub(super) fn measure(stage: &Stage, head: &Row, case: Case) -> Result<Vec<Row>, Error> {
     let file = compile(stage, case)?;
     let bytes = fs::read(&file).doing("read", &file)?;
@@ -69,13 +111,7 @@ pub(super) fn measure(stage: &Stage, head: &Row, case: Case) -> Result<Vec<Row>,
     let functional = Side::new("bywash", move || {
         run(&functional_file, case, Functional::new(case.processors, Latencies::default()))
     });
-    let timed = Side::new("bywash, with caches", move || {
-        let preset = Preset::named("carrera-table-4").ok_or_else(|| failed("has no preset".into()))?;
-        let mut description = preset.description();
-        description.machine.processors.count = case.processors as f64;
-        let machine = TimedMachine::new(&description, Architecture::Conventional, 1);
-        run(&timed_file, case, machine.map_err(|why| failed(why.to_string()))?)
-    });
+    let timed = Side::new("bywash, with caches", move || run(&timed_file, case, timed(case)?));
     let qemu = Side::new("qemu-riscv64", move || {
         let emulator =
             riscv::emulator().ok_or_else(|| Error::Unavailable("qemu-riscv64 is not installed".into()))?;

@@ -132,7 +132,9 @@ fn cases() -> Vec<Declared<Stage>> {
         let measure = move |stage: &Stage, head: &Row| machine::measure(stage, head, case);
         Declared::new(Row::head("plan/machine", case.name, ""), measure)
     });
-    engine.into_iter().chain(server).chain(model).chain(machine).chain(predict).collect()
+    let waiting =
+        Declared::new(Row::head("plan/machine", machine::WAITING.name, ""), machine::measure_waiting);
+    engine.into_iter().chain(server).chain(model).chain(machine).chain([waiting]).chain(predict).collect()
 }
 
 #[cfg(test)]
@@ -143,7 +145,7 @@ mod tests {
     fn every_case_has_a_name_of_its_own() {
         let cases = cases();
         let names: std::collections::HashSet<_> = cases.iter().map(Declared::name).collect();
-        assert_eq!((cases.len(), names.len()), (35, 35));
+        assert_eq!((cases.len(), names.len()), (36, 36));
     }
 
     #[test]

@@ -193,3 +193,82 @@ fn two_harts_share_blocks_and_memory() {
         assert_eq!((is_done, u32::from_le_bytes(word)), ([true; 2], 100), "slices of {slice}");
     }
 }
+
+/// Returns a branch backward by so many bytes.
+fn branch_back(bytes: usize, condition: u32, rs1: u32, rs2: u32) -> [u8; 4] {
+    let offset = (bytes as u32).wrapping_neg();
+    let bits = 0x63
+        | (offset >> 11 & 1) << 7
+        | (offset >> 1 & 0xf) << 8
+        | condition << 12
+        | rs1 << 15
+        | rs2 << 20
+        | (offset >> 5 & 0x3f) << 25
+        | (offset >> 12 & 1) << 31;
+    bits.to_le_bytes()
+}
+
+/// Returns the code of a loop: instructions without jumps, and a branch back to the first, a call behind it.
+fn loop_of(rows: &[(usize, u32)], condition: u32, (rs1, rs2): (u32, u32)) -> Vec<u8> {
+    let is_straight = |&&(row, _): &&(usize, u32)| {
+        row < TABLE.len()
+            && !matches!(TABLE[row].format, Format::B | Format::J)
+            && !matches!(TABLE[row].operation, Operation::Jalr | Operation::Ecall | Operation::Ebreak)
+    };
+    let mut code: Vec<u8> = rows.iter().filter(is_straight).flat_map(|&row| instruction(row)).collect();
+    let bytes = code.len();
+    code.extend(branch_back(bytes, condition, rs1, rs2));
+    code.extend(0x73_u32.to_le_bytes());
+    code
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    /// Loops of all kinds, many of which wait: a cache that counts iterations does as one that executes each.
+    #[test]
+    fn iterations_that_are_counted_are_those_that_are_executed(
+        rows in prop::collection::vec((0..TABLE.len(), any::<u32>()), 0..5),
+        condition in prop::sample::select(vec![0_u32, 1, 4, 5, 6, 7]),
+        operands in (0..16_u32, 0..16_u32),
+        seeds in prop::collection::vec(prop_oneof![any::<u64>(), 0..4_u64], 31),
+        slices in prop::collection::vec(1..400_u64, 1..6),
+    ) {
+        let code = loop_of(&rows, condition, operands);
+        let counted = run(&code, &seeds, &mut Blocks::new(), &slices);
+        let executed = run(&code, &seeds, &mut Blocks::plain(), &slices);
+        prop_assert_eq!(counted, executed);
+    }
+}
+
+#[test]
+fn a_loop_that_waits_is_counted_and_one_that_computes_is_not() {
+    // Iterations that are executed are told to the memory one by one.
+    let tell = |instructions: &[u32]| {
+        let mut space = Space::new(1 << 20);
+        space.map(CODE, CODE_BYTES, Permissions::READ | Permissions::EXECUTE).unwrap();
+        space.map(DATA, DATA_BYTES, Permissions::READ | Permissions::WRITE).unwrap();
+        let mut code: Vec<u8> = instructions.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+        code.extend(branch_back(code.len(), 0, 0, 0));
+        space.initialise(CODE, &code).unwrap();
+        let mut hart = Hart::new(CODE);
+        hart.set_x(Register::R8, DATA);
+        // A long run ends at once if iterations are counted; executing them would take hours.
+        let budget = if is_waiting(instructions) { 1 << 50 } else { 100_000 };
+        assert_eq!(hart.run(&mut space, &mut Blocks::new(), budget), Exit::Budget);
+        assert_eq!(hart.retired, budget);
+        hart.x(Register::R15)
+    };
+    let (load, add, fence, store) = (0x0004_3783, 0x0017_8793, 0x0330_000f, 0x00f4_3023);
+    for waits in [&[][..], &[load], &[load, add], &[load, fence], &[fence, load, add]] {
+        assert!(tell(waits) <= 1);
+    }
+    assert_eq!(tell(&[add]), 50_000);
+    assert_eq!(tell(&[load, add, store]), 25_000);
+}
+
+/// Returns true for instructions of the test that do not change what they use: no store, and a load before an addition.
+fn is_waiting(instructions: &[u32]) -> bool {
+    instructions.iter().all(|bits| bits & 0x7f != 0x23)
+        && (instructions.is_empty() || instructions.iter().any(|bits| bits & 0x7f == 0x03))
+}

@@ -188,6 +188,10 @@ struct Clocked<'a> {
 impl Memory for Clocked<'_> {
     const IS_TIMED: bool = false;
 
+    fn repeat(&mut self, entry: Entry, iterations: u64) -> bool {
+        self.space.repeat(entry, iterations)
+    }
+
     fn fetch(&mut self, address: u64) -> Result<u16, Fault> {
         self.space.fetch(address)
     }

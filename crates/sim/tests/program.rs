@@ -177,6 +177,32 @@ fn results_are_those_of_a_machine_without_caches_and_equal_seeds_give_equal_runs
 }
 
 #[test]
+fn iterations_of_waiting_loops_that_are_counted_are_those_that_are_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "iterations_of_waiting_loops_that_are_counted_are_those_that_are_executed";
+    let Some(file) = compile(test, "sim/tests/programs/spins", folder.path()) else { return };
+    let file = std::fs::read(file).unwrap();
+    for (processors, latency, words) in
+        [(1, 0.0, ["2", "2", "50"]), (4, 0.0, ["4", "20", "300"]), (4, 10e-9, ["5", "4", "40"])]
+    {
+        let mut description = description(&[("machine.processors.count", f64::from(processors))]);
+        description.machine.memory.as_mut().unwrap().l2_latency.0 = latency;
+        let run = |executes_each: bool| {
+            let machine =
+                TimedMachine::new(&description, Architecture::Conventional, 1).unwrap().with_profile();
+            let machine = if executes_each { machine.executing_each_iteration() } else { machine };
+            let program = Program::new([&["spins"], &words[..]].concat());
+            let mut execution = Execution::new(&file, program, machine).unwrap();
+            let text = finish(&mut execution);
+            let profile: Vec<_> = execution.machine().profile().unwrap().shares().collect();
+            (text, execution.machine().report(), profile)
+        };
+        let (counted, executed) = (run(false), run(true));
+        assert_eq!(counted, executed, "{processors} processors, {words:?}");
+    }
+}
+
+#[test]
 fn a_description_without_what_programs_need_is_refused() {
     let refused = |preset: &str, architecture| {
         let description = Preset::named(preset).unwrap().description();

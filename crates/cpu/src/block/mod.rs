@@ -5,6 +5,9 @@
 //! it is an [`ExitPoint`] with the target and, once known, the target's block, so that loops run from block
 //! to block without a search.
 //!
+//! An exit point that closes a loop of loads and computations whose iterations are all the same is marked
+//! ([`ExitPoint::is_spin`]): the interpreter executes one iteration and counts the others.
+//!
 //! Invariant: every block was decoded at [`Blocks::version`] of its memory's code. [`Blocks::synchronise`]
 //! removes all blocks when the memory has another version.
 
@@ -117,6 +120,9 @@ pub(crate) struct ExitPoint {
     pub target: u64,
     /// Its block, or [`NO_BLOCK`].
     pub block: BlockIndex,
+    /// True if it leads back to the block's start, and to execute the block up to here once more changes nothing as long
+    /// as memory does not change: a loop that waits for a value in memory.
+    pub is_spin: bool,
 }
 
 impl Blocks {

@@ -37,11 +37,11 @@ impl Blocks {
             let instruction = decode(bits);
             self.addresses.push(address);
             behind = address.wrapping_add(instruction.length.into());
-            let next = self.append::<M>(first, &instruction, address, number);
+            let next = self.append::<M>((first, start), &instruction, address, number);
             number += 1;
             match next {
                 Next::Leave => break NO_EXIT,
-                Next::End(target) => break self.exit_to(target),
+                Next::End(target) => break self.exit_or_spin(first, start, target),
                 Next::Continue(following) => {
                     address = following;
                     if number == limit || is_elsewhere::<M>(start, address) {
@@ -66,10 +66,10 @@ impl Blocks {
         Ok((self.list.len() - 1) as BlockIndex)
     }
 
-    /// Appends an instruction's operation to the block that begins at `first`.
+    /// Appends an instruction's operation to the block of a first operation and a start address.
     fn append<M: Memory>(
         &mut self,
-        first: usize,
+        (first, start): (usize, u64),
         instruction: &Instruction,
         address: u64,
         number: u32,
@@ -108,8 +108,11 @@ impl Blocks {
             | Operation::Bge
             | Operation::Bltu
             | Operation::Bgeu => {
-                operation.immediate = self.exit_to(target).into();
                 self.operations.push(operation);
+                let exit = self.exit_or_spin(first, start, target);
+                if let Some(branch) = self.operations.last_mut() {
+                    branch.immediate = exit.into();
+                }
                 return if M::IS_TIMED { Next::End(following) } else { Next::Continue(following) };
             }
             Operation::Jalr => {
@@ -158,9 +161,93 @@ impl Blocks {
 
     /// Makes an exit point to an address.
     fn exit_to(&mut self, target: u64) -> u32 {
-        self.exits.push(ExitPoint { target, block: NO_BLOCK });
+        self.exits.push(ExitPoint { target, block: NO_BLOCK, is_spin: false });
         (self.exits.len() - 1) as u32
     }
+
+    /// Makes an exit point behind the block's last operation, and marks it if it closes a loop whose iterations are the same.
+    fn exit_or_spin(&mut self, first: usize, start: u64, target: u64) -> u32 {
+        let is_spin = self.is_caching && target == start && is_repeatable(&self.operations[first..]);
+        self.exits.push(ExitPoint { target, block: NO_BLOCK, is_spin });
+        (self.exits.len() - 1) as u32
+    }
+}
+
+/// Returns true if operations, executed again, leave registers and memory as they are: they only load and compute, and
+/// none of them uses what a later one, or itself, had computed the time before.
+fn is_repeatable(operations: &[MicroOperation]) -> bool {
+    let bit = |register: Register| if register == Register::R0 { 0 } else { 1_u64 << register as u32 };
+    let all = operations.iter().fold(0, |set, operation| set | written(operation));
+    let mut so_far = 0;
+    operations.iter().all(|operation| {
+        let sources = match operation.operation {
+            Operation::Constant => 0,
+            _ => bit(operation.rs1) | bit(operation.rs2),
+        };
+        let is_same = sources & all & !so_far == 0;
+        so_far |= written(operation);
+        is_same && loads_or_computes(operation.operation)
+    })
+}
+
+/// Returns the set of the register that an operation of [`loads_or_computes`] writes.
+fn written(operation: &MicroOperation) -> u64 {
+    use Operation as O;
+    let writes_nothing =
+        matches!(operation.operation, O::Beq | O::Bne | O::Blt | O::Bge | O::Bltu | O::Bgeu | O::Fence);
+    if writes_nothing { 0 } else { 1 << operation.rd as u32 }
+}
+
+/// Returns true for operations that write nothing but an integer register, which depends on integer registers and memory
+/// alone, and for branches and fences.
+fn loads_or_computes(operation: Operation) -> bool {
+    use Operation as O;
+    matches!(
+        operation,
+        O::Constant
+            | O::Fence
+            | O::Beq
+            | O::Bne
+            | O::Blt
+            | O::Bge
+            | O::Bltu
+            | O::Bgeu
+            | O::Lb
+            | O::Lh
+            | O::Lw
+            | O::Ld
+            | O::Lbu
+            | O::Lhu
+            | O::Lwu
+            | O::Addi
+            | O::Slti
+            | O::Sltiu
+            | O::Xori
+            | O::Ori
+            | O::Andi
+            | O::Slli
+            | O::Srli
+            | O::Srai
+            | O::Addiw
+            | O::Slliw
+            | O::Srliw
+            | O::Sraiw
+            | O::Add
+            | O::Sub
+            | O::Sll
+            | O::Slt
+            | O::Sltu
+            | O::Xor
+            | O::Srl
+            | O::Sra
+            | O::Or
+            | O::And
+            | O::Addw
+            | O::Subw
+            | O::Sllw
+            | O::Srlw
+            | O::Sraw
+    )
 }
 
 /// Returns whether a timed memory's block must end before an address since it is in another page than the

@@ -447,6 +447,9 @@ fn interpret<M: Memory>(hart: &mut Hart, memory: &mut M, blocks: &mut Blocks, bu
             let point = blocks.exit(exit);
             hart.pc = point.target;
             index = point.block;
+            if point.is_spin && left >= u64::from(done) {
+                left -= count_iterations(memory, blocks, &block, done, left);
+            }
         }
         if M::IS_TIMED && memory.stop() {
             return leave(hart, budget - left, Exit::Stop);
@@ -465,6 +468,19 @@ fn interpret<M: Memory>(hart: &mut Hart, memory: &mut M, blocks: &mut Blocks, bu
             };
         }
     }
+}
+
+/// Counts further iterations of a loop that waits, of which the block's first `done` instructions have just been the latest
+/// one: nothing can change memory until the hart is left, so each of them would do the same. Returns the number of their
+/// instructions, of at most `left`.
+#[cold]
+#[inline(never)]
+fn count_iterations<M: Memory>(memory: &mut M, blocks: &Blocks, block: &Block, done: u32, left: u64) -> u64 {
+    let bytes = blocks.address(block, done).wrapping_sub(block.start) as u32;
+    let iterations = left / u64::from(done);
+    let is_stopped = M::IS_TIMED && memory.stop();
+    let entry = Entry { address: block.start, bytes, instructions: done };
+    if !is_stopped && memory.repeat(entry, iterations) { iterations * u64::from(done) } else { 0 }
 }
 
 /// Returns the block at the hart's address, or why it cannot be executed.

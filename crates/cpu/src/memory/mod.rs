@@ -88,6 +88,15 @@ pub trait Memory {
         let _ = entry;
     }
 
+    /// Asks whether a hart may count further iterations of a loop instead of executing them. The entry is the latest
+    /// iteration, which was executed; the others would make the same accesses, all of them loads, and get the same values.
+    /// A memory that returns true has taken note of all iterations' accesses; the one that keeps what is here has none of
+    /// them counted.
+    fn repeat(&mut self, entry: Entry, iterations: u64) -> bool {
+        let _ = (entry, iterations);
+        false
+    }
+
     /// Tells of a fence at an instruction's position in the entry.
     fn fence(&mut self, kind: FenceKind, position: u32) {
         let _ = (kind, position);

@@ -393,6 +393,10 @@ macro_rules! store_fast {
 impl Memory for Space {
     const IS_TIMED: bool = false;
 
+    fn repeat(&mut self, _: super::Entry, _: u64) -> bool {
+        true
+    }
+
     fn fetch(&mut self, address: u64) -> Result<u16, Fault> {
         let (frame, offset) = self.touch(address, AccessKind::Fetch, Permissions::EXECUTE)?;
         let page = address / PAGE_BYTES;

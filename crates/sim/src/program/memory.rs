@@ -32,6 +32,12 @@ pub struct ProcessorMemory<'a> {
     pub clock: Clock,
     /// Number of instructions that the hart had retired then.
     pub retired: u64,
+    /// True if iterations of a loop that waits are counted instead of executed, where that makes no difference.
+    pub counts_iterations: bool,
+    /// Number of accesses so far that the first level did not serve.
+    pub slow_accesses: u64,
+    /// Number of such accesses at the end of the latest iteration of a loop that waits, if there was one.
+    pub slow_before: Option<u64>,
     /// True if the hart shall stop.
     pub is_stopped: bool,
     /// Number of added cycles at which the hart shall stop.
@@ -95,7 +101,7 @@ impl ProcessorMemory<'_> {
     #[inline(never)]
     fn access(&mut self, line: u64, kind: Kind) {
         match self.caches.access(line, kind) {
-            Found::First => {}
+            Found::First => return,
             Found::Second => {
                 self.stalls += self.second_cycles;
                 self.is_stopped |= self.stalls >= self.stalls_max;
@@ -105,6 +111,7 @@ impl ProcessorMemory<'_> {
                 self.is_stopped = true;
             }
         }
+        self.slow_accesses += 1;
     }
 
     /// Accesses the lines of an access.
@@ -195,6 +202,17 @@ impl Memory for ProcessorMemory<'_> {
         if let Some(profile) = &mut self.profile {
             profile.enter(entry);
         }
+    }
+
+    /// Counts iterations if the latest one had all its lines in the first level: then each further one finds them there as
+    /// well, and leaves each set in the order of use in which it was.
+    fn repeat(&mut self, entry: Entry, iterations: u64) -> bool {
+        let before = self.slow_before.replace(self.slow_accesses);
+        let is_steady = self.counts_iterations && before == Some(self.slow_accesses);
+        if let Some(profile) = self.profile.as_mut().filter(|_| is_steady) {
+            profile.repeat(entry, iterations);
+        }
+        is_steady
     }
 
     fn fence(&mut self, kind: FenceKind, position: u32) {

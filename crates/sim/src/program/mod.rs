@@ -12,6 +12,10 @@
 //! The processors execute an instruction in a cycle, in order. What the operating system itself executes is not there
 //! as instructions: its paths take the cycles of the description's costs, while its copies and checksums pass through
 //! the caches as the program's own accesses do.
+//!
+//! Iterations of a loop that waits for a value in memory are counted instead of executed, until the processor's turn is
+//! over: before, nobody can change the value. The result is that of each iteration executed
+//! ([`TimedMachine::executing_each_iteration`]).
 
 mod addresses;
 mod caches;

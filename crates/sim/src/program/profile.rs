@@ -35,6 +35,14 @@ impl Profile {
         }
     }
 
+    /// Counts the instructions of so many equal entries.
+    pub fn repeat(&mut self, entry: Entry, times: u64) {
+        self.left -= i64::from(entry.instructions) * times as i64;
+        if self.left < 0 {
+            self.sample(entry.address);
+        }
+    }
+
     #[inline(never)]
     fn sample(&mut self, address: u64) {
         while self.left < 0 {
