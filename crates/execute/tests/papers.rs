@@ -258,6 +258,7 @@ fn the_video_server_responds_as_on_this_machine() {
         |range| format!("GET /large HTTP/1.1\r\nHost: x\r\nConnection: close\r\nRange: {range}\r\n\r\n");
     let further = ranges.map(|(range, begin)| (request(range).into_bytes(), begin, ""));
     compare(test, "video", &["--threads", "2", "--request", "100K"], further.to_vec());
+    compare(test, "video", &["--threads", "2", "--request", "100K", "--sendfile"], further.to_vec());
 }
 
 #[test]
@@ -310,8 +311,9 @@ fn the_video_server_reads_in_order_by_requests_of_its_size() {
     let folder = tempfile::tempdir().unwrap();
     let file = toolchain::compile_program(&compiler, "video", folder.path());
     const BYTES: usize = 2_000_000;
-    let run = || {
+    let run = |options: &[&str], call: &str| {
         let arguments = ["video", "--root", "/www", "--threads", "3", "--request", "100K"];
+        let arguments = [&arguments, options].concat();
         let mut execution = load(&file, &arguments, folder_of(0..3, BYTES), 400);
         execution.set_recording(true);
         let request =
@@ -323,11 +325,15 @@ fn the_video_server_reads_in_order_by_requests_of_its_size() {
         let pages = 3 * BYTES.div_ceil(4096) as u64;
         assert_eq!(execution.machine().bytes, pages * 4096);
         let records = execution.records();
-        let reads = records.iter().filter(|call| call_name(call.number) == "pread64").count();
-        assert_eq!(reads, 3 * BYTES.div_ceil(100 << 10));
-        (report, execution.calls())
+        let of = |name: &str| records.iter().filter(|call| call_name(call.number) == name).count();
+        assert_eq!(of("pread64") + of("sendfile"), of(call));
+        (report, of(call), execution.calls())
     };
-    assert_eq!(run(), run(), "the same each time");
+    let reads = run(&[], "pread64");
+    assert_eq!(reads.1, 3 * BYTES.div_ceil(100 << 10));
+    assert_eq!(reads, run(&[], "pread64"), "the same each time");
+    // One sendfile(2) for each request, unless the socket takes less at a time.
+    assert!(run(&["--sendfile"], "sendfile").1 >= reads.1);
 }
 
 /// Runs the streams and returns what they write.

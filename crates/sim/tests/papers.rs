@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
-use bywash_sim::paper::executed::{ExecutedBar, execute_bar};
+use bywash_model::Architecture;
+use bywash_sim::paper::executed::{
+    ExecutedBar, execute_bar, execute_database, execute_streams, execute_structure,
+};
 use bywash_support::riscv;
-use std::path::Path;
 
 /// Returns the file of a compiled program of the paper; `None` without a compiler.
 fn program(test: &str, name: &str) -> Option<Vec<u8>> {
@@ -12,11 +14,13 @@ fn program(test: &str, name: &str) -> Option<Vec<u8>> {
         riscv::skip(test, "gcc-riscv64-linux-gnu");
         return None;
     };
-    let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../execute/programs").join(name).with_extension("c");
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join(name);
-    riscv::build(&compiler, &[source], &["-w".into()], &target);
+    let (sources, options) = match name {
+        "database" => riscv::database(),
+        name => (vec![riscv::program(name)], vec!["-w".into()]),
+    };
+    riscv::build(&compiler, &sources, &options, &target);
     Some(std::fs::read(target).unwrap())
 }
 
@@ -43,6 +47,84 @@ fn an_active_video_server_on_a_switch_is_bound_by_its_disks() {
     let tcp = bar.throughput * 3.8 / (16.0 * 300e6);
     assert!((working("interface processors") / tcp - 1.0).abs() < 0.03);
     assert!(bar.report.shares.idle > 0.99);
+}
+
+#[test]
+fn a_direct_video_server_leaves_the_memory_out() {
+    let test = "a_direct_video_server_leaves_the_memory_out";
+    let Some(program) = program(test, "video") else { return };
+    let run = |architecture| execute_structure(9, architecture, &program, 200).unwrap().unwrap();
+    let [active, direct] = [Architecture::Active, Architecture::Direct].map(run);
+    let served = |bar: &ExecutedBar, name| {
+        bar.report.parts.iter().find(|part| part.name == name).map_or(0.0, |part| part.working)
+    };
+    // A byte of the active server crosses the memory bus twice, and one of the direct server does not cross it.
+    let bus = |bar: &ExecutedBar| served(bar, "memory bus") / bar.throughput;
+    assert!(bus(&direct) < bus(&active) / 20.0, "{:?} {:?}", active.report.parts, direct.report.parts);
+    assert!(direct.throughput > 0.9 * active.throughput && direct.report.sum(|one| one.copied) == 0);
+    // One call takes the place of a read and a send.
+    assert!(direct.calls() < 0.7 * active.calls(), "{} {}", direct.calls(), active.calls());
+    assert!(execute_structure(8, Architecture::Direct, &program, 1).is_none());
+}
+
+/// The programs in each structure, which take a minute: printed as docs/internals/planner.md has them.
+#[test]
+fn requests_are_counted_by_path() {
+    let test = "requests_are_counted_by_path";
+    if std::env::var_os("BYWASH_ALL_BARS").is_none() {
+        return eprintln!("skipped: {test}: takes a minute; set BYWASH_ALL_BARS=1");
+    }
+    use Architecture::{Active, Conventional, Direct, UserLevel};
+    let structures = [Conventional, UserLevel, Active, Direct];
+    let [web, video, streams, database] = ["web", "video", "streams", "database"].map(|it| program(test, it));
+    let (Some(web), Some(video), Some(streams), Some(database)) = (web, video, streams, database) else {
+        return;
+    };
+    let mut rows = Vec::new();
+    for (figure, name, program, requests) in [(8, "Web", &web, 4000), (9, "video", &video, 8000)] {
+        let bars = structures.iter().filter_map(|one| execute_structure(figure, *one, program, requests));
+        rows.extend(bars.map(|bar| (name, "MiB/s", MIB, bar.unwrap())));
+    }
+    for structure in &structures[..2] {
+        let bar = execute_streams(*structure, &streams, 8 << 20).unwrap();
+        rows.push(("23 streams", "MiB/s", MIB, bar));
+    }
+    // The first is nearest to a server's database: a log that is written at each commit, and a pool that holds all pages.
+    let pool = ["--cache-pages", "10000"];
+    let options: [Vec<&str>; 5] = [
+        [&["--log", "--rows-per-commit", "1"], &pool[..]].concat(),
+        vec!["--log", "--rows-per-commit", "1"],
+        [&["--rows-per-commit", "1"], &pool[..]].concat(),
+        [&["--log"], &pool[..]].concat(),
+        pool.to_vec(),
+    ];
+    for options in options {
+        for structure in &structures[..2] {
+            let bar = execute_database(*structure, &database, 1000, &options).unwrap();
+            rows.push((
+                "SQLite",
+                "rows/s",
+                1.0,
+                ExecutedBar { name: format!("{} {options:?}", bar.name), ..bar },
+            ));
+        }
+    }
+    for (name, unit, of, bar) in &rows {
+        let busiest = bar.report.parts.iter().max_by(|a, b| a.working.total_cmp(&b.working)).unwrap();
+        println!(
+            "| {name} | {} | {:.0} {unit} | {:.0} | {:.0} | {:.0} | {:.2} | {} {:.0} %, processors {:.0} % |",
+            bar.name,
+            bar.throughput / of,
+            bar.instructions(),
+            bar.system_cycles(),
+            bar.stalled_cycles(),
+            bar.calls(),
+            busiest.name,
+            busiest.working * 100.0,
+            (1.0 - bar.report.shares.idle) * 100.0,
+        );
+        assert!(bar.throughput > 0.0 && bar.requests > 0.0);
+    }
 }
 
 /// All bars, which take minutes: they are printed as docs/internals/planner.md has them.
