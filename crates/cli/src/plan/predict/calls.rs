@@ -149,7 +149,7 @@ pub struct Repeated {
 pub fn repeat(steps: &Steps, launch: &Launch, requested: Requested) -> Result<Repeated, Failure> {
     let (scripts, left_out) = scripts(steps, launch.has_log()).map_err(failed("the program's calls"))?;
     let (mut without, mut with) = (Rounds::default(), Rounds::default());
-    while requested.need_more(without.seconds.len(), &[&without.seconds, &with.seconds]) {
+    while requested.goes_on(without.seconds.len(), &[&without.seconds, &with.seconds]) {
         // The side that comes first changes, so that neither has the warmer caches.
         let library_first = without.seconds.len() % 2 == 1;
         for with_library in [library_first, !library_first] {

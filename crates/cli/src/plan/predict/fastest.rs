@@ -31,7 +31,7 @@ impl Requested {
     }
 
     /// Returns true if there are to be more runs after `done` of each kind, whose times so far are `kinds`.
-    pub fn need_more(self, done: usize, kinds: &[&[f64]]) -> bool {
+    pub fn goes_on(self, done: usize, kinds: &[&[f64]]) -> bool {
         let requested = self.0 as usize;
         let agree = || kinds.iter().all(|times| self.distance(times) <= DISTANCE_MAX);
         done < requested || (done < requested * REPEAT_MAX && !agree())
@@ -67,14 +67,14 @@ mod tests {
     #[test]
     fn runs_go_on_until_the_fastest_half_agree_and_slow_ones_do_not_count() {
         let requested = Requested(3);
-        assert!(requested.need_more(2, &[&[1.0, 1.0]]), "fewer than requested");
-        assert!(!requested.need_more(3, &[&[1.0, 9.0, 1.05]]));
+        assert!(requested.goes_on(2, &[&[1.0, 1.0]]), "fewer than requested");
+        assert!(!requested.goes_on(3, &[&[1.0, 9.0, 1.05]]));
         assert_eq!(requested.counted(&[1.0, 9.0, 1.05]), [1.0, 1.05]);
         assert_eq!(requested.fastest(&[2.0, 9.0, 1.95]), [2, 0]);
         // Each kind has to agree, and the end comes after four times as many runs in any case.
-        assert!(requested.need_more(3, &[&[1.0, 9.0, 1.05], &[1.0, 2.0, 3.0]]));
-        assert!(!requested.need_more(12, &[&[1.0, 2.0, 3.0]]));
-        assert!(!requested.need_more(3, &[&[1.0, 1.0, 1.0], &[]]), "a kind without runs does not disagree");
+        assert!(requested.goes_on(3, &[&[1.0, 9.0, 1.05], &[1.0, 2.0, 3.0]]));
+        assert!(!requested.goes_on(12, &[&[1.0, 2.0, 3.0]]));
+        assert!(!requested.goes_on(3, &[&[1.0, 1.0, 1.0], &[]]), "a kind without runs does not disagree");
     }
 
     #[test]

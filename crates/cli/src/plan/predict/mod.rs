@@ -55,7 +55,7 @@ pub fn main(arguments: &PredictArgs) -> Result<i32, Failure> {
     let requested = Requested(arguments.runs);
     let (mut plain, mut recorded, mut verified) = (Vec::new(), Vec::new(), Vec::new());
     let mut recordings = Vec::new();
-    while requested.need_more(plain.len(), &[&plain, &recorded, &verified]) {
+    while requested.goes_on(plain.len(), &[&plain, &recorded, &verified]) {
         let (recording, tick) = open()?;
         // Each kind follows each other one, since a run may leave work behind, such as pages to be written back.
         let round = plain.len();
