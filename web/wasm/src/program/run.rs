@@ -37,7 +37,7 @@ pub struct ProgramRun {
 }
 
 enum State {
-    Alone(Execution<TimedMachine>),
+    Alone(Box<Execution<TimedMachine>>),
     Served(Box<Clients<TimedMachine>>),
 }
 
@@ -66,7 +66,7 @@ impl ProgramRun {
         limit: Time,
     ) -> Result<ProgramRun, Error> {
         let state = match load {
-            None => State::Alone(execution),
+            None => State::Alone(Box::new(execution)),
             Some(load) => State::Served(Box::new(Clients::new(execution, load)?)),
         };
         Ok(ProgramRun { state, reports: Vec::new(), limit, over: None, output: Vec::new(), written: 0 })
@@ -138,7 +138,7 @@ impl ProgramRun {
         let end = self.execution().time();
         let mut reports = self.reports;
         let (execution, clients) = match self.state {
-            State::Alone(execution) => (execution, None),
+            State::Alone(execution) => (*execution, None),
             State::Served(clients) => {
                 let (report, execution) =
                     clients.finish(&mut |_: Moment, execution: &mut Execution<TimedMachine>| {

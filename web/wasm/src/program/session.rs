@@ -5,7 +5,7 @@ use super::examples::{ClientLoad, MadeFiles};
 use super::lanes::{Lane, PARTS_MAX, Window, lanes};
 use super::run::{Finished, Over, ProgramRun};
 use super::words::words;
-use crate::reading::{self, checked, json};
+use crate::reading::{checked, json};
 use bywash_execute::clients::{Load, Mix, Request, Span};
 use bywash_execute::{CACHE_PAGES, End, Execution, FILE_BYTES, FileSystem};
 use bywash_execute::{MEMORY_BYTES, Program, Time};
@@ -292,6 +292,7 @@ fn ended(over: Option<&Over>) -> (Option<i32>, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reading;
     use bywash_sim::preset::Preset;
     use bywash_support::riscv;
     use serde_json::json;
