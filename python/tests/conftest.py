@@ -75,6 +75,12 @@ class Peers:
 
 
 @pytest.fixture
+def built():
+    """The command `bywash` under test."""
+    return COMMAND
+
+
+@pytest.fixture
 def peers():
     peers = Peers()
     yield peers

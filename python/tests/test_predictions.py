@@ -4,7 +4,6 @@ import json
 import sys
 
 import pytest
-from conftest import COMMAND
 
 import bywash
 import bywash.plan
@@ -64,15 +63,15 @@ def test_the_reason_is_raised_where_there_is_no_prediction(command):
 
 
 @pytest.mark.simulates
-def test_the_command_predicts_a_program_or_says_why_not(tmp_path):
+def test_the_command_predicts_a_program_or_says_why_not(tmp_path, built):
     data = tmp_path / "data"
     data.write_bytes(bytes(1 << 20))
     try:
-        told = bywash.plan.predict(["cat", data], runs=3, command=COMMAND)
+        told = bywash.plan.predict(["cat", data], runs=3, command=built)
     except bywash.plan.PredictionError as refused:
         assert "no prediction: " in str(refused), refused
     else:
         assert told.gain.low <= told.gain.median <= told.gain.high
         assert told.report["starts"] == 1
     with pytest.raises(bywash.plan.PredictionError, match="no prediction: |status 3"):
-        bywash.plan.predict(["sh", "-c", "exit 3"], command=COMMAND)
+        bywash.plan.predict(["sh", "-c", "exit 3"], command=built)
