@@ -6,7 +6,12 @@ use super::workload::{Direction, Engine, Request, Tag, Workload};
 use crate::error::Error;
 use bywash_client::{Access, Client, Completion, Options, PathChoice, Queue, RequestMemory, VolumeId, Wait};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use vm_memory::VolatileSlice;
+
+/// Greatest time of a request: a disk that other programs use may take seconds. It is less than a client's process has, so
+/// that the reason is told.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// Access path to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +51,7 @@ impl Path {
         workload: &Workload,
     ) -> Result<Box<dyn Engine>, Error> {
         let options = Options::new()
+            .limit(REPLY_TIMEOUT)
             .choice(if self.is_mapped() { PathChoice::Mapped } else { PathChoice::Channel })
             .wait(wait)
             .depth(workload.depth.next_power_of_two() as u32)
