@@ -9,8 +9,12 @@ use crate::error::Failure;
 
 /// Greatest distance of the fastest runs from the fastest one, as a share of its time.
 const DISTANCE_MAX: f64 = 0.1;
-/// Greatest number of runs, as a multiple of those requested.
+/// Number of runs after which they are given up if they do not agree, as a multiple of those requested.
 const REPEAT_MAX: usize = 4;
+/// Time of all runs, in seconds, until which short runs go on beyond that.
+const SECONDS_MIN: f64 = 120.0;
+/// Greatest number of runs however short they are, as a multiple of those requested.
+const SHORT_MAX: usize = 100;
 
 /// Number of runs requested, and what follows from it.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +38,9 @@ impl Requested {
     pub fn goes_on(self, done: usize, kinds: &[&[f64]]) -> bool {
         let requested = self.0 as usize;
         let agree = || kinds.iter().all(|times| self.distance(times) <= DISTANCE_MAX);
-        done < requested || (done < requested * REPEAT_MAX && !agree())
+        let seconds: f64 = kinds.iter().copied().flatten().sum();
+        let runs_max = requested * if seconds < SECONDS_MIN { SHORT_MAX } else { REPEAT_MAX };
+        done < requested || (done < runs_max && !agree())
     }
 
     /// Refuses times whose fastest runs do not agree.
@@ -71,9 +77,11 @@ mod tests {
         assert!(!requested.goes_on(3, &[&[1.0, 9.0, 1.05]]));
         assert_eq!(requested.counted(&[1.0, 9.0, 1.05]), [1.0, 1.05]);
         assert_eq!(requested.fastest(&[2.0, 9.0, 1.95]), [2, 0]);
-        // Each kind has to agree, and the end comes after four times as many runs in any case.
+        // Each kind has to agree, and the end comes after four times as many runs, or after two minutes.
         assert!(requested.goes_on(3, &[&[1.0, 9.0, 1.05], &[1.0, 2.0, 3.0]]));
-        assert!(!requested.goes_on(12, &[&[1.0, 2.0, 3.0]]));
+        assert!(requested.goes_on(12, &[&[1.0, 2.0, 3.0]]));
+        assert!(!requested.goes_on(12, &[&[40.0, 50.0, 60.0]]));
+        assert!(!requested.goes_on(300, &[&[0.1, 0.2, 0.3]]));
         assert!(!requested.goes_on(3, &[&[1.0, 1.0, 1.0], &[]]), "a kind without runs does not disagree");
     }
 
