@@ -5,7 +5,11 @@
 //! The simulator's times are mostly constants and mean-value analysis is exact for exponential ones, so the
 //! simulated throughput must be between the analysis and the bound.
 
-use bywash_sim::paper::servers::{Bar, figure};
+use bywash_sim::paper::servers::{Bar, Figures};
+use std::sync::LazyLock;
+
+/// Simulated figures, for all tests.
+static FIGURES: LazyLock<Figures> = LazyLock::new(Figures::without_limits);
 
 const KIB: f64 = 1024.0;
 const THREADS: u32 = 64;
@@ -57,7 +61,7 @@ fn assert_between(bar: &Bar, stations: &[Station], bytes: f64, delay: f64, toler
 
 #[test]
 fn video_on_pci_is_what_queueing_theory_says() {
-    let bars = figure(9).unwrap();
+    let bars = &FIGURES.video;
     let bytes = 32.0 * KIB;
     let bus = || Station(2.0 * bytes * PCI, 1.0);
     // Conventional: commands of 16 KiB, each with its own positioning. Memory: in, out, the write-back before it,
@@ -78,7 +82,7 @@ fn video_on_pci_is_what_queueing_theory_says() {
 
 #[test]
 fn the_web_on_pci_is_what_queueing_theory_says() {
-    let bars = figure(8).unwrap();
+    let bars = &FIGURES.web;
     let (bytes, miss) = (16.0 * KIB, 0.1);
     for (bar, clock) in [(&bars[1], 300e6), (&bars[2], 1.5e9)] {
         let stations = [

@@ -484,20 +484,17 @@ mod tests {
     use super::*;
 
     /// Holds the verdict on each line of Figures 8 and 9: agrees or differs. If a change of the simulator changes
-    /// a verdict, this list must be changed as well.
+    /// a verdict, this list must be changed as well. The resources that bind take longer to find, and are held by
+    /// the page that a test of the command compares.
     #[test]
     fn figures_8_and_9_agree_where_they_do_and_differ_where_they_do() {
-        use Verdict::{Agrees, Differs, Reference};
-        let figures = Figures::simulated();
+        use Verdict::{Agrees, Differs};
+        let figures = Figures::without_limits();
         let verdicts: Vec<Verdict> = figures.targets().iter().map(|target| target.verdict).collect();
         assert_eq!(verdicts, [Agrees, Differs, Differs, Differs, Agrees, Differs, Differs, Agrees]);
         for target in figures.targets() {
             assert_eq!(target.verdict == Differs, !target.note.is_empty(), "{target:?}");
         }
-        let limits: Vec<Verdict> = figures.web.iter().map(|bar| bar.verdict).collect();
-        assert_eq!(limits[..3], [Reference; 3], "the paper names no limit on PCI");
-        assert_eq!((limits[3], limits[6]), (Differs, Differs), "conventional on switches: {:?}", figures.web);
-        assert_eq!(figure(8), Some(figures.web));
         assert_eq!(figure(7), None);
     }
 
