@@ -1,0 +1,242 @@
+//! Exports that are served to the clients of a listener, by a thread of their own.
+//!
+//! Called by programs that serve devices.
+
+use crate::buffer::Pool;
+use crate::connection::PROGRESS_TIMEOUT;
+use crate::disk::Disk;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::event::Event;
+use crate::service::{Limits, Service};
+use crate::socket::Listener;
+use crate::stats::{Counters, Stats};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// Greatest number of exports behind one listener.
+pub const DISKS_MAX: usize = 256;
+/// Greatest number of clients that [`Options::clients_max`] allows.
+pub const CLIENTS_MAX: usize = 1024;
+/// Greatest time to wait for the thread to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Least amount of memory for payloads, in bytes: enough for one request of the greatest length.
+const MEMORY_MIN: usize = 64 << 20;
+
+/// Options of a listener's exports.
+#[derive(Clone, Debug)]
+pub struct Options {
+    clients_max: usize,
+    memory_bytes_max: usize,
+    progress_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { clients_max: 64, memory_bytes_max: 256 << 20, progress_timeout: PROGRESS_TIMEOUT }
+    }
+}
+
+impl Options {
+    /// Returns the default options: 64 clients, 256 MiB for payloads, and 30 seconds to go on.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Sets the greatest number of clients that are connected: 1 to [`CLIENTS_MAX`]. Others wait until one of
+    /// them has disconnected.
+    pub fn clients_max(mut self, clients: usize) -> Options {
+        self.clients_max = clients;
+        self
+    }
+
+    /// Sets the greatest amount of memory for the payloads of all clients' requests, in bytes: 64 MiB or more.
+    /// Beyond it each client has one request of up to 1 MiB at a time.
+    pub fn memory_bytes_max(mut self, bytes: usize) -> Options {
+        self.memory_bytes_max = bytes;
+        self
+    }
+
+    /// Sets the time in which a client has to finish the handshake, to go on with a message that it has begun,
+    /// and to receive replies: one second or more. Clients without requests in flight may be silent forever.
+    pub fn progress_timeout(mut self, timeout: Duration) -> Options {
+        self.progress_timeout = timeout;
+        self
+    }
+
+    fn check(&self) -> Result<Limits, Error> {
+        let refused = |option, value, allowed| Err(Error::Option { option, value, allowed });
+        let Options { clients_max, memory_bytes_max, progress_timeout } = *self;
+        if clients_max == 0 || clients_max > CLIENTS_MAX {
+            let allowed = format!("1 to {CLIENTS_MAX}");
+            return refused("the number of clients", clients_max.to_string(), allowed);
+        }
+        if memory_bytes_max < MEMORY_MIN {
+            let allowed = format!("{MEMORY_MIN} bytes or more");
+            return refused("the memory for payloads", memory_bytes_max.to_string(), allowed);
+        }
+        if progress_timeout < Duration::from_secs(1) {
+            return refused(
+                "the time to go on",
+                format!("{progress_timeout:?}"),
+                "one second or more".into(),
+            );
+        }
+        Ok(Limits { clients: clients_max, progress_timeout })
+    }
+}
+
+/// Exports that are being served, until this value is dropped.
+#[derive(Debug)]
+pub struct Export {
+    shared: Arc<Shared>,
+    ended: Receiver<()>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+/// State that the thread shares with the exports' owner.
+#[derive(Debug)]
+struct Shared {
+    /// Readable from the time at which the thread must stop.
+    stop: OwnedFd,
+    counters: Arc<Counters>,
+}
+
+impl Export {
+    /// Serves `disks` to the clients that connect to `listener`. Calls `report` for each event, on the thread
+    /// that serves.
+    ///
+    /// Who can connect can use the disks: the mode of a Unix socket's name decides which users can, and
+    /// [`check_loopback`](crate::check_loopback) finds TCP addresses that other machines can reach.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the geometry of a device allows no export; [`Error::Option`] if an option, or a
+    /// disk's name or description, has an invalid value, or if there is no disk, too many, or two of one name;
+    /// [`Error::Io`] if a system call fails.
+    pub fn start(
+        listener: impl Into<Listener>,
+        disks: Vec<Disk>,
+        options: Options,
+        report: impl FnMut(Event) + Send + 'static,
+    ) -> Result<Export, Error> {
+        let listener = listener.into();
+        let limits = options.check()?;
+        check_disks(&disks)?;
+        let closing = listener.prepare()?;
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::io("make an event counter", error))?;
+        let counters = Arc::new(Counters::default());
+        let their_stop = stop.try_clone().map_err(|error| Error::io("copy a descriptor", error))?;
+        let shared = Arc::new(Shared { stop, counters: counters.clone() });
+        let pool = Pool::new(options.memory_bytes_max);
+        let engine = Engine::new(disks, pool, counters);
+        // The kernel keeps the first 15 bytes of a thread's name.
+        let name = format!("nbd {}", engine.faces[0].name).replace('\0', "");
+        let service = Service::new(listener, closing, engine, limits, their_stop, report);
+        let (end, ended) = channel();
+        let serve = move || {
+            service.run();
+            drop(end);
+        };
+        let thread = thread::Builder::new().name(name).spawn(serve);
+        let thread = thread.map_err(|error| Error::io("start a thread", error))?;
+        Ok(Export { shared, ended, thread: Some(thread) })
+    }
+
+    /// Returns the counters of all exports together.
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.read()
+    }
+
+    /// Returns a handle that reads the counters from other threads, and even after the exports have ended.
+    pub fn watch(&self) -> StatsHandle {
+        StatsHandle(self.shared.clone())
+    }
+}
+
+/// Handle that reads the counters of a listener's exports.
+#[derive(Clone, Debug)]
+pub struct StatsHandle(Arc<Shared>);
+
+impl StatsHandle {
+    /// Returns the counters of all exports together.
+    pub fn stats(&self) -> Stats {
+        self.0.counters.read()
+    }
+}
+
+impl Drop for Export {
+    /// Receives nothing more, waits until all requests in flight have completed and their replies were sent,
+    /// and disconnects the clients. Waits ten seconds at most. After that the thread is abandoned, and ends when
+    /// the device allows it.
+    fn drop(&mut self) {
+        // The counter cannot be full, since this is the only write to it.
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        // Nothing is ever sent over this channel: the thread drops its end when it stops.
+        let left = self.ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout);
+        if let Some(thread) = self.thread.take().filter(|_| !left) {
+            // The panic hook has already printed a panic of the thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Checks the disks of a listener, and that each has a name of its own.
+fn check_disks(disks: &[Disk]) -> Result<(), Error> {
+    if disks.is_empty() || disks.len() > DISKS_MAX {
+        let allowed = format!("1 to {DISKS_MAX}");
+        let value = disks.len().to_string();
+        return Err(Error::Option { option: "the number of exports", value, allowed });
+    }
+    for (number, disk) in disks.iter().enumerate() {
+        disk.check()?;
+        let name = &disk.face.name;
+        if disks[..number].iter().any(|other| other.face.name == *name) {
+            let allowed = "a name that no other export has".to_owned();
+            return Err(Error::Option {
+                option: "the name of an export",
+                value: format!("'{name}'"),
+                allowed,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bywash_device::{Memory, MemoryOptions};
+    use std::os::unix::net::UnixListener;
+
+    fn refusal(disks: Vec<Disk>, options: Options) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        Export::start(listener, disks, options, |_| {}).unwrap_err().to_string()
+    }
+
+    fn disk(name: &str) -> Disk {
+        Disk::new(name, Memory::new(MemoryOptions::new(1 << 20)).unwrap())
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused() {
+        let new = Options::new;
+        for (disks, options, reason) in [
+            (vec![], new(), "number of exports"),
+            (vec![disk("a"), disk("a")], new(), "no other export"),
+            (vec![disk("a\0")], new(), "zero bytes"),
+            (vec![disk("a").description("x".repeat(257))], new(), "256 bytes"),
+            (vec![disk("a")], new().clients_max(0), "1 to 1024"),
+            (vec![disk("a")], new().memory_bytes_max(1), "or more"),
+            (vec![disk("a")], new().progress_timeout(Duration::ZERO), "one second"),
+        ] {
+            let refusal = refusal(disks, options);
+            assert!(refusal.contains(reason), "{refusal}");
+        }
+    }
+}

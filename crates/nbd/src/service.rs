@@ -1,0 +1,347 @@
+//! The thread that serves all clients of a listener, and uses all its devices.
+//!
+//! ```text
+//!      ┌──────────────────────────── one turn ─────────────────────────────┐
+//!   poll ──► accept ──► receive and submit, each client ──► reap ──► send, each client
+//! ```
+//!
+//! One thread for all, since a device has one user: a thread for each client would need a lock around each
+//! device, and would have to hand completions to the threads of other clients, with a wake-up for each. One
+//! thread finds the requests of all clients and the completions of all devices with a single poll(2), and a
+//! flush on one connection covers what was completed on the others. What takes most of the time is copying
+//! between sockets and buffers, in the kernel; whoever has more processors than that needs serves more exports,
+//! each at a listener of its own.
+//!
+//! Invariant: the thread sleeps only in poll(2), and no client can make it wait. Called by `export`.
+
+use crate::connection::{Connection, Received};
+use crate::engine::{Engine, Finished};
+use crate::error::Error;
+use crate::event::Event;
+use crate::socket::{Closing, Listener};
+use crate::stats::Counters;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use slab::Slab;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Greatest number of clients accepted in a turn.
+const ACCEPTED_MAX: usize = 16;
+/// Interval between checks of what clients owe.
+const CHECK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// Time without accepting after accepting has failed, for want of descriptors, for example.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Time for a client to receive its last replies when the server stops.
+const TIMEOUT_AT_END: Duration = Duration::from_secs(1);
+/// Greatest time to sleep while requests are in flight, if the descriptor of a device fails to become readable.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Everything that the thread of a listener uses.
+pub(crate) struct Service<R> {
+    listener: Listener,
+    closing: Closing,
+    engine: Engine,
+    /// Readable from the time at which the thread must stop.
+    stop: OwnedFd,
+    limits: Limits,
+    report: R,
+    connections: Slab<Connection>,
+    /// Number of the next connection.
+    number: u64,
+    /// Time until which no client is accepted.
+    accepts_from: Option<Instant>,
+    /// Time by which clients must have received their last replies, once the server stops.
+    stopping: Option<Instant>,
+    /// Keys of the connections that have something to receive; empty between turns.
+    ready: Vec<usize>,
+    /// Keys of the connections whose clients are gone; empty between turns.
+    gone: Vec<usize>,
+    /// What poll(2) has found about each connection; empty between turns.
+    states: Vec<PollFlags>,
+}
+
+/// Limits of what clients can make the server do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Greatest number of clients that are connected.
+    pub(crate) clients: usize,
+    /// Interval in which a client has to go on.
+    pub(crate) progress_timeout: Duration,
+}
+
+/// What poll(2) has found besides clients' messages.
+struct Found {
+    /// Whether the server has to stop.
+    stop: bool,
+    /// Whether a client waits to be accepted.
+    client: bool,
+}
+
+impl<R: FnMut(Event)> Service<R> {
+    /// Prepares a listener.
+    pub(crate) fn new(
+        listener: Listener,
+        closing: Closing,
+        engine: Engine,
+        limits: Limits,
+        stop: OwnedFd,
+        report: R,
+    ) -> Service<R> {
+        Service {
+            listener,
+            closing,
+            engine,
+            stop,
+            limits,
+            report,
+            connections: Slab::new(),
+            number: 0,
+            accepts_from: None,
+            stopping: None,
+            ready: Vec::new(),
+            gone: Vec::new(),
+            states: Vec::new(),
+        }
+    }
+
+    /// Serves until the order to stop, and until all requests in flight have completed.
+    pub(crate) fn run(mut self) {
+        let mut again = false;
+        while !(self.stopping.is_some() && self.connections.is_empty() && !self.engine.is_busy()) {
+            let found = self.wait(again);
+            if found.stop && self.stopping.is_none() {
+                self.stop();
+            }
+            if found.client {
+                self.accept();
+            }
+            again = self.turn();
+        }
+    }
+
+    /// Receives, submits, reaps and sends. Returns whether the next turn must follow at once.
+    fn turn(&mut self) -> bool {
+        let mut again = false;
+        let mut ready = std::mem::take(&mut self.ready);
+        for key in ready.drain(..) {
+            again |= self.receive(key);
+        }
+        self.ready = ready;
+        self.reap();
+        // Completions and sent replies let paused connections go on.
+        for key in self.keys() {
+            again |= self.send(key);
+        }
+        self.check();
+        self.publish();
+        again
+    }
+
+    /// Receives from a client and handles what has come. Returns whether there may be more.
+    #[inline]
+    fn receive(&mut self, key: usize) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let received = connection.receive(self.closing.takes_descriptors(), &self.engine.counters);
+        let handled = received.and_then(|received| {
+            connection.handle(key, &mut self.engine)?;
+            Ok(received)
+        });
+        match handled {
+            Ok(received) => received == Received::More,
+            Err(error) => {
+                self.cut_off(key, error);
+                false
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        if self.engine.is_busy() {
+            self.engine.reap();
+        }
+        let mut finished = std::mem::take(&mut self.engine.finished);
+        for Finished { connection, reply } in finished.drain(..) {
+            // A connection stays while requests of it are in flight.
+            if let Some(connection) = self.connections.get_mut(connection) {
+                connection.finish(reply, &mut self.engine);
+            }
+        }
+        self.engine.finished = finished;
+    }
+
+    /// Sends a client's replies, and handles requests that have waited. Returns whether it went on.
+    #[inline]
+    fn send(&mut self, key: usize) -> bool {
+        let Some(connection) = self.connections.get_mut(key) else { return false };
+        let mut result = Ok(false);
+        if connection.sends() {
+            result = connection.send(&mut self.engine).map(|()| false);
+        }
+        if connection.is_paused() && self.stopping.is_none() {
+            result = result.and_then(|_| connection.handle(key, &mut self.engine));
+        }
+        match result {
+            Ok(goes_on) => goes_on,
+            Err(error) => {
+                self.cut_off(key, error);
+                false
+            }
+        }
+    }
+
+    /// Closes connections that are over, and those whose clients are late.
+    fn check(&mut self) {
+        let now = Instant::now();
+        for key in self.keys() {
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            if connection.socket().is_none() {
+                if connection.in_flight == 0 {
+                    self.connections.remove(key);
+                }
+                continue;
+            }
+            let is_late = self.stopping.is_some_and(|end| now > end) && connection.in_flight == 0;
+            if connection.is_over() || is_late {
+                self.disconnect(key);
+            } else if let Err(error) = connection.check_progress(now, self.limits.progress_timeout) {
+                self.cut_off(key, error);
+            }
+        }
+    }
+
+    /// Returns a range that has the keys of all connections.
+    fn keys(&self) -> std::ops::Range<usize> {
+        0..self.connections.iter().next_back().map_or(0, |(key, _)| key + 1)
+    }
+
+    fn cut_off(&mut self, key: usize, error: Error) {
+        let Some(number) = self.connections.get(key).map(|connection| connection.number) else { return };
+        self.close(key);
+        Counters::add(&self.engine.counters.cut_off, 1);
+        (self.report)(Event::CutOff { client: Some(number), error });
+    }
+
+    fn disconnect(&mut self, key: usize) {
+        let Some(number) = self.connections.get(key).map(|connection| connection.number) else { return };
+        self.close(key);
+        (self.report)(Event::Disconnected { client: number });
+    }
+
+    fn close(&mut self, key: usize) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let descriptors = std::mem::take(&mut connection.descriptors);
+        if let Some(socket) = connection.close(&mut self.engine) {
+            self.closing.close(socket, descriptors);
+        }
+        if connection.in_flight == 0 {
+            self.connections.remove(key);
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTED_MAX {
+            if !self.accepts() {
+                return;
+            }
+            match self.listener.accept() {
+                Ok(None) => return,
+                Ok(Some(socket)) => {
+                    let number = self.number;
+                    self.number += 1;
+                    Counters::add(&self.engine.counters.clients, 1);
+                    self.connections.insert(Connection::new(socket, number));
+                    (self.report)(Event::Connected { client: number });
+                }
+                Err(source) => {
+                    self.accepts_from = Some(Instant::now() + PAUSE);
+                    let error = Error::Io { what: "accept a client", source };
+                    (self.report)(Event::CutOff { client: None, error });
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Returns whether clients are accepted now.
+    fn accepts(&mut self) -> bool {
+        if self.accepts_from.is_some_and(|from| Instant::now() >= from) {
+            self.accepts_from = None;
+        }
+        self.stopping.is_none()
+            && self.accepts_from.is_none()
+            && self.connections.len() < self.limits.clients
+            && !self.closing.is_full()
+    }
+
+    /// Accepts and receives nothing more.
+    fn stop(&mut self) {
+        self.stopping = Some(Instant::now() + TIMEOUT_AT_END);
+        self.connections.iter_mut().for_each(|(_, connection)| connection.end());
+    }
+
+    /// Waits for clients, for completions or for the order to stop; not at all if `again`. Fills `ready`.
+    fn wait(&mut self, again: bool) -> Found {
+        let accepts = self.accepts();
+        let is_busy = self.engine.is_busy();
+        let at_once = again || (is_busy && self.engine.arm());
+        let is_pausing = self.accepts_from.is_some() || self.closing.is_full();
+        let mut owes = self.stopping.is_some();
+        let mut waiting = Vec::with_capacity(3 + self.connections.len());
+        let stop = if self.stopping.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        waiting.push(PollFd::new(&self.stop, stop));
+        waiting.push(PollFd::new(&self.listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
+        let open = self
+            .connections
+            .iter()
+            .filter_map(|(key, connection)| Some((key, connection, connection.socket()?)));
+        for (_, connection, socket) in open {
+            owes |= connection.owes();
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, connection.receives());
+            flags.set(PollFlags::OUT, connection.sends());
+            waiting.push(PollFd::new(socket, flags));
+        }
+        self.engine.descriptors(&mut waiting);
+        let limit = match (at_once, is_pausing || is_busy, owes) {
+            (true, ..) => Some(&Timespec { tv_sec: 0, tv_nsec: 0 }),
+            (_, true, _) => Some(&LOOK),
+            (.., true) => Some(&CHECK),
+            _ => None,
+        };
+        // An error of poll(2) needs no handling: everything is looked at again in the next turn.
+        let _ = poll(&mut waiting, limit);
+        let [stop, client] = [&waiting[0], &waiting[1]].map(|waiting| !waiting.revents().is_empty());
+        let mut states = std::mem::take(&mut self.states);
+        states.extend(waiting[2..].iter().map(PollFd::revents));
+        drop(waiting);
+        self.note(&states);
+        states.clear();
+        self.states = states;
+        Found { stop, client: accepts && client }
+    }
+
+    /// Takes what poll(2) has found about each client.
+    fn note(&mut self, states: &[PollFlags]) {
+        let open = self.connections.iter().filter(|(_, connection)| connection.socket().is_some());
+        for ((key, connection), state) in open.zip(states) {
+            let is_gone = state.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
+            if connection.receives() {
+                if is_gone || state.contains(PollFlags::IN) {
+                    self.ready.push(key);
+                }
+            } else if is_gone {
+                self.gone.push(key);
+            }
+        }
+        // Nobody receives the replies of those any more, and poll(2) would return at once each time.
+        while let Some(key) = self.gone.pop() {
+            self.disconnect(key);
+        }
+    }
+
+    fn publish(&self) {
+        let counters = &self.engine.counters;
+        Counters::set(&counters.connected, self.connections.len() as u64);
+        Counters::raise(&counters.memory_bytes_max, self.engine.pool.used_bytes_max() as u64);
+    }
+}
