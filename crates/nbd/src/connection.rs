@@ -16,10 +16,12 @@ use crate::engine::{Engine, Task};
 use crate::error::Error;
 use crate::handshake::{Agreement, Handshake, Step};
 use crate::layout::{PAYLOAD_MAX, REQUEST_BYTES, RequestHeader, command};
+use crate::raw::Moved;
 use crate::reply::Reply;
 use crate::request::{Action, Refusal, check};
-use crate::socket::{Moved, Socket};
+use crate::socket::Socket;
 use crate::stats::Counters;
+use crate::tls::Tls;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -72,6 +74,8 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum Phase {
     Handshake(Handshake),
+    /// The reply to `STARTTLS` is sent, and TLS begins behind it.
+    BeforeTls,
     Transmission(Agreement),
 }
 
@@ -96,13 +100,14 @@ pub(crate) enum Received {
 
 impl Connection {
     /// Takes an accepted client, and greets it.
-    pub(crate) fn new(socket: Socket, number: u64) -> Connection {
+    /// With `has_tls` nothing else is served before TLS.
+    pub(crate) fn new(socket: Socket, number: u64, has_tls: bool) -> Connection {
         let mut greeting = Vec::new();
         Handshake::greet(&mut greeting);
         Connection {
             number,
             socket: Some(socket),
-            phase: Phase::Handshake(Handshake::default()),
+            phase: Phase::Handshake(Handshake::new(has_tls)),
             input: Buffer::new(INPUT),
             filled: 0..0,
             incoming: None,
@@ -127,13 +132,19 @@ impl Connection {
     /// Returns whether more is to be received.
     #[inline]
     pub(crate) fn receives(&self) -> bool {
-        self.socket.is_some() && !self.is_ending && !self.is_paused
+        self.socket.is_some() && !self.is_ending && !self.is_paused && !matches!(self.phase, Phase::BeforeTls)
     }
 
     /// Returns whether replies wait to be sent.
     #[inline]
     pub(crate) fn sends(&self) -> bool {
-        self.socket.is_some() && !self.replies.is_empty()
+        self.socket.as_ref().is_some_and(|socket| !self.replies.is_empty() || socket.wants_to_send())
+    }
+
+    /// Returns whether bytes wait of which poll(2) does not tell.
+    #[inline]
+    pub(crate) fn has_received(&self) -> bool {
+        self.receives() && self.socket.as_ref().is_some_and(Socket::has_received)
     }
 
     /// Returns whether requests wait for depth or memory.
@@ -144,7 +155,7 @@ impl Connection {
 
     /// Returns whether all is done and the connection can be closed.
     pub(crate) fn is_over(&self) -> bool {
-        let is_done = self.in_flight == 0 && self.replies.is_empty() && !self.is_paused;
+        let is_done = self.in_flight == 0 && !self.sends() && !self.is_paused;
         self.socket.is_none() || (self.is_ending && is_done)
     }
 
@@ -169,7 +180,11 @@ impl Connection {
         while let Some(reply) = self.replies.pop_front() {
             self.release(reply, engine);
         }
-        self.socket.take()
+        let mut socket = self.socket.take();
+        if let Some(socket) = &mut socket {
+            socket.end_tls();
+        }
+        socket
     }
 
     /// Queues a reply of the engine.
@@ -207,7 +222,7 @@ impl Connection {
         takes_descriptors: bool,
         counters: &Counters,
     ) -> Result<Received, Error> {
-        let Some(socket) = &self.socket else { return Ok(Received::All) };
+        let Some(socket) = &mut self.socket else { return Ok(Received::All) };
         if self.filled.is_empty() {
             self.filled = 0..0;
         } else if self.filled.start > 0 {
@@ -262,6 +277,7 @@ impl Connection {
         while self.socket.is_some() {
             let goes_on = match &mut self.phase {
                 Phase::Handshake(_) => self.negotiate(engine)?,
+                Phase::BeforeTls => false,
                 Phase::Transmission(agreement) => {
                     let agreement = *agreement;
                     self.request(key, agreement, engine)?
@@ -293,6 +309,10 @@ impl Connection {
             Step::More => return Ok(false),
             Step::Again => {}
             Step::Transmission(agreement) => self.phase = Phase::Transmission(agreement),
+            Step::StartTls if !self.filled.is_empty() => {
+                return Err(Error::Client("it has sent bytes behind STARTTLS before TLS had begun".into()));
+            }
+            Step::StartTls => self.phase = Phase::BeforeTls,
             Step::End => {
                 self.finish_input();
                 return Ok(false);
@@ -440,7 +460,20 @@ impl Connection {
     /// [`Error::Io`] if the system call fails. A client that has closed the connection is no error.
     #[inline]
     pub(crate) fn send(&mut self, engine: &mut Engine) -> Result<(), Error> {
-        while let Some(socket) = self.socket.as_ref().filter(|_| !self.replies.is_empty()) {
+        if self.replies.is_empty()
+            && let Some(socket) = self.socket.as_mut().filter(|socket| socket.wants_to_send())
+        {
+            // Sends what was encrypted before.
+            return match socket.send(&mut []) {
+                Moved::Failed(error) => Err(Error::io("send to a client", error)),
+                Moved::Closed => {
+                    self.abandon(engine);
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+        }
+        while let Some(socket) = self.socket.as_mut().filter(|_| !self.replies.is_empty()) {
             let mut parts = [IoSlice::new(&[]); 2 * BATCH];
             let (mut count, mut bytes) = (0, 0);
             for reply in self.replies.iter().take(BATCH) {
@@ -469,6 +502,20 @@ impl Connection {
                 }
                 Moved::Failed(error) => return Err(Error::io("send to a client", error)),
             }
+        }
+        Ok(())
+    }
+
+    /// Begins TLS if it was agreed on and the reply that says so was sent.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] if no session can be made.
+    pub(crate) fn start_tls(&mut self, tls: Option<&Tls>) -> Result<(), Error> {
+        if let (Phase::BeforeTls, true, Some(tls), Some(socket)) =
+            (&self.phase, self.replies.is_empty(), tls, &mut self.socket)
+        {
+            socket.start_tls(tls)?;
+            self.phase = Phase::Handshake(Handshake::within_tls());
         }
         Ok(())
     }
@@ -502,7 +549,7 @@ impl Connection {
     pub(crate) fn owes(&self) -> bool {
         match &self.phase {
             _ if self.socket.is_none() => false,
-            Phase::Handshake(_) => true,
+            Phase::Handshake(_) | Phase::BeforeTls => true,
             Phase::Transmission(_) => {
                 let has_part = self.incoming.is_some() || !self.filled.is_empty();
                 !self.replies.is_empty() || (has_part && self.receives())
@@ -519,7 +566,7 @@ impl Connection {
             self.owing = None;
             return Ok(());
         }
-        if matches!(self.phase, Phase::Handshake(_)) {
+        if matches!(self.phase, Phase::Handshake(_) | Phase::BeforeTls) {
             return match now.saturating_duration_since(self.opened) > timeout {
                 true => Err(Error::Client("it did not finish the handshake in time".into())),
                 false => Ok(()),

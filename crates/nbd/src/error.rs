@@ -26,6 +26,9 @@ pub enum Error {
          of the loopback interface, such as 127.0.0.1:10809, or say that the network is trusted"
     )]
     Exposed(SocketAddr),
+    /// A certificate or key cannot be used.
+    #[error("TLS cannot be served: {0}")]
+    Tls(String),
     /// The client sent a message that is not allowed, or did not send or receive in time.
     #[error("a client was cut off: {0}")]
     Client(String),

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::service::{Limits, Service};
 use crate::socket::Listener;
 use crate::stats::{Counters, Stats};
+use crate::tls::Tls;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,11 +34,17 @@ pub struct Options {
     clients_max: usize,
     memory_bytes_max: usize,
     progress_timeout: Duration,
+    tls: Option<Tls>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { clients_max: 64, memory_bytes_max: 256 << 20, progress_timeout: PROGRESS_TIMEOUT }
+        Options {
+            clients_max: 64,
+            memory_bytes_max: 256 << 20,
+            progress_timeout: PROGRESS_TIMEOUT,
+            tls: None,
+        }
     }
 }
 
@@ -68,9 +75,16 @@ impl Options {
         self
     }
 
+    /// Serves nothing to clients that do not use TLS, with a certificate of one of the authorities of `tls`.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Options {
+        self.tls = Some(tls);
+        self
+    }
+
     fn check(&self) -> Result<Limits, Error> {
         let refused = |option, value, allowed| Err(Error::Option { option, value, allowed });
-        let Options { clients_max, memory_bytes_max, progress_timeout } = *self;
+        let Options { clients_max, memory_bytes_max, progress_timeout, .. } = *self;
         if clients_max == 0 || clients_max > CLIENTS_MAX {
             let allowed = format!("1 to {CLIENTS_MAX}");
             return refused("the number of clients", clients_max.to_string(), allowed);
@@ -86,7 +100,7 @@ impl Options {
                 "one second or more".into(),
             );
         }
-        Ok(Limits { clients: clients_max, progress_timeout })
+        Ok(Limits { clients: clients_max, progress_timeout, tls: self.tls.clone() })
     }
 }
 

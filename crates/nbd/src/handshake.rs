@@ -38,6 +38,8 @@ pub(crate) enum Step {
     More,
     /// A message was handled; the next one may follow.
     Again,
+    /// TLS begins when the reply has been sent.
+    StartTls,
     /// The handshake is over.
     Transmission(Agreement),
     /// The connection ends as the client has requested, after the reply has been sent.
@@ -49,6 +51,7 @@ pub(crate) enum Step {
 /// State of a handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Handshake {
+    tls: TlsState,
     has_flags: bool,
     is_fixed: bool,
     sends_no_zeroes: bool,
@@ -59,7 +62,30 @@ pub(crate) struct Handshake {
     skipping: Option<OptionHeader>,
 }
 
+/// Part that TLS has in a handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum TlsState {
+    /// The server has none.
+    #[default]
+    Absent,
+    /// Nothing else is served before it.
+    Required,
+    /// It has begun.
+    Started,
+}
+
 impl Handshake {
+    /// Begins with the client's flags. With `has_tls` no option but `STARTTLS` and `ABORT` is served.
+    pub(crate) fn new(has_tls: bool) -> Handshake {
+        let tls = if has_tls { TlsState::Required } else { TlsState::Absent };
+        Handshake { tls, ..Handshake::default() }
+    }
+
+    /// Begins anew within TLS: nothing that was agreed on before counts, but the fixed newstyle.
+    pub(crate) fn within_tls() -> Handshake {
+        Handshake { tls: TlsState::Started, has_flags: true, is_fixed: true, ..Handshake::default() }
+    }
+
     /// Appends the server's first message.
     pub(crate) fn greet(out: &mut Vec<u8>) {
         out.extend(MAGIC.to_be_bytes());
@@ -132,6 +158,19 @@ impl Handshake {
             Step::Again
         };
         match number {
+            option::EXPORT_NAME if self.tls == TlsState::Required => {
+                Step::Broken("it has chosen an export without TLS".into())
+            }
+            option::STARTTLS if self.tls == TlsState::Required && data.is_empty() => {
+                option_reply(out, number, reply::ACK, &[]);
+                Step::StartTls
+            }
+            option::STARTTLS if self.tls == TlsState::Started => {
+                refuse(reply::ERR_INVALID, "TLS has begun before")
+            }
+            _ if self.tls == TlsState::Required && !matches!(number, option::ABORT | option::STARTTLS) => {
+                refuse(reply::ERR_TLS_REQD, "this server serves nothing before TLS")
+            }
             option::EXPORT_NAME => self.export_name(data, out, faces),
             option::ABORT => {
                 option_reply(out, number, reply::ACK, &[]);

@@ -22,7 +22,8 @@
 //!
 //! As published in proto.md of the NBD project. Handshake: fixed newstyle, `NO_ZEROES`; the options `LIST`,
 //! `INFO`, `GO`, `EXPORT_NAME`, `ABORT`, `STRUCTURED_REPLY`, `LIST_META_CONTEXT` and `SET_META_CONTEXT`.
-//! `STARTTLS` is refused (`ERR_POLICY`), every other option is unknown (`ERR_UNSUP`).
+//! `STARTTLS` is refused (`ERR_POLICY`) unless the server has certificates (the feature `tls`), and required if it
+//! has (`ERR_TLS_REQD`). Every other option is unknown (`ERR_UNSUP`).
 //!
 //! | request | carried out as |
 //! |---|---|
@@ -52,8 +53,9 @@
 //! **After a client has disconnected**, its requests in flight complete. Writes that were not flushed may or may
 //! not be there after a crash, as with any disk. A write of which only a part had arrived has no effect.
 //!
-//! **The transport** is neither encrypted nor authenticated: who can connect can use the exports.
-//! [`check_loopback`] tells whether a TCP address can be reached from other machines.
+//! **The transport** is neither encrypted nor authenticated by default: who can connect can use the exports.
+//! [`check_loopback`] tells whether a TCP address can be reached from other machines. With the feature `tls` and
+//! `Options::tls`, a client must use TLS with a certificate that a given authority has signed.
 //!
 //! # Contents
 //!
@@ -75,11 +77,19 @@ mod event;
 mod export;
 mod handshake;
 mod layout;
+#[cfg(not(feature = "tls"))]
+mod no_tls;
+mod raw;
 mod reply;
 mod request;
 mod service;
 mod socket;
 mod stats;
+#[cfg(feature = "tls")]
+mod tls;
+
+#[cfg(not(feature = "tls"))]
+use no_tls as tls;
 
 pub use disk::Disk;
 pub use error::Error;
@@ -87,3 +97,5 @@ pub use event::Event;
 pub use export::{CLIENTS_MAX, DISKS_MAX, Export, Options, StatsHandle};
 pub use socket::{CLOSING_MAX, Listener, check_loopback};
 pub use stats::Stats;
+#[cfg(feature = "tls")]
+pub use tls::Tls;

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::socket::{Closing, Listener};
 use crate::stats::Counters;
+use crate::tls::Tls;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slab::Slab;
 use std::os::fd::OwnedFd;
@@ -60,13 +61,15 @@ pub(crate) struct Service<R> {
     states: Vec<PollFlags>,
 }
 
-/// Limits of what clients can make the server do.
-#[derive(Clone, Copy, Debug)]
+/// Limits of what clients can make the server do, and what they must.
+#[derive(Clone, Debug)]
 pub(crate) struct Limits {
     /// Greatest number of clients that are connected.
     pub(crate) clients: usize,
     /// Interval in which a client has to go on.
     pub(crate) progress_timeout: Duration,
+    /// Certificates, if clients must use TLS.
+    pub(crate) tls: Option<Tls>,
 }
 
 /// What poll(2) has found besides clients' messages.
@@ -175,7 +178,8 @@ impl<R: FnMut(Event)> Service<R> {
         let Some(connection) = self.connections.get_mut(key) else { return false };
         let mut result = Ok(false);
         if connection.sends() {
-            result = connection.send(&mut self.engine).map(|()| false);
+            let sent = connection.send(&mut self.engine);
+            result = sent.and_then(|()| connection.start_tls(self.limits.tls.as_ref())).map(|()| false);
         }
         if connection.is_paused() && self.stopping.is_none() {
             result = result.and_then(|_| connection.handle(key, &mut self.engine));
@@ -249,7 +253,7 @@ impl<R: FnMut(Event)> Service<R> {
                     let number = self.number;
                     self.number += 1;
                     Counters::add(&self.engine.counters.clients, 1);
-                    self.connections.insert(Connection::new(socket, number));
+                    self.connections.insert(Connection::new(socket, number, self.limits.tls.is_some()));
                     (self.report)(Event::Connected { client: number });
                 }
                 Err(source) => {
@@ -283,7 +287,8 @@ impl<R: FnMut(Event)> Service<R> {
     fn wait(&mut self, again: bool) -> Found {
         let accepts = self.accepts();
         let is_busy = self.engine.is_busy();
-        let at_once = again || (is_busy && self.engine.arm());
+        let has_received = self.connections.iter().any(|(_, connection)| connection.has_received());
+        let at_once = again || has_received || (is_busy && self.engine.arm());
         let is_pausing = self.accepts_from.is_some() || self.closing.is_full();
         let mut owes = self.stopping.is_some();
         let mut waiting = Vec::with_capacity(3 + self.connections.len());
@@ -326,7 +331,7 @@ impl<R: FnMut(Event)> Service<R> {
         for ((key, connection), state) in open.zip(states) {
             let is_gone = state.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
             if connection.receives() {
-                if is_gone || state.contains(PollFlags::IN) {
+                if is_gone || state.contains(PollFlags::IN) || connection.has_received() {
                     self.ready.push(key);
                 }
             } else if is_gone {

@@ -6,6 +6,8 @@
 //! Called by `export`, `service` and `connection`.
 
 use crate::error::Error;
+use crate::raw::{Moved, Raw};
+use crate::tls::{Session, Tls};
 use bywash_sync::{AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
@@ -80,7 +82,7 @@ impl Listener {
             set_tcp_nodelay(&socket, true)?;
             set_socket_keepalive(&socket, true)?;
         }
-        Ok(Some(Socket(socket)))
+        Ok(Some(Socket { descriptor: socket, session: None }))
     }
 }
 
@@ -92,40 +94,34 @@ impl AsFd for Listener {
 
 /// Connection to a client.
 #[derive(Debug)]
-pub(crate) struct Socket(OwnedFd);
-
-/// Result of receiving or sending.
-#[derive(Debug)]
-pub(crate) enum Moved {
-    /// Number of bytes that were moved.
-    Bytes(usize),
-    /// Result of a call that would have to wait.
-    Blocked,
-    /// The client has closed the connection.
-    Closed,
-    /// The client has sent descriptors.
-    Descriptors(Vec<OwnedFd>),
-    /// The system call failed.
-    Failed(io::Error),
+pub(crate) struct Socket {
+    descriptor: OwnedFd,
+    /// TLS, once it has begun.
+    session: Option<Box<Session>>,
 }
 
 impl Socket {
     /// Receives bytes. `takes_descriptors` tells that the kernel lets them in, so that they must be received.
     #[inline]
-    pub(crate) fn receive(&self, parts: &mut [IoSliceMut<'_>], takes_descriptors: bool) -> Moved {
+    pub(crate) fn receive(&mut self, parts: &mut [IoSliceMut<'_>], takes_descriptors: bool) -> Moved {
+        if let Some(session) = &mut self.session {
+            return session.receive(Raw(self.descriptor.as_fd()), parts);
+        }
         if takes_descriptors {
             return self.receive_with_descriptors(parts);
         }
         let mut control = RecvAncillaryBuffer::default();
-        received(recvmsg(&self.0, parts, &mut control, RecvFlags::DONTWAIT).map(|message| message.bytes))
+        received(
+            recvmsg(&self.descriptor, parts, &mut control, RecvFlags::DONTWAIT).map(|message| message.bytes),
+        )
     }
 
     #[cold]
-    fn receive_with_descriptors(&self, parts: &mut [IoSliceMut<'_>]) -> Moved {
+    fn receive_with_descriptors(&mut self, parts: &mut [IoSliceMut<'_>]) -> Moved {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let result = recvmsg(&self.0, parts, &mut control, flags).map(|message| message.bytes);
+        let result = recvmsg(&self.descriptor, parts, &mut control, flags).map(|message| message.bytes);
         let mut descriptors = Vec::new();
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(passed) = message {
@@ -137,14 +133,45 @@ impl Socket {
 
     /// Sends bytes.
     #[inline]
-    pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> Moved {
+    pub(crate) fn send(&mut self, parts: &mut [IoSlice<'_>]) -> Moved {
+        if let Some(session) = &mut self.session {
+            return session.send(Raw(self.descriptor.as_fd()), parts);
+        }
         let mut control = SendAncillaryBuffer::default();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match sendmsg(&self.0, parts, &mut control, flags) {
+        match sendmsg(&self.descriptor, parts, &mut control, flags) {
             Ok(bytes) => Moved::Bytes(bytes),
             Err(Errno::AGAIN | Errno::INTR) => Moved::Blocked,
             Err(Errno::PIPE | Errno::CONNRESET) => Moved::Closed,
             Err(error) => Moved::Failed(error.into()),
+        }
+    }
+
+    /// Begins TLS.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] if no session can be made.
+    pub(crate) fn start_tls(&mut self, tls: &Tls) -> Result<(), Error> {
+        self.session = Some(Box::new(tls.session()?));
+        Ok(())
+    }
+
+    /// Returns whether there are bytes to be received of which poll(2) does not tell.
+    #[inline]
+    pub(crate) fn has_received(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_received())
+    }
+
+    /// Returns whether bytes that count as sent wait to be sent.
+    #[inline]
+    pub(crate) fn wants_to_send(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.wants_to_send())
+    }
+
+    /// Ends TLS, so that the client knows that nothing is missing.
+    pub(crate) fn end_tls(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.close(Raw(self.descriptor.as_fd()));
         }
     }
 }
@@ -161,7 +188,7 @@ fn received(result: rustix::io::Result<usize>) -> Moved {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.descriptor.as_fd()
     }
 }
 
@@ -225,7 +252,7 @@ mod tests {
     #[test]
     fn descriptors_are_received_to_be_closed_elsewhere() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let socket = Socket(ours.into());
+        let mut socket = Socket { descriptor: ours.into(), session: None };
         let passed = [theirs.as_fd(); 3];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -10,3 +10,5 @@ mod protocol;
 mod random;
 mod served;
 mod strangers;
+#[cfg(feature = "tls")]
+mod tls;

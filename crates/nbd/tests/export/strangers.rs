@@ -9,7 +9,7 @@ use std::process::Command;
 const PATH: &str = "/usr/bin:/bin";
 
 /// Returns whether a program is installed; else says that the test is skipped.
-fn has(program: &str, package: &str) -> bool {
+pub fn has(program: &str, package: &str) -> bool {
     let found = PATH.split(':').any(|folder| Path::new(folder).join(program).exists());
     if !found {
         eprintln!("skipped: {program}: {package} is not installed (scripts/packages test installs it)");
@@ -22,7 +22,7 @@ fn uri(served: &Served, name: &str) -> String {
 }
 
 /// Runs a program that must succeed, and returns its output.
-fn run(folder: &Path, program: &str, arguments: &[&str]) -> String {
+pub fn run(folder: &Path, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let output = command.args(arguments).env("PATH", PATH).current_dir(folder).output().unwrap();
     let text =
