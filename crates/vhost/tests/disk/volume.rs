@@ -2,6 +2,7 @@
 
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE};
 use bywash_client::{Access, Client, NewVolume, Options as ClientOptions, PathChoice, Queue};
+use bywash_device::{Command, CommandError, Device, Operation, Segment};
 use bywash_server::Server;
 use bywash_vhost::{Error, Export, OnVolume, Options};
 use std::os::unix::net::UnixListener;
@@ -89,6 +90,37 @@ fn it_is_read_and_written_by_either_way() {
         volume.read_at(&mut bytes, 3 * 5 * DATA_BYTES as u64).unwrap();
         assert_eq!(bytes, [105; DATA_BYTES]);
     }
+}
+
+#[test]
+fn requests_to_a_mapped_volume_are_carried_out_at_once() {
+    let mut bench = Bench::new();
+    let mut memory = vec![7u8; 1024];
+    let mut carry_out = |device: &mut OnVolume, operation, offset| {
+        // SAFETY: the memory outlives the call, and nothing else accesses it meanwhile.
+        let segments = unsafe { [Segment::new(memory.as_mut_ptr(), 1024)] };
+        let done = device.carry_out(&Command::new(0, operation, offset, 0, &segments));
+        (done, memory[0], std::mem::replace(&mut memory[0], 1))
+    };
+    let open =
+        |bench: &Bench, choice, name| OnVolume::open(bench.queue(choice), name, Access::ReadWrite).unwrap();
+    for (choice, name) in [(PathChoice::Channel, "fast"), (PathChoice::Automatic, "slow")] {
+        let mut device = open(&bench, choice, name);
+        assert_eq!(carry_out(&mut device, Operation::Read, 0).0, None, "{name}: not mapped");
+    }
+    let mut device = open(&bench, PathChoice::Automatic, "fast");
+    assert_eq!(carry_out(&mut device, Operation::Write, 4096).0, Some(Ok(())));
+    assert_eq!(carry_out(&mut device, Operation::Read, 8192), (Some(Ok(())), 0, 0));
+    assert_eq!(carry_out(&mut device, Operation::Read, 4096).0, Some(Ok(())));
+    assert_eq!(carry_out(&mut device, Operation::Read, 1).0, Some(Err(CommandError::Unaligned)));
+    assert_eq!(carry_out(&mut device, Operation::Flush, 0).0, None);
+    assert_eq!(device.in_flight(), 0);
+    bench.server.take().unwrap().stop();
+    // The library looks now and then whether the server is alive.
+    let failed = (0..100_000).any(|_| carry_out(&mut device, Operation::Write, 0).0 != Some(Ok(())));
+    assert!(failed, "writes to memory of a server that is gone count");
+    let after = carry_out(&mut device, Operation::Write, 0).0;
+    assert!(!matches!(after, Some(Ok(()))), "{after:?}");
 }
 
 #[test]
