@@ -79,6 +79,7 @@ mod handshake;
 mod layout;
 #[cfg(not(feature = "tls"))]
 mod no_tls;
+mod pace;
 mod raw;
 mod reply;
 mod request;

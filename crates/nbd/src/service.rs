@@ -18,11 +18,14 @@ use crate::connection::{Connection, Received};
 use crate::engine::{Engine, Finished};
 use crate::error::Error;
 use crate::event::Event;
+use crate::pace::Pace;
 use crate::socket::{Closing, Listener};
 use crate::stats::Counters;
 use crate::tls::Tls;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{nanosleep, set_current_timer_slack};
 use slab::Slab;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -53,6 +56,9 @@ pub(crate) struct Service<R> {
     accepts_from: Option<Instant>,
     /// Time by which clients must have received their last replies, once the server stops.
     stopping: Option<Instant>,
+    pace: Pace,
+    /// Number of requests before the last turn.
+    requests: u64,
     /// Keys of the connections that have something to receive; empty between turns.
     ready: Vec<usize>,
     /// Keys of the connections whose clients are gone; empty between turns.
@@ -101,6 +107,8 @@ impl<R: FnMut(Event)> Service<R> {
             number: 0,
             accepts_from: None,
             stopping: None,
+            pace: Pace::default(),
+            requests: 0,
             ready: Vec::new(),
             gone: Vec::new(),
             states: Vec::new(),
@@ -109,6 +117,9 @@ impl<R: FnMut(Event)> Service<R> {
 
     /// Serves until the order to stop, and until all requests in flight have completed.
     pub(crate) fn run(mut self) {
+        // Pauses are short; by default the kernel may make each of them longer by as much. If that cannot be changed,
+        // they gather more requests.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut again = false;
         while !(self.stopping.is_some() && self.connections.is_empty() && !self.engine.is_busy()) {
             let found = self.wait(again);
@@ -119,6 +130,18 @@ impl<R: FnMut(Event)> Service<R> {
                 self.accept();
             }
             again = self.turn();
+            self.pause(again);
+        }
+    }
+
+    /// Lets requests come together, if that has been found to pay and nothing else waits.
+    #[inline]
+    fn pause(&mut self, again: bool) {
+        let requests = self.engine.counters.requests();
+        let pause = self.pace.after(requests - std::mem::replace(&mut self.requests, requests));
+        if let Some(pause) = pause.filter(|_| !again && !self.engine.is_busy() && self.stopping.is_none()) {
+            // An interrupted pause is over.
+            let _ = nanosleep(&pause);
         }
     }
 

@@ -60,6 +60,11 @@ impl Counters {
         counter.store(counter.load(ALONE).max(to), ALONE);
     }
 
+    /// Returns the number of requests.
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(ALONE)
+    }
+
     pub(crate) fn read(&self) -> Stats {
         Stats {
             clients: self.clients.load(ALONE),
