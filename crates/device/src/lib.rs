@@ -88,7 +88,7 @@
 //! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses
 //!   yet
 //! - [`Error`]: errors of opening a device and of registering memory
-//! - `testing`, with the feature of that name: a device that fails and crashes on demand, for tests
+//! - `testing`, with the feature of that name: devices that fail, crash and stop on demand, for tests
 
 mod alone;
 mod chunks;

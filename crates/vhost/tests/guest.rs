@@ -3,12 +3,10 @@
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod late;
-
+use bywash_device::testing::Late;
 use bywash_device::{Device, Spec};
 use bywash_support::guest::{Disk, Guest, check_files, script};
 use bywash_vhost::{Event, Export, Options};
-use late::Late;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

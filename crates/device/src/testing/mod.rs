@@ -1,8 +1,10 @@
-//! A device that fails, delays and crashes on demand, for tests of code that uses devices.
+//! Devices that fail, delay, crash and stop on demand, for tests of code that uses devices.
 //!
-//! Not for production: the device allocates memory for its commands, and is slow.
+//! Not for production: the devices allocate memory for their commands, and are slow.
 
 mod cache;
 mod faulty;
+mod late;
 
 pub use faulty::{Crash, Fault, FaultEffect, Faulty};
+pub use late::Late;
