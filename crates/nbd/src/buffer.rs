@@ -161,12 +161,21 @@ pub(crate) struct Pool {
     used_bytes: usize,
     used_bytes_max: usize,
     limit_bytes: usize,
+    /// Number of times that memory was given back, which wraps around.
+    returns: u64,
 }
 
 impl Pool {
     /// Makes an empty pool, from which clients can take `limit_bytes` bytes together.
     pub(crate) fn new(limit_bytes: usize) -> Pool {
-        Pool { free: Default::default(), kept_bytes: 0, used_bytes: 0, used_bytes_max: 0, limit_bytes }
+        Pool {
+            free: Default::default(),
+            kept_bytes: 0,
+            used_bytes: 0,
+            used_bytes_max: 0,
+            limit_bytes,
+            returns: 0,
+        }
     }
 
     /// Takes a buffer of at least `bytes` bytes for a client that has `held` bytes already, and adds to them.
@@ -207,6 +216,12 @@ impl Pool {
     pub(crate) fn forget(&mut self, bytes: usize, held: &mut usize) {
         *held -= bytes;
         self.used_bytes -= bytes;
+        self.returns = self.returns.wrapping_add(1);
+    }
+
+    /// Returns a number that changes whenever memory is given back.
+    pub(crate) fn returns(&self) -> u64 {
+        self.returns
     }
 
     /// Returns the greatest amount of memory that was in use at the same time, in bytes.

@@ -154,13 +154,16 @@ impl<R: FnMut(Event)> Service<R> {
         }
         self.ready = ready;
         self.reap();
+        let returns = self.engine.pool.returns();
         // Completions and sent replies let paused connections go on.
         for key in self.keys() {
             again |= self.send(key);
         }
         self.check();
         self.publish();
-        again
+        // A connection that waits for memory has been looked at before one behind it gave some back.
+        let is_any_paused = || self.connections.iter().any(|(_, connection)| connection.is_paused());
+        again || (self.engine.pool.returns() != returns && is_any_paused())
     }
 
     /// Receives from a client and handles what has come. Returns whether there may be more.

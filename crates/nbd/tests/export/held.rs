@@ -35,9 +35,13 @@ pub struct HeldDevice {
 
 impl HeldDevice {
     pub fn new(depth: usize, transfer_max: u64) -> (HeldDevice, Control) {
+        HeldDevice::sized(BYTES, depth, transfer_max)
+    }
+
+    pub fn sized(bytes: u64, depth: usize, transfer_max: u64) -> (HeldDevice, Control) {
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let control = Control(Arc::new((Mutex::default(), Condvar::new(), event)));
-        let memory = Memory::new(MemoryOptions::new(BYTES)).unwrap();
+        let memory = Memory::new(MemoryOptions::new(bytes)).unwrap();
         (HeldDevice { memory, control: control.clone(), held: Vec::new(), depth, transfer_max }, control)
     }
 }

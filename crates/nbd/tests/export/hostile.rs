@@ -160,6 +160,31 @@ fn a_slow_client_gets_everything_if_it_goes_on() {
     }
 }
 
+/// The client that waits is the first of three, which are looked at in order; memory comes back behind it, and after that
+/// nothing happens any more.
+#[test]
+fn a_client_that_waits_for_memory_goes_on_when_others_give_it_back() {
+    let (device, control) = HeldDevice::sized(32 << 20, 64, 16 << 20);
+    let options = Options::new().memory_bytes_max(64 << 20);
+    let served = Served::new(vec![Disk::new("disk", device)], options);
+    let mut first = served.simple();
+    let mut others = [served.simple(), served.simple()];
+    let data = vec![7; 32 << 20];
+    for client in &mut others {
+        client.send(&[&request(WRITE, 0, 1, 0, 32 << 20)[..], &data].concat());
+    }
+    control.wait_for(4);
+    first.send(&request(READ, 0, 2, 4096, 2 << 20));
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(control.held(), 4, "all memory is in use");
+    control.flow(true);
+    assert_eq!(first.reply(), (0, 2));
+    assert_eq!(first.take(2 << 20), data[..2 << 20]);
+    for client in &mut others {
+        assert_eq!(client.reply(), (0, 1));
+    }
+}
+
 #[test]
 fn clients_beyond_the_limit_wait() {
     let served = Served::new(vec![Disk::new("disk", memory())], Options::new().clients_max(2));
