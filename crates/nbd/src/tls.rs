@@ -67,16 +67,20 @@ fn certificates(what: &str, text: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 /// Greatest number of bytes that are encrypted and not sent.
 const BUFFERED_MAX: usize = 256 << 10;
 
+/// Greatest number of reads from a socket, each of some KiB, in a call that receives: records without bytes for the server
+/// could come forever.
+const READS_MAX: usize = 64;
+
 /// TLS of a connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     session: ServerConnection,
-    /// Whether decrypted bytes wait to be taken.
+    /// Whether bytes wait that were taken from the socket, or may wait there.
     has_received: bool,
 }
 
 impl Session {
-    /// Returns whether decrypted bytes wait, which poll(2) does not tell.
+    /// Returns whether there may be bytes to receive of which poll(2) does not tell.
     pub(crate) fn has_received(&self) -> bool {
         self.has_received
     }
@@ -88,7 +92,7 @@ impl Session {
 
     /// Receives bytes, as [`crate::socket::Socket::receive`].
     pub(crate) fn receive(&mut self, mut raw: Raw<'_>, parts: &mut [IoSliceMut<'_>]) -> Moved {
-        loop {
+        for _ in 0..READS_MAX {
             match self.session.reader().read_vectored(parts) {
                 Ok(0) => return Moved::Closed,
                 Ok(bytes) => {
@@ -118,6 +122,9 @@ impl Session {
                 Err(error) => return Moved::Failed(error),
             }
         }
+        // Other clients come first; poll(2) does not tell of what the session has taken from the socket.
+        self.has_received = true;
+        Moved::Blocked
     }
 
     /// Sends bytes, as [`crate::socket::Socket::send`]. Bytes that were encrypted count as sent.
