@@ -5,7 +5,7 @@
 
 use crate::guest::installed::find;
 use crate::guest::kernel::kernel;
-use crate::guest::system::{SECONDS_MAX, system};
+use crate::guest::system::{NETWORK_MODULES, SECONDS_MAX, system};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,15 +18,37 @@ use tempfile::TempDir;
 /// Configuration of a machine that has not booted yet.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    socket: PathBuf,
+    /// Socket of the disk; `None` for a machine that has a network instead.
+    socket: Option<PathBuf>,
     queues: u16,
     reconnects: bool,
+    modules: Vec<&'static str>,
+    program: Option<PathBuf>,
 }
 
 impl Guest {
     /// Makes a machine whose disk, `/dev/vda`, is served at `socket`.
     pub fn new(socket: &Path) -> Guest {
-        Guest { socket: socket.to_owned(), queues: 1, reconnects: false }
+        let socket = Some(socket.to_owned());
+        Guest { socket, queues: 1, reconnects: false, modules: Vec::new(), program: None }
+    }
+
+    /// Makes a machine without a disk, on a network with this host alone: `eth0`, which is not configured. The host's
+    /// loopback interface has the address [`HOST`] there. Nothing in the guest can be reached.
+    pub fn on_network() -> Guest {
+        Guest { socket: None, queues: 1, reconnects: false, modules: NETWORK_MODULES.to_vec(), program: None }
+    }
+
+    /// Loads a module of the kernel, named by its path below the modules' folder, after all others.
+    pub fn module(mut self, module: &'static str) -> Guest {
+        self.modules.push(module);
+        self
+    }
+
+    /// Puts a program of this host, with the libraries that it is linked to, into the guest as `/sbin/guest`.
+    pub fn program(mut self, program: &Path) -> Guest {
+        self.program = Some(program.to_owned());
+        self
     }
 
     /// Sets the number of the disk's queues, and of the machine's processors.
@@ -49,16 +71,14 @@ impl Guest {
         let kernel = kernel();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let archive = folder.path().join("initrd");
-        fs::write(&archive, system(kernel, script)).expect("the guest's file system is written");
-        let (socket, queues) = (self.socket.display(), self.queues);
-        let reconnect = if self.reconnects { ",reconnect=1" } else { "" };
+        let contents = system(kernel, &self.modules, self.program.as_deref(), script);
+        fs::write(&archive, contents).expect("the guest's file system is written");
         let mut child = Command::new(find("qemu-system-x86_64"))
             .args(["-accel", "tcg", "-machine", "q35,memory-backend=memory", "-cpu", "max", "-nodefaults"])
             .args(["-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", MEMORY])
             .args(["-object", &format!("memory-backend-memfd,id=memory,size={MEMORY},share=on")])
-            .args(["-smp", &queues.to_string()])
-            .args(["-chardev", &format!("socket,id=disk,path={socket}{reconnect}")])
-            .args(["-device", &format!("vhost-user-blk-pci,chardev=disk,num-queues={queues}")])
+            .args(["-smp", &self.queues.to_string()])
+            .args(self.hardware())
             // The kernel's test of the timer counts ticks of the host's time, of which a loaded host gives QEMU too few.
             .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check"])
             .arg("-kernel")
@@ -76,7 +96,26 @@ impl Guest {
         let end = Instant::now() + Duration::from_secs(SECONDS_MAX.into());
         Running { child, lines, heard: Vec::new(), said: Vec::new(), end, _folder: folder }
     }
+
+    /// Returns QEMU's arguments for the disk or the network.
+    fn hardware(&self) -> [String; 4] {
+        let (option, backend, device) = match &self.socket {
+            Some(socket) => {
+                let (path, queues) = (socket.display(), self.queues);
+                let reconnect = if self.reconnects { ",reconnect=1" } else { "" };
+                let device = format!("vhost-user-blk-pci,chardev=disk,num-queues={queues}");
+                ("-chardev", format!("socket,id=disk,path={path}{reconnect}"), device)
+            }
+            // Without firmware for booting from the network, which is another Debian package.
+            None => ("-netdev", "user,id=net".to_owned(), "virtio-net-pci,netdev=net,romfile=".to_owned()),
+        };
+        [option.to_owned(), backend, "-device".to_owned(), device]
+    }
 }
+
+/// Address of the host's loopback interface on the network of [`Guest::on_network`]; the guest's own may be any other of
+/// 10.0.2.0/24 but 10.0.2.3.
+pub const HOST: &str = "10.0.2.2";
 
 const MEMORY: &str = "256M";
 

@@ -1,4 +1,4 @@
-//! A virtual machine without any knowledge of Bywash, whose disk is served by vhost-user.
+//! A virtual machine without any knowledge of Bywash, whose disk is served by vhost-user or over a network.
 //!
 //! QEMU, without hardware acceleration, boots Debian's kernel, whose driver of such disks is not part of this
 //! project, into a memory file system with busybox and e2fsprogs. A shell script tells the guest what to do.
@@ -12,7 +12,7 @@
 //! guest.wait_for_end();
 //! ```
 //!
-//! - [`Guest`], [`Running`]: starting a guest, reading its output, ending it gently or by SIGKILL
+//! - [`Guest`], [`Running`], [`HOST`]: starting a guest, reading its output, ending it gently or by SIGKILL; its network
 //! - [`script`]: work that several tests do in a guest
 //! - [`Disk`], [`check_files`]: an image and its socket, and a check of its contents
 //! - [`kernel`]: Debian's kernel, downloaded once into the target folder
@@ -30,4 +30,4 @@ pub mod script;
 pub mod system;
 
 pub use disk::{Disk, check_files};
-pub use machine::{Guest, Running};
+pub use machine::{Guest, HOST, Running};

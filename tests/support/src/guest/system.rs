@@ -1,4 +1,4 @@
-//! The programs of a guest: busybox, e2fsprogs, the modules for its disk, and a script.
+//! The programs of a guest: busybox, e2fsprogs, the modules for its disk or network, a program of a test, and a script.
 //!
 //! The first program loads the modules, runs the script, and switches the machine off, whether or not the
 //! script succeeds.
@@ -20,6 +20,10 @@ const MODULES: [&str; 6] = [
     "drivers/block/virtio_blk",
 ];
 
+/// Modules of a network card, which are loaded after [`MODULES`].
+pub const NETWORK_MODULES: [&str; 3] =
+    ["net/core/failover", "drivers/net/net_failover", "drivers/net/virtio_net"];
+
 /// Programs of the host, copied with the libraries that they are linked to. A script calls them by their path
 /// in /sbin, since busybox has some of the same names.
 const PROGRAMS: [&str; 2] = ["mke2fs", "e2fsck"];
@@ -27,11 +31,12 @@ const PROGRAMS: [&str; 2] = ["mke2fs", "e2fsck"];
 /// Greatest time that a guest runs, in s, even if no test is left to end it.
 pub const SECONDS_MAX: u32 = 120;
 
-/// Makes the archive of a guest's file system, for a kernel to unpack.
+/// Makes the archive of a guest's file system, for a kernel to unpack: with more modules, and with `program` as
+/// `/sbin/guest`.
 ///
 /// # Panics
 /// If a program or library that belongs in it is not installed.
-pub fn system(kernel: &Kernel, script: &str) -> Vec<u8> {
+pub fn system(kernel: &Kernel, modules: &[&str], program: Option<&Path>, script: &str) -> Vec<u8> {
     let mut archive = Archive::new();
     for folder in ["bin", "dev", "lib", "lib64", "mnt", "modules", "proc", "sbin", "sys", "tmp"] {
         archive.folder(folder);
@@ -40,8 +45,8 @@ pub fn system(kernel: &Kernel, script: &str) -> Vec<u8> {
     archive.program("bin/busybox", &read(&find("busybox")));
     archive.link("bin/sh", "busybox");
     let mut libraries = BTreeSet::new();
-    for name in PROGRAMS {
-        let program = find(name);
+    let own = program.map(|program| ("guest", program.to_owned()));
+    for (name, program) in PROGRAMS.map(|name| (name, find(name))).into_iter().chain(own) {
         archive.program(&format!("sbin/{name}"), &read(&program));
         libraries.extend(linked(&program));
     }
@@ -54,7 +59,7 @@ pub fn system(kernel: &Kernel, script: &str) -> Vec<u8> {
         archive.program(&format!("{folder}/{name}"), &read(path));
     }
     let mut load = String::new();
-    for module in MODULES {
+    for module in MODULES.iter().chain(modules) {
         let name = module.rsplit('/').next().expect("the name of a module");
         archive.program(&format!("modules/{name}.ko"), &read(&kernel.modules.join(format!("{module}.ko"))));
         load += &format!("insmod /modules/{name}.ko || fail 'module {name}'\n");
