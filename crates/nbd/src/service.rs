@@ -63,7 +63,7 @@ pub(crate) struct Service<R> {
     ready: Vec<usize>,
     /// Keys of the connections whose clients are gone; empty between turns.
     gone: Vec<usize>,
-    /// What poll(2) has found about each connection; empty between turns.
+    /// Results of poll(2) for each connection; empty between turns.
     states: Vec<PollFlags>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Limits {
     pub(crate) tls: Option<Tls>,
 }
 
-/// What poll(2) has found besides clients' messages.
+/// Results of poll(2) besides those for connections.
 struct Found {
     /// Whether the server has to stop.
     stop: bool,

@@ -192,7 +192,7 @@ impl AsFd for Socket {
     }
 }
 
-/// The way in which connections are closed: at once, or where closing can block by threads of their own.
+/// Closing of connections: at once, or by threads of their own where closing can block.
 #[derive(Clone, Debug)]
 pub(crate) struct Closing {
     /// Number of threads that are closing; `None` if closing cannot block.
