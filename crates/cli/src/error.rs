@@ -196,11 +196,13 @@ pub enum Failure {
     #[error("a part of the server has failed, with the message above; start the server again")]
     Broken,
 
-    /// A volume cannot be exported to virtual machines.
-    #[error("cannot export volume '{volume}' to virtual machines: {what}")]
+    /// A volume cannot be exported to virtual machines or NBD clients.
+    #[error("cannot export volume '{volume}' to {whom}: {what}")]
     Export {
         /// Name of the volume.
         volume: String,
+        /// Users of the export, for the message.
+        whom: &'static str,
         /// Reason, as text.
         what: String,
     },

@@ -136,15 +136,22 @@ pub struct User {
     pub stuck: u64,
 }
 
-/// State of a volume that is exported to virtual machines by vhost-user.
+/// State of a volume that is exported to virtual machines by vhost-user, or of volumes that are exported to NBD
+/// clients at one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Export {
-    /// Name of the volume.
+    /// Name of the volume, or names of the volumes with commas between them.
     pub volume: String,
-    /// Number of frontends that have connected since the server began.
+    /// Protocol of the export: `vhost-user` or `nbd`.
+    #[serde(default)]
+    pub protocol: String,
+    /// Number of frontends or NBD clients that have connected since the server began.
     pub frontends: u64,
-    /// Number of requests that guests have made.
+    /// Number of requests that guests or NBD clients have made.
     pub requests: u64,
+    /// Number of NBD clients that were disconnected because they broke the protocol or were too slow.
+    #[serde(default)]
+    pub cut_off: u64,
     /// Number of threads that are still closing descriptors of frontends which have disconnected or were cut
     /// off.
     pub leaving: u64,
@@ -176,7 +183,7 @@ pub struct Status {
     /// Users who have or had clients.
     #[serde(default)]
     pub users: Vec<User>,
-    /// Volumes that are exported to virtual machines.
+    /// Volumes that are exported to virtual machines and NBD clients.
     #[serde(default)]
     pub exports: Vec<Export>,
 }

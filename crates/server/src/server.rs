@@ -156,8 +156,8 @@ impl Server {
         StatusHandle(self.shared.clone())
     }
 
-    /// Sets the function that reports the volumes which this process exports to virtual machines. Only the
-    /// first call counts.
+    /// Sets the function that reports the volumes which this process exports to virtual machines and NBD
+    /// clients. Only the first call counts.
     pub fn set_export_reporter(&self, tell: impl Fn() -> Vec<Export> + Send + Sync + 'static) {
         let _ = self.shared.exports.0.set(Box::new(tell));
     }

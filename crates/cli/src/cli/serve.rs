@@ -62,6 +62,11 @@ pub struct ServerArgs {
     #[arg(long = "vhost-user", value_name = "NAME=PATH[,mode=MODE][,group=GROUP]", value_parser = export)]
     pub exports: Vec<ExportArg>,
 
+    /// Export a volume to NBD clients, at unix:PATH or tcp:ADDR:PORT, with options behind commas; may be repeated, also
+    /// with the same address
+    #[arg(long = "nbd", value_name = "NAME=ADDRESS[,OPTION...]", value_parser = nbd)]
+    pub nbd: Vec<NbdArg>,
+
     /// Publish metrics for Prometheus as /metrics, at a Unix socket or at tcp:ADDR:PORT,token=FILE
     #[arg(long, value_name = "PATH[,mode=MODE][,group=GROUP]", value_parser = metrics)]
     pub metrics: Option<MetricsArg>,
@@ -104,6 +109,116 @@ fn export(text: &str) -> Result<ExportArg, String> {
         }
         _ => Err("give a volume's name and a socket's, as in disk1=/run/bywash/disk1".to_owned()),
     }
+}
+
+/// A volume, and the address at which NBD clients reach it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdArg {
+    /// Name of the volume, and of the export.
+    pub volume: String,
+    /// The address, which several volumes can have.
+    pub address: NbdAddress,
+}
+
+/// Address at which NBD clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NbdAddress {
+    /// A Unix socket, whose mode decides who may connect.
+    Unix(SocketArg),
+    /// A TCP address. Other machines can reach it only if it has TLS, or was declared open.
+    Tcp {
+        /// Address and port to listen at.
+        address: SocketAddr,
+        /// Certificates, if clients must use TLS.
+        tls: Option<NbdTls>,
+    },
+}
+
+/// Files with the certificates of TLS, in the form PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NbdTls {
+    /// Certificate of the server.
+    pub certificate: PathBuf,
+    /// Key of the server.
+    pub key: PathBuf,
+    /// Certificates of the authorities of clients.
+    pub authorities: PathBuf,
+}
+
+/// Syntax of a Unix socket at which NBD clients connect.
+static NBD_UNIX: Row =
+    Row { name: "unix", address: "PATH", sentence: "a Unix socket", options: socket::ROW.options };
+
+/// Syntax of a TCP address at which NBD clients connect.
+static NBD_TCP: Row = Row {
+    name: "tcp",
+    address: "ADDR:PORT",
+    sentence: "a TCP address, such as 127.0.0.1:10809",
+    options: &[
+        OptionRow::new(
+            "cert",
+            Value::Text("FILE"),
+            "clients must use TLS; FILE has the server's certificate (PEM). It goes with key and clients",
+        ),
+        OptionRow::new("key", Value::Text("FILE"), "file with the key of the server's certificate"),
+        OptionRow::new(
+            "clients",
+            Value::Text("FILE"),
+            "file with the certificates of authorities, one of which must have signed a client's certificate",
+        ),
+        OptionRow::flag(
+            "open",
+            "other machines can reach the address, nothing is encrypted, and everybody who can connect may read and write \
+             the volume",
+        ),
+    ],
+};
+
+/// Returns the rows of the addresses at which volumes are exported to NBD clients.
+pub fn nbd_addresses() -> [&'static Row; 2] {
+    [&NBD_UNIX, &NBD_TCP]
+}
+
+fn nbd(text: &str) -> Result<NbdArg, String> {
+    let example = "as in disk1=unix:/run/bywash/nbd or disk1=tcp:127.0.0.1:10809";
+    let Some((volume, address)) = text.split_once('=').filter(|(volume, _)| !volume.is_empty()) else {
+        return Err(format!("give a volume's name and an address, {example}"));
+    };
+    let parsed = if let Some(rest) = address.strip_prefix("unix:") {
+        SocketArg::read(rest).map(NbdAddress::Unix)
+    } else if let Some(rest) = address.strip_prefix("tcp:") {
+        nbd_tcp(Words::cut(&NBD_TCP, OsStr::new(address), rest.as_bytes()))
+    } else {
+        return Err(format!("an address begins with 'unix:' or 'tcp:', {example}"));
+    };
+    let address = parsed.map_err(|error| error.reason().to_owned())?;
+    Ok(NbdArg { volume: volume.to_owned(), address })
+}
+
+fn nbd_tcp(mut words: Words<'_>) -> Result<NbdAddress, OptionError> {
+    let text = words.address()?;
+    let address: SocketAddr =
+        text.parse().map_err(|_| words.error(format!("'{text}' is no address, such as 127.0.0.1:10809")))?;
+    let files = (words.path_value("cert")?, words.path_value("key")?, words.path_value("clients")?);
+    let is_open = words.flag("open")?;
+    words.check_all_taken()?;
+    let tls = match files {
+        (Some(certificate), Some(key), Some(authorities)) if !is_open => {
+            Some(NbdTls { certificate, key, authorities })
+        }
+        (None, None, None) => None,
+        _ => {
+            let reason =
+                "give cert, key and clients together, for TLS with certificates of both sides, and not open";
+            return Err(words.error(reason.to_owned()));
+        }
+    };
+    if tls.is_none() && !is_open && bywash_nbd::check_loopback(&address).is_err() {
+        let reason = "other machines can reach it, and nothing is encrypted; give cert, key and clients for TLS, an \
+                      address of 127.0.0.0/8 or [::1], or open if everybody who can connect may read and write the volume";
+        return Err(words.error(format!("{address}: {reason}")));
+    }
+    Ok(NbdAddress::Tcp { address, tls })
 }
 
 /// Socket or address at which metrics are served.
@@ -355,8 +470,17 @@ impl SizeArgs {
 
 /// Returns the help text behind the options of `bywash serve`.
 pub fn notes() -> String {
-    let (devices, sockets) = (help(device_kinds()), help(sockets()));
-    ["Devices, as NAME=KIND:ADDRESS[,OPTION...]:\n", &devices, BETWEEN, &sockets, SERVE_NOTES].concat()
+    let (devices, sockets, nbd) = (help(device_kinds()), help(sockets()), help(nbd_addresses()));
+    let parts = [
+        "Devices, as NAME=KIND:ADDRESS[,OPTION...]:\n",
+        &devices,
+        BETWEEN,
+        &sockets,
+        NBD_HEAD,
+        &nbd,
+        SERVE_NOTES,
+    ];
+    parts.concat()
 }
 
 const BETWEEN: &str = "\
@@ -367,12 +491,15 @@ const BETWEEN: &str = "\
 Sockets of --metrics and --vhost-user:
 ";
 
+const NBD_HEAD: &str = "\nAddresses of --nbd:\n";
+
 const SERVE_NOTES: &str = "
 Examples:
   bywash serve --device fast=mem:1G
   bywash serve --policy /var/lib/bywash/volumes --device disk=file:/var/lib/bywash/disk,size=100G
   bywash volume create log 10G --device disk --owner mysql --mode 600
   bywash serve --policy volumes --device disk=file:disk --vhost-user root=/run/bywash/root
+  bywash serve --policy volumes --device disk=file:disk --nbd root=unix:/run/bywash/nbd
   bywash serve --device fast=mem:1G --metrics /run/bywash/metrics,mode=660,group=prometheus
   bywash serve status
 
@@ -403,6 +530,39 @@ mod tests {
         let page = include_str!("../../../../docs/guide/serve.md");
         let table = bywash_options::guide("socket", sockets());
         assert!(page.contains(&table), "docs/guide/serve.md lacks this table:\n{table}");
+        let table = bywash_options::guide("address", nbd_addresses());
+        let page = include_str!("../../../../docs/guide/nbd.md");
+        assert!(page.contains(&table), "docs/guide/nbd.md lacks this table:\n{table}");
+    }
+
+    #[test]
+    fn volumes_are_exported_to_nbd_clients_at_addresses() {
+        let unix = |path: &str, mode| SocketArg { path: path.into(), mode, group: None };
+        let with = |address| Ok(NbdArg { volume: "v".into(), address });
+        assert_eq!(nbd("v=unix:/x,mode=660"), with(NbdAddress::Unix(unix("/x", 0o660))));
+        let tcp = |address: &str, tls| NbdAddress::Tcp { address: address.parse().unwrap(), tls };
+        for address in ["127.0.0.1:10809", "[::1]:1"] {
+            assert_eq!(nbd(&format!("v=tcp:{address}")), with(tcp(address, None)));
+        }
+        assert_eq!(nbd("v=tcp:0.0.0.0:1,open"), with(tcp("0.0.0.0:1", None)));
+        let tls = NbdTls { certificate: "/c".into(), key: "/k".into(), authorities: "/a".into() };
+        assert_eq!(nbd("v=tcp:0.0.0.0:1,cert=/c,key=/k,clients=/a"), with(tcp("0.0.0.0:1", Some(tls))));
+        for (text, reason) in [
+            ("v", "a volume's name"),
+            ("=unix:/x", "a volume's name"),
+            ("v=/x", "begins with 'unix:'"),
+            ("v=unix:", "missing"),
+            ("v=unix:/x,mode=x", "octal"),
+            ("v=tcp:localhost", "'localhost' is no address"),
+            ("v=tcp:0.0.0.0:1", "other machines can reach it"),
+            ("v=tcp:192.0.2.1:1", "other machines can reach it"),
+            ("v=tcp:192.0.2.1:1,cert=/c,key=/k", "cert, key and clients together"),
+            ("v=tcp:127.0.0.1:1,cert=/c,key=/k,clients=/a,open", "and not open"),
+            ("v=tcp:127.0.0.1:1,opn", "did you mean 'open'?"),
+        ] {
+            let error = nbd(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
     }
 
     #[test]

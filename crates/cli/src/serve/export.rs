@@ -11,8 +11,12 @@ use bywash_protocol::report;
 use bywash_vhost::{Event, Export, OnVolume, Stats, StatsHandle};
 use std::path::Path;
 
-/// Size of an export's arena, in bytes: requests of virtual machines are large.
+/// Size of an export's arena, in bytes: requests of virtual machines and of NBD clients are large.
 const ARENA: usize = 32 << 20;
+/// Users of exports, as messages name them.
+const VIRTUAL_MACHINES: &str = "virtual machines";
+/// Users of exports by NBD, as messages name them.
+pub const NBD_CLIENTS: &str = "NBD clients";
 
 /// A volume exported to virtual machines; the export ends when this is dropped.
 pub struct Exported {
@@ -27,9 +31,28 @@ pub fn telling(exports: &[Exported]) -> impl Fn() -> Vec<report::Export> + Send 
     let all: Vec<_> = exports.iter().map(|one| (one.volume.clone(), one.export.watch())).collect();
     let tell = |(volume, watch): &(String, StatsHandle)| {
         let Stats { frontends, requests, leaving, stuck: taken_back, .. } = watch.stats();
-        report::Export { volume: volume.clone(), frontends, requests, leaving, taken_back }
+        let (volume, protocol) = (volume.clone(), "vhost-user".to_owned());
+        report::Export { volume, protocol, frontends, requests, leaving, taken_back, ..Default::default() }
     };
     move || all.iter().map(tell).collect()
+}
+
+/// Opens a volume of the server at `socket` as the device of an export. A volume that is marked read-only, or lies
+/// on a read-only device, is opened to be read.
+///
+/// # Errors
+/// [`Failure::Export`] if the server or the volume cannot be opened.
+pub fn open(socket: &Path, volume: &str, protocol: &str, whom: &'static str) -> Result<OnVolume, Failure> {
+    let failed = |what: String| Failure::Export { volume: volume.to_owned(), whom, what };
+    let queue = || {
+        let options = Options::new().name(format!("{protocol} {volume}")).arena_bytes(ARENA);
+        Queue::connect(socket, options).map_err(|error| failed(error.to_string()))
+    };
+    let access = match queue()?.open(volume, Access::ReadWrite) {
+        Err(error) if error.code() == Some(RefusalKind::Denied) => Access::Read,
+        _ => Access::ReadWrite,
+    };
+    OnVolume::open(queue()?, volume, access).map_err(|error| failed(error.to_string()))
 }
 
 /// Exports a volume of the server at `socket`.
@@ -39,17 +62,8 @@ pub fn telling(exports: &[Exported]) -> impl Fn() -> Vec<report::Export> + Send 
 pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
     let ExportArg { volume, socket: at } = argument;
     let path = &at.path;
-    let failed = |what: String| Failure::Export { volume: volume.clone(), what };
-    let queue = || {
-        let options = Options::new().name(format!("vhost-user {volume}")).arena_bytes(ARENA);
-        Queue::connect(socket, options).map_err(|error| failed(error.to_string()))
-    };
-    // A volume that is marked read-only, or lies on a read-only device, is exported as a read-only disk.
-    let access = match queue()?.open(volume, Access::ReadWrite) {
-        Err(error) if error.code() == Some(RefusalKind::Denied) => Access::Read,
-        _ => Access::ReadWrite,
-    };
-    let medium = OnVolume::open(queue()?, volume, access).map_err(|error| failed(error.to_string()))?;
+    let failed = |what: String| Failure::Export { volume: volume.clone(), whom: VIRTUAL_MACHINES, what };
+    let medium = open(socket, volume, "vhost-user", VIRTUAL_MACHINES)?;
     let (listener, name_of_socket) =
         at.listen().map_err(|error| failed(format!("{}: {error}", path.display())))?;
     let name = volume.chars().filter(char::is_ascii_graphic).take(20).collect::<String>();

@@ -2,6 +2,7 @@
 
 mod export;
 mod metrics;
+mod nbd;
 mod prometheus;
 mod status;
 
@@ -13,6 +14,7 @@ use crate::standard::Unfailing;
 use bywash_client::Client;
 use bywash_server::{LimitsFile, Options, Server};
 use metrics::StatusReport;
+use nbd::NbdExport;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::io::{self, Write};
 use std::path::Path;
@@ -59,10 +61,12 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
     let server = Server::start(options)?;
     let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
     let exports = exports.collect::<Result<Vec<_>, _>>()?;
-    server.set_export_reporter(export::telling(&exports));
+    let nbd_exports = nbd::start(&arguments.socket, &arguments.nbd)?;
+    let (machines, nbd_clients) = (export::telling(&exports), nbd::telling(&nbd_exports));
+    server.set_export_reporter(move || [machines(), nbd_clients()].concat());
     let told =
         arguments.metrics.as_ref().map(|place| metrics::start(place, server.status_handle())).transpose()?;
-    tell(&server, arguments, told.as_ref())?;
+    tell(&server, arguments, &nbd_exports, told.as_ref())?;
     // A service manager waits for this notification; without one it has no effect.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     while signals.seen().is_none() {
@@ -75,7 +79,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         }
     }
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
-    drop(exports);
+    drop((exports, nbd_exports));
     server.stop();
     Ok(0)
 }
@@ -90,7 +94,12 @@ pub fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
 }
 
 /// Prints the devices and the sockets of the server.
-fn tell(server: &Server, arguments: &ServerArgs, metrics: Option<&StatusReport>) -> Result<(), Failure> {
+fn tell(
+    server: &Server,
+    arguments: &ServerArgs,
+    nbd_exports: &[NbdExport],
+    metrics: Option<&StatusReport>,
+) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     for device in server.status()?.devices {
         writeln!(out, "device {}: {}", device.name, device.how).map_err(Failure::Output)?;
@@ -98,6 +107,9 @@ fn tell(server: &Server, arguments: &ServerArgs, metrics: Option<&StatusReport>)
     for export in &arguments.exports {
         let (volume, path) = (&export.volume, export.socket.path.display());
         writeln!(out, "volume {volume} for virtual machines at {path}").map_err(Failure::Output)?;
+    }
+    for (volume, uri) in nbd_exports.iter().flat_map(|export| &export.volumes) {
+        writeln!(out, "volume {volume} for NBD clients at {uri}").map_err(Failure::Output)?;
     }
     if let Some(told) = metrics {
         writeln!(out, "metrics at {}", told.place).map_err(Failure::Output)?;

@@ -119,17 +119,20 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
     write_stuck(out, status)
 }
 
-/// Writes the table of volumes exported to virtual machines.
+/// Writes the table of volumes exported to virtual machines and to NBD clients.
 fn write_exports(out: &mut String, status: &Status) -> std::fmt::Result {
     if !status.exports.is_empty() {
         writeln!(
             out,
-            "\n{:<24} {:>10} {:>12} {:>15} {:>11}",
-            "exported volume", "frontends", "requests", "closing threads", "taken back"
+            "\n{:<24} {:>10} {:>12} {:>15} {:>11} {:>8}  protocol",
+            "exported volume", "clients", "requests", "closing threads", "taken back", "cut off"
         )?;
     }
-    for Export { volume, frontends, requests, leaving, taken_back } in &status.exports {
-        writeln!(out, "{volume:<24} {frontends:>10} {requests:>12} {leaving:>15} {taken_back:>11}")?;
+    for Export { volume, protocol, frontends, requests, cut_off, leaving, taken_back } in &status.exports {
+        writeln!(
+            out,
+            "{volume:<24} {frontends:>10} {requests:>12} {leaving:>15} {taken_back:>11} {cut_off:>8}  {protocol}"
+        )?;
     }
     Ok(())
 }

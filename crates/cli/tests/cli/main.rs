@@ -15,7 +15,7 @@
 //! - [`plan_trace`]: `bywash plan trace`
 //! - [`guide`]: the examples of the guides, as they are printed
 //! - [`generated`]: help, man pages, completions
-//! - [`serve`]: `bywash serve`, `bywash volume`
+//! - [`serve`]: `bywash serve`, `bywash volume`; [`serve_nbd`]: volumes for NBD clients
 //! - [`log`]: `bywash log`, `bywash run --log`
 //! - [`unserved`]: programs that the library cannot serve
 //! - [`doctor`]: `bywash doctor`
@@ -42,6 +42,7 @@ mod plan_web;
 mod refusals;
 mod report;
 mod serve;
+mod serve_nbd;
 mod signals;
 mod tables;
 mod unserved;

@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Serving {
     child: Child,
     /// Lines that the server printed before it served.
-    said: String,
+    pub said: String,
 }
 
 impl Serving {
@@ -34,7 +34,7 @@ impl Serving {
         Serving { child, said }
     }
 
-    fn end(&mut self, signal: i32) -> Option<i32> {
+    pub fn end(&mut self, signal: i32) -> Option<i32> {
         // SAFETY: a signal to a child that this test has started and not yet waited for.
         unsafe { libc::kill(self.child.id() as i32, signal) };
         let end = Instant::now() + TIMEOUT;
@@ -65,12 +65,12 @@ fn stored(place: &TestFolder, arguments: &[&str]) -> Output {
     place.bywash(&["volume", "--policy", "volumes"]).args(arguments).output().unwrap()
 }
 
-fn done(output: Output) -> String {
+pub fn done(output: Output) -> String {
     assert!(output.status.success(), "{}", stderr(&output));
     stdout(&output)
 }
 
-fn refused(output: &Output) -> String {
+pub fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(125));
     stderr(output)
 }
@@ -400,6 +400,13 @@ fn what_cannot_be_served_is_named() {
             "cannot publish metrics at text",
         ),
         (&["--socket", "socket", "--device", "a=mem:4M", "--vhost-user", "v=vm,mode=x"], "octal"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--nbd", "v=nbd"], "begins with 'unix:'"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--nbd", "v=unix:nbd"], "there is no volume 'v'"),
+        (&["--socket", "socket", "--device", "a=mem:4M", "--nbd", "v=tcp:0.0.0.0:0"], "or open if"),
+        (
+            &["--socket", "socket", "--device", "a=mem:4M", "--nbd", "v=tcp:[::]:0,open,key=text"],
+            "and not open",
+        ),
     ] {
         let output = place.bywash(&["serve"]).args(arguments).output().unwrap();
         let said = refused(&output);

@@ -64,7 +64,7 @@ pub(crate) struct SharedState {
     pub(crate) clients_refused: AtomicU64,
 }
 
-/// Function that reports the volumes which are exported to virtual machines; unset until
+/// Function that reports the volumes which are exported to virtual machines and NBD clients; unset until
 /// [`crate::Server::set_export_reporter`].
 #[derive(Default)]
 pub(crate) struct Exports(pub(crate) OnceLock<Box<dyn Fn() -> Vec<Export> + Send + Sync>>);

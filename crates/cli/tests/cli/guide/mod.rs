@@ -98,8 +98,9 @@ fn script(commands: &[String]) -> String {
         if is_in_background {
             let words: Vec<&str> = command.split([' ', '\n', '\\']).filter(|word| !word.is_empty()).collect();
             for option in words.windows(2) {
-                if ["--socket", "--metrics", "--vhost-user"].contains(&option[0]) {
-                    let address = option[1].rsplit('=').find(|part| part.starts_with('/'));
+                if ["--socket", "--metrics", "--vhost-user", "--nbd"].contains(&option[0]) {
+                    let parts = option[1].rsplit('=').map(|part| part.trim_start_matches("unix:"));
+                    let address = { parts }.find(|part| part.starts_with('/'));
                     let path = address.or_else(|| option[1].split(',').next()).unwrap();
                     script += &format!("wait_for {}\n", path.split(',').next().unwrap());
                 }
@@ -175,6 +176,11 @@ fn the_examples_of_virtual_machines() {
 }
 
 #[test]
+fn the_examples_of_nbd() {
+    run_examples("docs/guide/nbd.md", 1);
+}
+
+#[test]
 fn the_examples_of_plan() {
     run_examples("docs/guide/plan.md", 4);
 }
@@ -219,4 +225,6 @@ fn commands_that_serve_are_ended() {
     );
     let volume = ["bywash serve \\\n --vhost-user root=/c,mode=660 &".to_owned()];
     assert!(script(&volume).ends_with("wait_for /c\n"));
+    let volume = ["bywash serve --nbd root=unix:/d,mode=660 &".to_owned()];
+    assert!(script(&volume).ends_with("wait_for /d\n"));
 }
