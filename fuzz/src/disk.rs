@@ -69,10 +69,17 @@ struct Waiting {
     completion: Completion,
 }
 
-/// Device of memory that carries out the last command first, and checks that each can be carried out.
-struct Checked {
+/// Device of [`DISK_BYTES`] of memory that carries out the last command first, and checks that each can be carried
+/// out.
+pub struct Checked {
     bytes: Vec<u8>,
     waiting: Vec<Waiting>,
+}
+
+impl Default for Checked {
+    fn default() -> Checked {
+        Checked { bytes: vec![0; DISK_BYTES as usize], waiting: Vec::new() }
+    }
 }
 
 impl Checked {
@@ -174,8 +181,7 @@ impl Disk {
     pub fn start() -> Disk {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let medium = Checked { bytes: vec![0; DISK_BYTES as usize], waiting: Vec::new() };
-        let export = Export::start(listener, medium, Options::new().queues(2), |_| {}).unwrap();
+        let export = Export::start(listener, Checked::default(), Options::new().queues(2), |_| {}).unwrap();
         let file = memory(GUEST_BYTES, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW);
         let words = Words::map(&file, GUEST_BYTES);
         let events = [crate::files::event(), crate::files::event()];
