@@ -7,9 +7,10 @@ use bywash_bench::error::Error;
 use bywash_bench::interrupt;
 use bywash_bench::serve;
 use bywash_bench::serve::client;
-use bywash_bench::serve::contest::Contender::{self, Bound, Calls, Daemon, Export, Ours, Uring};
+use bywash_bench::serve::contest::Contender::{self, Bound, Calls, Daemon, Export, Nbd, Ours, Uring};
 use bywash_bench::serve::contest::{Home, Setup};
 use bywash_bench::serve::medium::Medium;
+use bywash_bench::serve::nbd::NbdServer;
 use bywash_bench::serve::ours::Path as OurPath;
 use bywash_bench::serve::workload::{Direction, Workload};
 use bywash_bench::workspace::Workspace;
@@ -34,6 +35,10 @@ const PEERS: [Contender; 8] = [
     Uring(Medium::Disk),
     Daemon(Medium::Disk),
 ];
+
+/// Servers of NBD clients, which have one client.
+const NBD: [Contender; 4] =
+    [Nbd(NbdServer::Ours), Nbd(NbdServer::Daemon), Nbd(NbdServer::Nbdkit), Nbd(NbdServer::Bare)];
 
 /// Sides that have one client, but for the peers.
 fn ours() -> Vec<Contender> {
@@ -74,7 +79,7 @@ fn every_side_carries_out_as_many_requests_as_submitted() {
     let client = bywash_client::Client::connect(&setup.usual.socket, options).expect("a server");
     let volume = client.open("fast-0", Access::ReadWrite).expect("a volume");
     assert!(matches!(volume.path(), VolumePath::Mapped));
-    let alone = [&PEERS[..], &ours()].concat();
+    let alone = [&PEERS[..], &NBD, &ours()].concat();
     for direction in [Direction::Write, Direction::Read] {
         for (block, depth) in [(512, 1), (4096, 8), (64 << 10, 3)] {
             check(&setup, &alone, &Workload { direction, ..workload(block, depth, Duration::MAX) }, 1);
@@ -107,7 +112,7 @@ fn check(setup: &Setup, sides: &[Contender], workload: &Workload, clients: usize
         assert_eq!(figures.latency.is_some(), workload.depth == 1, "{}", run.name);
         assert_eq!(figures.rates.len(), clients, "{}", run.name);
         assert!(figures.seconds > 0.0 && figures.client_seconds > 0.0, "{}: {figures:?}", run.name);
-        let is_served = side.is_ours() || matches!(side, Daemon(_));
+        let is_served = side.is_ours() || matches!(side, Daemon(_) | Nbd(_));
         assert_eq!(figures.server_seconds.is_some(), is_served, "{}", run.name);
     }
 }

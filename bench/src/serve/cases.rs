@@ -9,9 +9,10 @@ use super::bound::Bound;
 use super::contest::{CLIENTS_MAX, Contender, Home, SLOW_NS, STREAMS, Setup, cores};
 use super::figure::{
     ALL_CPU, BANDWIDTH, BOTH_CPU, CLIENT_CPU, EFFICIENCY, Figure, Figures, LATENCY, LATENCY_99, REQUESTS,
-    cpu_of,
+    SERVER_CPU, cpu_of,
 };
 use super::medium::Medium;
+use super::nbd::NbdServer;
 use super::ours::Path;
 use super::server::{Device, Server};
 use super::workload::{Direction, Workload};
@@ -41,6 +42,10 @@ const CHANNEL_CALLS: Contender = Contender::Ours(Home::Fast, Path::ChannelCalls)
 const CHANNEL: Contender = Contender::Ours(Home::Fast, Path::Channel);
 const CHANNEL_COPIED: Contender = Contender::Ours(Home::Fast, Path::ChannelCopied);
 const EXPORT: Contender = Contender::Export;
+const NBD: Contender = Contender::Nbd(NbdServer::Ours);
+const NBD_DAEMON: Contender = Contender::Nbd(NbdServer::Daemon);
+const NBDKIT: Contender = Contender::Nbd(NbdServer::Nbdkit);
+const NBD_BARE: Contender = Contender::Nbd(NbdServer::Bare);
 const COPY: Contender = Contender::Bound(Bound::Copy);
 const HAND_OVER: Contender = Contender::Bound(Bound::HandOver);
 const STAGED: Contender = Contender::Bound(Bound::StagedHandOver);
@@ -56,6 +61,10 @@ const COPYING: f64 = 1.0 / 1.25;
 const HANDING_OVER: f64 = 0.5;
 /// Goal against qemu-storage-daemon, which ours may replace.
 const NO_SLOWER: f64 = 1.0;
+/// Goal of our NBD server's CPU time against other servers: half of it.
+const HALF_THE_CPU: f64 = 2.0;
+/// Goal of our NBD server against one that does nothing but to receive, copy and send.
+const AS_A_BARE_SERVER: f64 = 0.9;
 /// Goal of the clients' CPU time at equal bandwidth: 98 % less.
 const CPU_OF_STREAMS: f64 = 50.0;
 
@@ -288,6 +297,35 @@ fn contests_with_goals() -> Vec<Contest> {
             &[(None, REQUESTS, BestBound, None), (None, REQUESTS, Peer(DAEMON), Some(NO_SLOWER))],
         ));
     }
+    for (direction, what) in DIRECTIONS {
+        let sides = [NBD, NBD_DAEMON, NBDKIT, NBD_BARE];
+        contests.push(Contest::new(
+            "serve/nbd",
+            format!("4 KiB {what}, 32 at a time"),
+            (direction, 4096, DEPTH),
+            &sides,
+            &[
+                (None, SERVER_CPU, Peer(NBD_DAEMON), Some(HALF_THE_CPU)),
+                (None, SERVER_CPU, Peer(NBDKIT), Some(HALF_THE_CPU)),
+                (None, REQUESTS, Peer(NBD_BARE), Some(AS_A_BARE_SERVER)),
+                (None, REQUESTS, Peer(NBD_DAEMON), None),
+                (None, REQUESTS, Peer(NBDKIT), None),
+            ],
+        ));
+        contests.push(Contest::new(
+            "serve/nbd",
+            format!("4 KiB {what}, one at a time"),
+            (direction, 4096, 1),
+            &sides,
+            &[
+                (None, LATENCY, Peer(NBD_DAEMON), Some(NO_SLOWER)),
+                (None, LATENCY, Peer(NBDKIT), Some(NO_SLOWER)),
+                (None, LATENCY, Peer(NBD_BARE), Some(AS_A_BARE_SERVER)),
+                (None, SERVER_CPU, Peer(NBD_DAEMON), None),
+                (None, SERVER_CPU, Peer(NBDKIT), None),
+            ],
+        ));
+    }
     for (bytes, size) in [(64 << 10, "64 KiB"), (1 << 20, "1 MiB")] {
         let depth = (STREAM_IN_FLIGHT / bytes).min(STREAM_DEPTH_MAX);
         let streams = Contest::new(
@@ -463,7 +501,8 @@ mod tests {
             for row in &rows {
                 assert!(row.ratio.is_some() && row.note.contains("CPU a request"), "{row:?}");
                 // What memory costs differs between machines: goals against it are bounds, or equality with a rival.
-                let is_memory = contest.bench != "serve/ext4";
+                // NBD servers mostly make system calls, of which ours makes fewer.
+                let is_memory = contest.bench != "serve/ext4" && row.metric != "cpu of the server";
                 assert!(!is_memory || row.goal.is_none_or(|goal| goal <= 1.0), "{row:?}");
                 let is_bound = row.peer.starts_with("bound: ");
                 assert!(!is_bound || row.goal.is_some_and(|goal| goal < 1.0), "{row:?}");

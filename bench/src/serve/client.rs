@@ -7,6 +7,7 @@ use super::contest::{CLIENTS_MAX, Contender, Home, run_on};
 use super::figure::Figures;
 use super::file::{Uring, calls, open};
 use super::moved;
+use super::nbd::Nbd;
 use super::process::{Crew, Job, TIMEOUT, ready};
 use super::processor::Snapshot;
 use super::vhost::VhostUser;
@@ -83,6 +84,7 @@ impl Client {
             Contender::Calls(medium) => Box::new(calls(open(at, medium.is_direct())?, workload)),
             Contender::Uring(medium) => Box::new(Uring::open(at, medium.is_direct(), workload)?),
             Contender::Daemon(_) | Contender::Export => Box::new(VhostUser::connect(at, workload)?),
+            Contender::Nbd(_) => Box::new(Nbd::connect(at, workload)?),
             Contender::Ours(home, path) => path.open(at, &home.volume(self.number), wait, workload)?,
             Contender::Bound(bound) => bound.open(at, &Home::Fast.volume(self.number), workload)?,
         })

@@ -6,6 +6,7 @@ use super::daemon::Daemon;
 use super::figure::Figures;
 use super::file::{PAGE, open};
 use super::medium::{Media, Medium};
+use super::nbd::{self, NbdServer};
 use super::ours::Path as OurPath;
 use super::process::{Crew, Job};
 use super::server::{Device, Server};
@@ -102,8 +103,10 @@ pub enum Contender {
     /// pread(2) and pwrite(2).
     Calls(Medium),
     Uring(Medium),
-    /// qemu-storage-daemon.
+    /// qemu-storage-daemon, by vhost-user-blk.
     Daemon(Medium),
+    /// Server of NBD clients; the client is the same for all.
+    Nbd(NbdServer),
     Bound(Bound),
 }
 
@@ -116,17 +119,18 @@ impl Contender {
             Contender::Calls(medium) => format!("{}: pread and pwrite{}", medium.name(), direct(medium)),
             Contender::Uring(medium) => format!("{}: io_uring{}", medium.name(), direct(medium)),
             Contender::Daemon(medium) => format!("{}: qemu-storage-daemon", medium.name()),
+            Contender::Nbd(server) => server.name().into(),
             Contender::Bound(bound) => bound.texts().0.into(),
         }
     }
 
     pub fn is_ours(self) -> bool {
-        matches!(self, Contender::Ours(..) | Contender::Export)
+        matches!(self, Contender::Ours(..) | Contender::Export | Contender::Nbd(NbdServer::Ours))
     }
 
     /// Returns whether it is a peer: neither ours nor a bound.
     pub fn is_peer(self) -> bool {
-        !self.is_ours() && !matches!(self, Contender::Bound(_))
+        !self.is_ours() && !matches!(self, Contender::Bound(_) | Contender::Nbd(NbdServer::Bare))
     }
 
     /// Returns whether the client accesses our volume's memory itself.
@@ -156,6 +160,7 @@ impl Contender {
                 let export = Crew::start("an export", &[job])?;
                 run(&[socket], Some(export.id()), &alone)
             }
+            Contender::Nbd(server) => self.run_nbd(server, setup, workload, &alone),
             Contender::Bound(bound) => {
                 // The server made the volumes, and has no further part in a bound.
                 run(&vec![setup.usual.socket.clone(); clients], None, &bound.cores(clients)?)
@@ -166,6 +171,40 @@ impl Contender {
                 _ if path.is_mapped() => self.run_at(&setup.usual, workload, clients),
                 _ => self.run_at(&setup.spinning, workload, clients),
             },
+        }
+    }
+
+    /// Carries `workload` out by one client, on `cores`, of an NBD server on its core.
+    fn run_nbd(
+        self,
+        server: NbdServer,
+        setup: &Setup,
+        workload: &Workload,
+        cores: &[usize],
+    ) -> Result<Figures, Error> {
+        let run = |socket: &Path, id| client::run(self, &[socket.to_owned()], workload, Some(id), cores);
+        let (socket, bytes) = (setup.folder.join("nbd.socket"), workload.medium_bytes);
+        let own = |job| {
+            let server = Crew::start("an NBD server", &[job])?;
+            run(&socket, server.id())
+        };
+        match server {
+            NbdServer::Ours => {
+                let server = setup.usual.socket.clone();
+                own(Job::NbdExport { server, socket: socket.clone(), cores: only(SERVER_CORE) })
+            }
+            NbdServer::Bare => own(Job::BareNbd { socket: socket.clone(), bytes, cores: only(SERVER_CORE) }),
+            NbdServer::Daemon => {
+                let files = setup.media.files(Medium::Tmpfs, 1, bytes)?;
+                let aio = aio(Medium::Tmpfs, &files, workload.block);
+                let daemon = Daemon::start_nbd(&files[0], &setup.folder, aio, server_core())?;
+                run(&daemon.sockets[0], daemon.id())
+            }
+            NbdServer::Nbdkit => {
+                let nbdkit = Daemon::start_nbdkit(bytes, &setup.folder, server_core())?;
+                nbd::fill(&nbdkit.sockets[0], bytes)?;
+                run(&nbdkit.sockets[0], nbdkit.id())
+            }
         }
     }
 

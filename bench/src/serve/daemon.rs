@@ -1,5 +1,7 @@
-//! qemu-storage-daemon: one process that serves files by vhost-user-blk, each at a socket of its own.
+//! Servers of other projects: qemu-storage-daemon, one process that serves files by vhost-user-blk, each at a socket of its
+//! own, or a file to NBD clients; and nbdkit, which serves memory to them.
 
+use super::nbd::EXPORT;
 use crate::child::{self, Process};
 use crate::error::Error;
 use crate::programs::require;
@@ -10,11 +12,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "qemu-storage-daemon";
-/// Greatest time until the daemon listens.
+/// Debian package of the program.
+const PACKAGE: &str = "qemu-system-common";
+/// Greatest time until a server listens.
 const LIMIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The daemon; ended when dropped, and by the kernel when this process has ended.
+/// Such a server; ended when dropped, and by the kernel when this process has ended.
 pub struct Daemon {
     process: Process,
     /// Socket of each file, in order.
@@ -22,33 +26,54 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Serves `files` at sockets in `folder`, on the only `core` if there is one. `aio` is `threads`, `io_uring`, or `native`:
-    /// Linux AIO, past the page cache.
+    /// Serves `files` by vhost-user-blk, on the only `core` if there is one. `aio` is `threads`, `io_uring`, or `native`: Linux
+    /// AIO, past the page cache.
     pub fn start(files: &[PathBuf], folder: &Path, aio: &str, core: Option<usize>) -> Result<Daemon, Error> {
-        let program = require(PROGRAM, "qemu-system-common")?;
-        // The two programs do what would need unsafe code between fork and exec.
-        let mut command = Command::new(require("setpriv", "util-linux")?);
-        command.args(["--pdeathsig", "KILL", "--"]);
-        if let Some(core) = core {
-            command.arg(require("taskset", "util-linux")?).args(["--cpu-list", &core.to_string()]);
-        }
-        command.arg(program).args(["--object", "iothread,id=thread"]);
+        let mut command = command(PROGRAM, PACKAGE, core)?;
+        command.args(["--object", "iothread,id=thread"]);
         let sockets: Vec<PathBuf> =
             (0..files.len()).map(|number| folder.join(format!("{number}.sock"))).collect();
-        let direct = if aio == "native" { "on" } else { "off" };
         for (number, (file, socket)) in files.iter().zip(&sockets).enumerate() {
-            // An earlier daemon may have left its socket.
-            let _ = fs::remove_file(socket);
-            let (file, socket) = (quoted(file)?, quoted(socket)?);
-            command.args(["--blockdev".into(), format!(
-                "driver=file,node-name=file{number},cache.direct={direct},aio={aio},locking=off,filename={file}"
-            )]);
-            command.args(["--export".into(), format!(
+            let socket = quoted(socket)?;
+            command.args(["--blockdev", &node(number, file, aio)?, "--export"]);
+            command.arg(format!(
                 "type=vhost-user-blk,id=export{number},node-name=file{number},addr.type=unix,addr.path={socket},\
                  writable=on,num-queues=1,logical-block-size=512,iothread=thread"
-            )]);
+            ));
         }
-        let log = folder.join(format!("{PROGRAM}.log"));
+        Daemon::listen(PROGRAM, command, sockets, folder)
+    }
+
+    /// Serves `file` to NBD clients, otherwise as [`Daemon::start`], but on the main thread: QEMU 7.2 fails an assertion when a
+    /// client disconnects from an export that has a thread of its own.
+    pub fn start_nbd(file: &Path, folder: &Path, aio: &str, core: Option<usize>) -> Result<Daemon, Error> {
+        let mut command = command(PROGRAM, PACKAGE, core)?;
+        let socket = folder.join("nbd.sock");
+        command.args(["--blockdev", &node(0, file, aio)?]);
+        command.args(["--nbd-server", &format!("addr.type=unix,addr.path={}", quoted(&socket)?)]);
+        command.arg("--export");
+        command.arg(format!("type=nbd,id=export,node-name=file0,name={EXPORT},writable=on"));
+        Daemon::listen(PROGRAM, command, vec![socket], folder)
+    }
+
+    /// Serves memory of `bytes` zeros to NBD clients by nbdkit.
+    pub fn start_nbdkit(bytes: u64, folder: &Path, core: Option<usize>) -> Result<Daemon, Error> {
+        let mut command = command("nbdkit", "nbdkit", core)?;
+        let socket = folder.join("nbdkit.sock");
+        command.args(["--foreground", "--unix"]).arg(&socket).args(["memory", &format!("size={bytes}")]);
+        Daemon::listen("nbdkit", command, vec![socket], folder)
+    }
+
+    /// Starts a server, and waits until its sockets are there.
+    fn listen(
+        program: &str,
+        mut command: Command,
+        sockets: Vec<PathBuf>,
+        folder: &Path,
+    ) -> Result<Daemon, Error> {
+        // An earlier one may have left its sockets.
+        sockets.iter().for_each(|socket| drop(fs::remove_file(socket)));
+        let log = folder.join(format!("{program}.log"));
         let mut process = Process::start_logging(&mut command, &log)?;
         let deadline = Instant::now() + LIMIT;
         while !sockets.iter().all(|socket| socket.exists()) {
@@ -57,7 +82,7 @@ impl Daemon {
             if has_ended || Instant::now() > deadline {
                 let how = if has_ended { "ended" } else { "does not listen" };
                 let tail = child::tail(&fs::read_to_string(&log).unwrap_or_default());
-                return Err(Error::Failed { program: PROGRAM.into(), how: how.into(), tail });
+                return Err(Error::Failed { program: program.into(), how: how.into(), tail });
             }
             std::thread::sleep(LOOK);
         }
@@ -75,6 +100,27 @@ impl Drop for Daemon {
         let _ = self.process.stop(Signal::TERM);
         self.sockets.iter().for_each(|socket| drop(fs::remove_file(socket)));
     }
+}
+
+/// Makes a command that runs `program` on the only `core` if there is one, and ends it with this process.
+fn command(program: &'static str, package: &'static str, core: Option<usize>) -> Result<Command, Error> {
+    let program = require(program, package)?;
+    // The two programs do what would need unsafe code between fork and exec.
+    let mut command = Command::new(require("setpriv", "util-linux")?);
+    command.args(["--pdeathsig", "KILL", "--"]);
+    if let Some(core) = core {
+        command.arg(require("taskset", "util-linux")?).args(["--cpu-list", &core.to_string()]);
+    }
+    command.arg(program);
+    Ok(command)
+}
+
+/// Describes a file to QEMU, by the name `file` and its number.
+fn node(number: usize, file: &Path, aio: &str) -> Result<String, Error> {
+    let (file, direct) = (quoted(file)?, if aio == "native" { "on" } else { "off" });
+    Ok(format!(
+        "driver=file,node-name=file{number},cache.direct={direct},aio={aio},locking=off,filename={file}"
+    ))
 }
 
 /// Makes a value of QEMU's command line of a path: its commas are doubled.

@@ -53,6 +53,9 @@ pub const REQUESTS: Figure = Figure("requests", "op/s", More, |run| run.requests
 pub const BANDWIDTH: Figure = Figure("throughput", "B/s", More, |run| run.bytes as f64 / run.seconds);
 pub const CLIENT_CPU: Figure =
     Figure("cpu of clients", "ns/op", Less, |run| run.ns_of_request(run.client_seconds));
+pub const SERVER_CPU: Figure = Figure("cpu of the server", "ns/op", Less, |run| {
+    run.ns_of_request(run.server_seconds.unwrap_or(f64::NAN))
+});
 pub const BOTH_CPU: Figure =
     Figure("cpu of clients and server", "ns/op", Less, |run| run.ns_of_request(run.both_seconds()));
 pub const ALL_CPU: Figure = Figure("cpu of clients, server and kernel threads", "ns/op", Less, |run| {

@@ -1,10 +1,10 @@
-//! `bywash bench serve`: our device server and its clients against the kernel's paths to memory and disk, and against a
-//! vhost-user-blk server.
+//! `bywash bench serve`: our device server and its clients against the kernel's paths to memory and disk, and against other
+//! servers of vhost-user-blk and NBD.
 //!
 //! Every side carries out the same workload, by clients that are processes and differ in their engine alone:
 //!
 //! - `workload`: the work, and the loop that submits it to an engine
-//! - `file`, `vhost`, `ours`: engines; `bound`: engines that no path can be faster than
+//! - `file`, `vhost`, `ours`, `nbd`: engines; `bound`: engines that no path can be faster than
 //! - `client`, `server`, `daemon`: processes; `process`: their jobs and reports
 //! - `processor`: CPU time; `moved`: whether the bytes were moved; `figure`: figures of a run
 //! - `medium`: file systems that are made for this, and the disk
@@ -33,6 +33,8 @@ pub mod client;
 pub mod contest;
 #[doc(hidden)]
 pub mod medium;
+#[doc(hidden)]
+pub mod nbd;
 #[doc(hidden)]
 pub mod ours;
 #[doc(hidden)]

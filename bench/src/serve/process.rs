@@ -12,7 +12,8 @@
 //! A process ends with the thread that has started it, however that ends (PR_SET_PDEATHSIG).
 
 use super::client::{Client, Report};
-use super::server;
+use super::contest::run_on;
+use super::{nbd, server};
 use crate::child;
 use crate::error::{Attempt, Error};
 use crate::interrupt;
@@ -44,10 +45,22 @@ pub enum Job {
         is_spinning: bool,
         core: Option<usize>,
     },
-    /// An export at `socket` of a volume of the server at `server`.
+    /// An export at `socket` of a volume of the server at `server`, by vhost-user-blk.
     Export {
         server: PathBuf,
         socket: PathBuf,
+        cores: Vec<usize>,
+    },
+    /// As `Export`, for NBD clients.
+    NbdExport {
+        server: PathBuf,
+        socket: PathBuf,
+        cores: Vec<usize>,
+    },
+    /// Bare server of NBD clients.
+    BareNbd {
+        socket: PathBuf,
+        bytes: u64,
         cores: Vec<usize>,
     },
 }
@@ -169,6 +182,12 @@ pub fn peer(job: &str) -> Result<(), Error> {
             server::serve(&socket, &devices, is_spinning, core).map(|()| None)
         }
         Job::Export { server, socket, cores } => server::export(&server, &socket, &cores).map(|()| None),
+        Job::NbdExport { server, socket, cores } => {
+            server::export_nbd(&server, &socket, &cores).map(|()| None)
+        }
+        Job::BareNbd { socket, bytes, cores } => {
+            run_on(&cores).and_then(|()| nbd::serve_bare(&socket, bytes as usize, ready)).map(|()| None)
+        }
     };
     match outcome {
         Ok(None) => Ok(()),

@@ -1,11 +1,13 @@
-//! Our server, and processes that use it all the time: an export of a volume by vhost-user-blk, and clients that do nothing.
+//! Our server, and processes that use it all the time: exports of a volume by vhost-user-blk and to NBD clients, and clients
+//! that do nothing.
 //!
-//! `bywash serve --vhost-user` exports a volume in the server's process, by a thread of its own. Here the export is a process,
-//! so that its CPU time is known. It reaches the volume as the library chooses: memory is mapped, and the server's core has
+//! `bywash serve` exports a volume in the server's process, by a thread of its own. Here the export is a process, so that its
+//! CPU time is known. It reaches the volume as the library chooses: memory is mapped, and the server's core has
 //! no part in it.
 
 use super::contest::{Home, run_on, server_core};
 use super::moved::FILLING;
+use super::nbd::EXPORT;
 use super::process::{Crew, Job, ready};
 use crate::error::{Attempt, Error};
 use bywash_client::{Access, Client, NewVolume, Options, Queue};
@@ -48,17 +50,35 @@ pub fn serve(socket: &Path, devices: &[String], is_spinning: bool, core: Option<
 
 /// Exports a volume in this process until the bench ends it.
 pub fn export(server: &Path, socket: &Path, cores: &[usize]) -> Result<(), Error> {
+    let (medium, listener) = exported(server, socket, cores)?;
+    // The client notices by itself what becomes of the export.
+    let export = Export::start(listener, medium, bywash_vhost::Options::new(), |_| ()).map_err(failed)?;
+    ready()?;
+    drop(export);
+    Ok(())
+}
+
+/// Exports a volume to NBD clients in this process until the bench ends it.
+pub fn export_nbd(server: &Path, socket: &Path, cores: &[usize]) -> Result<(), Error> {
+    let (medium, listener) = exported(server, socket, cores)?;
+    let disks = vec![bywash_nbd::Disk::new(EXPORT, medium)];
+    let options = bywash_nbd::Options::new();
+    // The client notices by itself what becomes of the export.
+    let export = bywash_nbd::Export::start(listener, disks, options, |_| ()).map_err(failed)?;
+    ready()?;
+    drop(export);
+    Ok(())
+}
+
+/// Opens a volume to be exported at a socket, with the threads that are made from now on restricted to `cores`.
+fn exported(server: &Path, socket: &Path, cores: &[usize]) -> Result<(OnVolume, UnixListener), Error> {
     run_on(cores)?;
     let queue = Queue::connect(server, Options::new().arena_bytes(EXPORT_ARENA)).map_err(failed)?;
     let medium = OnVolume::open(queue, &Home::Fast.volume(0), Access::ReadWrite).map_err(failed)?;
     // An earlier export may have left its socket.
     let _ = fs::remove_file(socket);
     let listener = UnixListener::bind(socket).doing("listen at", socket)?;
-    // The client notices by itself what becomes of the export.
-    let export = Export::start(listener, medium, bywash_vhost::Options::new(), |_| ()).map_err(failed)?;
-    ready()?;
-    drop(export);
-    Ok(())
+    Ok((medium, listener))
 }
 
 /// Connects clients of this process, which do nothing.
