@@ -74,8 +74,8 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum Phase {
     Handshake(Handshake),
-    /// The reply to `STARTTLS` is sent, and TLS begins behind it.
-    BeforeTls,
+    /// The reply to `STARTTLS` is sent, and TLS begins behind it, with this handshake.
+    BeforeTls(Handshake),
     Transmission(Agreement),
 }
 
@@ -132,7 +132,10 @@ impl Connection {
     /// Returns whether more is to be received.
     #[inline]
     pub(crate) fn receives(&self) -> bool {
-        self.socket.is_some() && !self.is_ending && !self.is_paused && !matches!(self.phase, Phase::BeforeTls)
+        self.socket.is_some()
+            && !self.is_ending
+            && !self.is_paused
+            && !matches!(self.phase, Phase::BeforeTls(_))
     }
 
     /// Returns whether replies wait to be sent.
@@ -277,7 +280,7 @@ impl Connection {
         while self.socket.is_some() {
             let goes_on = match &mut self.phase {
                 Phase::Handshake(_) => self.negotiate(engine)?,
-                Phase::BeforeTls => false,
+                Phase::BeforeTls(_) => false,
                 Phase::Transmission(agreement) => {
                     let agreement = *agreement;
                     self.request(key, agreement, engine)?
@@ -312,7 +315,10 @@ impl Connection {
             Step::StartTls if !self.filled.is_empty() => {
                 return Err(Error::Client("it has sent bytes behind STARTTLS before TLS had begun".into()));
             }
-            Step::StartTls => self.phase = Phase::BeforeTls,
+            Step::StartTls => {
+                let within = handshake.within_tls();
+                self.phase = Phase::BeforeTls(within);
+            }
             Step::End => {
                 self.finish_input();
                 return Ok(false);
@@ -511,11 +517,12 @@ impl Connection {
     /// # Errors
     /// [`Error::Tls`] if no session can be made.
     pub(crate) fn start_tls(&mut self, tls: Option<&Tls>) -> Result<(), Error> {
-        if let (Phase::BeforeTls, true, Some(tls), Some(socket)) =
-            (&self.phase, self.replies.is_empty(), tls, &mut self.socket)
+        if let (Phase::BeforeTls(within), true, Some(tls), Some(socket)) =
+            (&mut self.phase, self.replies.is_empty(), tls, &mut self.socket)
         {
             socket.start_tls(tls)?;
-            self.phase = Phase::Handshake(Handshake::within_tls());
+            let within = std::mem::take(within);
+            self.phase = Phase::Handshake(within);
         }
         Ok(())
     }
@@ -549,7 +556,7 @@ impl Connection {
     pub(crate) fn owes(&self) -> bool {
         match &self.phase {
             _ if self.socket.is_none() => false,
-            Phase::Handshake(_) | Phase::BeforeTls => true,
+            Phase::Handshake(_) | Phase::BeforeTls(_) => true,
             Phase::Transmission(_) => {
                 let has_part = self.incoming.is_some() || !self.filled.is_empty();
                 !self.replies.is_empty() || (has_part && self.receives())
@@ -566,7 +573,7 @@ impl Connection {
             self.owing = None;
             return Ok(());
         }
-        if matches!(self.phase, Phase::Handshake(_) | Phase::BeforeTls) {
+        if matches!(self.phase, Phase::Handshake(_) | Phase::BeforeTls(_)) {
             return match now.saturating_duration_since(self.opened) > timeout {
                 true => Err(Error::Client("it did not finish the handshake in time".into())),
                 false => Ok(()),

@@ -81,9 +81,10 @@ impl Handshake {
         Handshake { tls, ..Handshake::default() }
     }
 
-    /// Begins anew within TLS: nothing that was agreed on before counts, but the fixed newstyle.
-    pub(crate) fn within_tls() -> Handshake {
-        Handshake { tls: TlsState::Started, has_flags: true, is_fixed: true, ..Handshake::default() }
+    /// Begins anew within TLS: no option counts that came before, but the client's flags do.
+    pub(crate) fn within_tls(&self) -> Handshake {
+        let Handshake { has_flags, is_fixed, sends_no_zeroes, .. } = *self;
+        Handshake { tls: TlsState::Started, has_flags, is_fixed, sends_no_zeroes, ..Handshake::default() }
     }
 
     /// Appends the server's first message.
@@ -139,16 +140,29 @@ impl Handshake {
     }
 
     fn skip(&mut self, header: OptionHeader, available: usize, out: &mut Vec<u8>) -> (usize, Step) {
-        let OptionHeader { option, length } = header;
+        let OptionHeader { option: number, length } = header;
         let skipped = available.min(length as usize);
         let left = length - skipped as u32;
         if left > 0 {
-            self.skipping = Some(OptionHeader { option, length: left });
+            self.skipping = Some(OptionHeader { option: number, length: left });
             return (skipped, Step::More);
         }
         self.skipping = None;
+        if number == option::ABORT {
+            // Its data are ignored, whatever they are.
+            option_reply(out, number, reply::ACK, &[]);
+            return (skipped, Step::End);
+        }
+        if number == option::SET_META_CONTEXT {
+            // Even a request that fails replaces the contexts that were selected before.
+            self.context = None;
+        }
+        let kind = match self.tls {
+            TlsState::Required if number != option::STARTTLS => reply::ERR_TLS_REQD,
+            _ => reply::ERR_TOO_BIG,
+        };
         let message = format!("at most {OPTION_MAX} bytes of data are looked at");
-        option_reply(out, option, reply::ERR_TOO_BIG, &[message.as_bytes()]);
+        option_reply(out, number, kind, &[message.as_bytes()]);
         (skipped, Step::Again)
     }
 

@@ -259,6 +259,19 @@ fn an_option_that_is_too_long_is_skipped_or_ends_the_connection() {
     }
     assert_eq!(replies(&out, option::LIST)[0].0, reply::ERR_TOO_BIG);
     assert_eq!(talk.kinds(option::LIST, b"").last(), Some(&reply::ACK), "the next option is found");
+    let skip = |handshake: &mut Handshake, number: u32| {
+        let (long, mut out) = (message(number, &vec![0; OPTION_MAX as usize + 1]), Vec::new());
+        assert_eq!(handshake.step(&long, &mut out, &talk.faces), (OPTION_BYTES, Step::Again));
+        let (_, step) = handshake.step(&long[OPTION_BYTES..], &mut out, &talk.faces);
+        (step, replies(&out, number)[0].0)
+    };
+    let mut handshake =
+        Handshake { has_flags: true, is_fixed: true, context: Some(0), ..Handshake::default() };
+    assert_eq!(skip(&mut handshake, option::SET_META_CONTEXT), (Step::Again, reply::ERR_TOO_BIG));
+    assert_eq!(handshake.context, None, "a request that fails selects nothing");
+    assert_eq!(skip(&mut handshake, option::ABORT), (Step::End, reply::ACK));
+    let mut before_tls = Handshake { has_flags: true, is_fixed: true, ..Handshake::new(true) };
+    assert_eq!(skip(&mut before_tls, option::LIST), (Step::Again, reply::ERR_TLS_REQD));
     for (option, length) in [(option::LIST, u32::MAX), (option::EXPORT_NAME, OPTION_MAX + 1)] {
         let header = [&message(option, b"")[..12], &length.to_be_bytes()].concat();
         let (_, step) = talk.handshake.step(&header, &mut Vec::new(), &talk.faces);

@@ -1,6 +1,6 @@
 //! Tests of TLS: what is served before it, who may be a client, and clients of other projects.
 
-use crate::client::{Client, FLUSH, LIST, READ, STRUCTURED_REPLY, request};
+use crate::client::{Client, EXPORT_NAME, FLUSH, LIST, READ, STRUCTURED_REPLY, request};
 use crate::served::memory;
 use crate::strangers::{has, run};
 use bywash_nbd::{Disk, Error, Event, Export, Options, Tls};
@@ -155,6 +155,16 @@ fn a_client_with_a_certificate_is_served() {
     }
     client.send(&request(2, 0, 0, 0, 0));
     assert_eq!(client.rest(), b"", "the end is told within TLS");
+}
+
+#[test]
+fn a_client_that_has_declined_zeros_before_tls_gets_none_within_it() {
+    let secure = Secure::new();
+    let identity = secure.authority.sign(ExtendedKeyUsagePurpose::ClientAuth);
+    let mut client = secure.secure(Some(&identity)).unwrap();
+    client.send(&crate::client::option(EXPORT_NAME, b"disk"));
+    client.take(10);
+    assert_eq!(client.read(0, 512), [0; 512]);
 }
 
 #[test]
