@@ -130,6 +130,63 @@ fn every_device_is_like_its_model() {
     });
 }
 
+/// Message of a step that is carried out at once, so that replies come in the order of requests.
+fn message(step: &Step, cookie: u64) -> Vec<u8> {
+    let header = |kind, flags, offset: usize, length: usize| {
+        request(kind, flags, cookie, offset as u64, length as u32)
+    };
+    match *step {
+        Step::Read(offset, length) => header(READ, 0, offset, length),
+        Step::Write(offset, length, byte, is_durable) => {
+            [header(WRITE, u16::from(is_durable), offset, length), vec![byte; length]].concat()
+        }
+        Step::Zero(offset, length, _) => header(WRITE_ZEROES, 0, offset, length),
+        Step::Flush => header(FLUSH, 0, 0, 0),
+        Step::Status(offset, length) => header(BLOCK_STATUS, 0, offset, length),
+    }
+}
+
+/// Sends `bytes` to a new disk in pieces that end at `cuts`, and returns all that its server sends.
+fn converse(bytes: &[u8], cuts: &[usize]) -> Vec<u8> {
+    let served = Served::one(memory());
+    let mut stream = UnixStream::connect(served.path()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut receiving = stream.try_clone().unwrap();
+    let receiver = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        receiving.read_to_end(&mut all).unwrap();
+        all
+    });
+    let mut from = 0;
+    for to in cuts.iter().copied().chain([bytes.len()]) {
+        stream.write_all(&bytes[from..to]).unwrap();
+        // The server mostly receives what has come by now.
+        std::thread::sleep(Duration::from_micros(300));
+        from = to;
+    }
+    receiver.join().unwrap()
+}
+
+#[test]
+fn messages_may_come_in_any_pieces() {
+    let config = ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() };
+    let cuts = || prop::collection::vec(any::<prop::sample::Index>(), 0..20);
+    proptest!(config, |(steps in prop::collection::vec(step(), 1..20), cuts in cuts(), is_structured in any::<bool>())| {
+        let mut bytes = 3u32.to_be_bytes().to_vec();
+        if is_structured {
+            bytes.extend(option(STRUCTURED_REPLY, b""));
+        }
+        bytes.extend(option(GO, &go("disk")));
+        for (cookie, step) in steps.iter().enumerate() {
+            bytes.extend(message(step, cookie as u64));
+        }
+        bytes.extend(request(DISC, 0, 0, 0, 0));
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+        cuts.sort_unstable();
+        prop_assert!(converse(&bytes, &cuts) == converse(&bytes, &[]));
+    });
+}
+
 #[derive(Clone, Debug)]
 enum Piece {
     Flags(u32),
