@@ -1,4 +1,4 @@
-//! Tests with the clients of other projects: libnbd's, QEMU's and fio's, where they are installed.
+//! Tests with the clients of other projects: libnbd's, QEMU's, nbdkit's and fio's, where they are installed.
 
 use crate::served::{BYTES, Served, memory};
 use bywash_nbd::{Disk, Options};
@@ -182,6 +182,22 @@ fn qemu_io_reads_what_it_wrote() {
     let text = run(folder.path(), "qemu-io", &arguments);
     assert!(!text.contains("failed") && !text.contains("Pattern"), "{text}");
     assert_eq!(served.stats().cut_off, 0);
+}
+
+/// nbdkit's client is its plugin nbd: a server that passes requests on to another one.
+#[test]
+fn nbdkit_passes_requests_on() {
+    if !has("nbdkit", "nbdkit") || !has("nbdcopy", "libnbd-bin") {
+        return;
+    }
+    let served = Served::one(memory());
+    let folder = tempfile::tempdir().unwrap();
+    let data = data(folder.path());
+    let uri = format!("uri={}", uri(&served, "disk"));
+    let copies = r#"nbdcopy --flush data "$uri" && nbdcopy "$uri" copy"#;
+    run(folder.path(), "nbdkit", &["--unix", "-", "nbd", &uri, "--run", copies]);
+    assert!(std::fs::read(folder.path().join("copy")).unwrap() == data);
+    assert_eq!((served.stats().cut_off, served.stats().failed), (0, 0));
 }
 
 #[test]
