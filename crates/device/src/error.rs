@@ -1,5 +1,5 @@
 //! Errors of opening a device and of registering memory. A command that fails reports a
-//! [`CommandError`](crate::Failure).
+//! [`CommandError`](crate::CommandError).
 
 use std::io;
 
