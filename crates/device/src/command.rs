@@ -145,6 +145,12 @@ impl<'a> Command<'a> {
         self.segments
     }
 
+    /// Returns the registered region that the submitter named with [`Command::region`].
+    #[inline]
+    pub fn registered_region(&self) -> Option<RegionId> {
+        self.region
+    }
+
     /// Returns the number of bytes of the device that the command affects. Every device calls this first of all.
     ///
     /// # Errors

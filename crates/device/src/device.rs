@@ -90,7 +90,8 @@ pub trait Device: Send {
     }
 
     /// Registers `memory`, so that commands with segments in it take less time. Registering takes
-    /// microseconds, whatever the size. Returns `None` if the device gains nothing from registered memory.
+    /// microseconds, whatever the size, with devices of the kernel; a device that maps memory for DMA by itself takes
+    /// time for each page. Returns `None` if the device gains nothing from registering this memory.
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel refuses (Linux before 6.13), [`Error::Regions`] if too many regions are

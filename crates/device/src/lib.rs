@@ -85,6 +85,8 @@
 //!   revokes access to it
 //! - [`File`], [`FileOptions`], [`FileKind`], [`EngineKind`]: a device of a file or a block device;
 //!   [`PassedOptions`], [`FileUser`]: a device of a file that another process has opened
+//! - [`Order`], [`gather`], [`scatter`]: for devices in other crates, the order of overlapping commands and copies
+//!   from and to segments
 //! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses
 //!   yet
 //! - [`Error`]: errors of opening a device and of registering memory
@@ -97,6 +99,7 @@ mod device;
 mod error;
 mod file;
 mod memory;
+mod order;
 mod pages;
 mod region;
 mod segment;
@@ -113,7 +116,8 @@ pub use device::{Device, Geometry};
 pub use error::Error;
 pub use file::{EngineKind, File, FileKind, FileOptions, FileUser, PassedOptions};
 pub use memory::{Memory, MemoryOptions};
+pub use order::Order;
 pub use region::{PinnedRegion, REGION_MAX, Region, RegionId};
-pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment};
+pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment, gather, scatter};
 pub use spare::{ChunkLayout, RetiredChunk, SpareChunk};
 pub use spec::{Spec, device_kinds};

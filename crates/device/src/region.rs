@@ -66,9 +66,20 @@ pub struct PinnedRegion {
 }
 
 impl PinnedRegion {
-    /// Returns the offset of a segment in the region, or `None` if the segment is empty or not wholly in the
-    /// region.
-    pub(crate) fn place_of(&self, base: *const u8, bytes: usize) -> Option<usize> {
+    /// Returns the address of the region's first byte.
+    pub fn base(&self) -> *mut u8 {
+        self.base as *mut u8
+    }
+
+    /// Returns the size of the region, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the offset of a segment in the region, in bytes, or `None` if the segment is empty or not wholly in
+    /// the region.
+    #[inline]
+    pub fn offset_of(&self, base: *const u8, bytes: usize) -> Option<usize> {
         let from = (base as usize).checked_sub(self.base)?;
         from.checked_add(bytes).filter(|end| *end <= self.bytes && *end > from).map(|_| from)
     }
@@ -91,4 +102,22 @@ pub struct RegionId {
     pub(crate) index: u32,
     /// Generation of the table entry: an identifier of an unregistered region never matches a later region.
     pub(crate) generation: u32,
+}
+
+impl RegionId {
+    /// Makes the identifier of a region that a device keeps in entry `index` of its table. The device counts
+    /// `generation` up when it unregisters the entry's region, so that no old identifier names a later region.
+    pub fn new(index: u32, generation: u32) -> RegionId {
+        RegionId { index, generation }
+    }
+
+    /// Returns the index of the region's entry in the device's table.
+    pub fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Returns the generation of the table entry when the region was registered.
+    pub fn generation(self) -> u32 {
+        self.generation
+    }
 }

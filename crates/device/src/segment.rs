@@ -80,7 +80,7 @@ impl fmt::Debug for Segment {
 /// The segments have `skip + bytes` bytes that are mapped as [`Segment::new`] requires. `to` has room for `bytes`
 /// bytes, and does not overlap the segments.
 #[inline]
-pub(crate) unsafe fn gather(segments: &[Segment], skip: usize, to: *mut u8, bytes: usize) {
+pub unsafe fn gather(segments: &[Segment], skip: usize, to: *mut u8, bytes: usize) {
     // SAFETY: `pieces` stays within each segment and within `bytes`; the caller promises that the memory is
     // mapped.
     pieces(segments, skip, bytes, |at, done, length| unsafe {
@@ -140,7 +140,7 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 /// The segments have `skip + bytes` bytes that are mapped for writing, as [`Segment::new`] requires. `from` has
 /// `bytes` bytes, and does not overlap the segments.
 #[inline]
-pub(crate) unsafe fn scatter(segments: &[Segment], skip: usize, from: *const u8, bytes: usize) {
+pub unsafe fn scatter(segments: &[Segment], skip: usize, from: *const u8, bytes: usize) {
     // SAFETY: `pieces` stays within each segment and within `bytes`; the caller promises that the memory is
     // mapped.
     pieces(segments, skip, bytes, |at, done, length| unsafe {

@@ -10,7 +10,7 @@
 //!                                         └── more to be done ◄──┘
 //! ```
 //!
-//! A command holds a slot until it completes. It waits for earlier commands that it overlaps ([`order`]). An
+//! A command holds a slot until it completes. It waits for earlier commands that it overlaps ([`Order`]). An
 //! [`engine`] carries it out as one or several requests to the kernel, one at a time ([`slot`]). Memory that
 //! the medium does not accept is copied through [`bounce`] pieces. Commands allocate nothing: every list has
 //! room for as many commands as the device's depth.
@@ -20,7 +20,6 @@ mod engine;
 mod holder;
 mod job;
 mod medium;
-mod order;
 mod passed;
 mod pool;
 mod ring;
@@ -29,11 +28,11 @@ mod slot;
 use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
+use crate::order::Order;
 use crate::region::{PinnedRegion, RegionId};
 use bounce::BounceBuffers;
 use engine::Engine;
 use medium::Medium;
-use order::Order;
 use slot::{Next, Slot};
 use std::collections::VecDeque;
 use std::fmt;

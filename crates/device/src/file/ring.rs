@@ -200,7 +200,7 @@ impl Ring {
     pub(super) fn buffer_of(&self, region: RegionId, segment: &Segment) -> Option<u16> {
         let place = self.buffers.regions.get(region.index as usize)?;
         let known = place.region.as_ref().filter(|_| place.turn == region.generation)?;
-        known.memory.place_of(segment.base(), segment.bytes()).map(|_| known.buffer)
+        known.memory.offset_of(segment.base(), segment.bytes()).map(|_| known.buffer)
     }
 
     /// Registers memory that another ring has registered. The kernel only counts a reference to that

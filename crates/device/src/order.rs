@@ -2,7 +2,7 @@
 //!
 //! Invariant: if two ranges overlap and at least one command changes its range, the one that entered first
 //! has left before the other starts. Entering and leaving look at every entry; there are at most as many as
-//! the device's depth. Called by [`super::File`].
+//! the device's depth. Called by devices whose medium carries commands out in any order.
 
 use std::ops::Range;
 
@@ -27,9 +27,12 @@ impl Entry {
     }
 }
 
-/// Ranges of all commands in flight.
+/// Order of overlapping commands: knows the ranges of all commands in flight, and which of them have to wait.
+///
+/// A device numbers its commands in flight ("slots"). A command whose range overlaps that of an earlier command waits
+/// for it if at least one of the two changes the device.
 #[derive(Debug)]
-pub(super) struct Order {
+pub struct Order {
     /// Entries in no particular order.
     entries: Vec<Entry>,
     next: u64,
@@ -38,13 +41,13 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Makes an empty order for up to `depth` commands.
-    pub(super) fn new(depth: usize) -> Order {
+    /// Makes an empty order for up to `depth` commands, which it allocates memory for.
+    pub fn new(depth: usize) -> Order {
         Order { entries: Vec::with_capacity(depth), next: 0, waiting: 0 }
     }
 
-    /// Enters the range of a command. Returns true if the command may start now.
-    pub(super) fn enter(&mut self, slot: u16, range: Range<u64>, changes: bool) -> bool {
+    /// Enters the range of a command, in bytes. Returns true if the command may start now.
+    pub fn enter(&mut self, slot: u16, range: Range<u64>, changes: bool) -> bool {
         let mut entry = Entry { range, changes, number: self.next, slot, blockers: 0 };
         self.next += 1;
         // Fits, since there are fewer entries than slots, whose numbers have 16 bits.
@@ -56,7 +59,7 @@ impl Order {
     }
 
     /// Removes a completed command; calls `freed` for each slot whose last blocker it was.
-    pub(super) fn leave(&mut self, slot: u16, mut freed: impl FnMut(u16)) {
+    pub fn leave(&mut self, slot: u16, mut freed: impl FnMut(u16)) {
         let Some(at) = self.entries.iter().position(|entry| entry.slot == slot) else { return };
         let left = self.entries.swap_remove(at);
         debug_assert_eq!(left.blockers, 0, "it was not free to go");
