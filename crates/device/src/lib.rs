@@ -23,7 +23,7 @@
 //!
 //! # Rules
 //!
-//! Guarantees to the user of a device. `tests/conformance.rs` tests every device for them.
+//! Guarantees to the user of a device. The suite `testing::conformance` tests every device for them.
 //!
 //! **Blocks.** Offsets and lengths are multiples of the logical block, which has 512 bytes or more. A block
 //! is read and written atomically: no read returns a mixture of two writes within one block, and neither does
@@ -90,7 +90,8 @@
 //! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses
 //!   yet
 //! - [`Error`]: errors of opening a device and of registering memory
-//! - `testing`, with the feature of that name: devices that fail, crash and stop on demand, for tests
+//! - `testing`, with the feature of that name: the conformance suite of devices, and devices that fail, crash and
+//!   stop on demand, for tests
 
 mod alone;
 mod chunks;

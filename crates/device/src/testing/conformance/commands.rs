@@ -1,7 +1,7 @@
 //! Cases of single commands.
 
 use super::subject::{Area, Subject, pattern};
-use bywash_device::{Command, CommandError, Region};
+use crate::{Command, CommandError, Region};
 use std::sync::Arc;
 
 pub fn what_is_written_is_read(mut subject: Subject) {
@@ -51,7 +51,7 @@ pub fn segments_are_filled_one_after_another(mut subject: Subject) {
     }
 }
 
-pub fn memory_need_not_be_aligned(mut subject: Subject) {
+pub fn memory_of_any_alignment_is_taken(mut subject: Subject) {
     let block = subject.block();
     // Longer than any bounce piece.
     let bytes = pattern(5, 300 << 10);
@@ -68,7 +68,7 @@ pub fn memory_need_not_be_aligned(mut subject: Subject) {
     }
 }
 
-pub fn zeroes_are_written_and_nothing_beside_them(mut subject: Subject) {
+pub fn zeroes_are_written_and_nothing_else(mut subject: Subject) {
     let block = subject.block();
     let nothing = Area::new(0);
     let bytes = pattern(6, subject.bytes() as usize);

@@ -1,7 +1,7 @@
 //! Cases of invalid commands: each fails by itself and changes nothing.
 
 use super::subject::{Area, Subject, pattern};
-use bywash_device::{Command, CommandError, SEGMENTS_MAX};
+use crate::{Command, CommandError, SEGMENTS_MAX};
 
 pub fn what_is_outside_is_refused(mut subject: Subject) {
     let block = subject.block();
@@ -89,7 +89,7 @@ pub fn what_is_too_long_or_in_too_many_pieces_is_refused(mut subject: Subject) {
     assert_eq!(subject.read(0, SEGMENTS_MAX * block), area.get(0, SEGMENTS_MAX * block));
     // Segment whose sum of lengths overflows 64 bits.
     // SAFETY: the device refuses the command, so it never accesses the segments' memory.
-    let endless = [unsafe { bywash_device::Segment::new(area.base(), usize::MAX & !4095) }; 4];
+    let endless = [unsafe { crate::Segment::new(area.base(), usize::MAX & !4095) }; 4];
     assert_eq!(subject.run(Command::read(1, 0, &endless), &area), Err(CommandError::TooLong));
 }
 

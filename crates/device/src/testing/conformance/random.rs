@@ -2,7 +2,7 @@
 //! is submitted.
 
 use super::subject::{Area, Subject};
-use bywash_device::{Command, CommandError, SEGMENTS_MAX, Segment};
+use crate::{Command, CommandError, SEGMENTS_MAX, Segment};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Cases of several commands in flight.
 
 use super::subject::{Area, Subject, pattern};
-use bywash_device::{Command, CommandError};
+use crate::{Command, CommandError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
