@@ -178,8 +178,8 @@ fn the_kernels_client_loses_its_server_and_nothing_else() {
     let first = Server::start(&disk, port, 40);
     let work = script::FILE_SYSTEM.replace("/dev/vda", "/dev/nbd0");
     let guest = Guest::on_network()
-        .module("drivers/block/nbd")
-        .program(&std::env::current_exe().unwrap())
+        .modules(&["drivers/block/nbd"])
+        .program("guest", &std::env::current_exe().unwrap())
         .boot(&[attach(port), work].concat());
     first.kill(&disk);
     for commands in [1, 80] {

@@ -5,7 +5,7 @@
 
 use crate::guest::installed::find;
 use crate::guest::kernel::kernel;
-use crate::guest::system::{NETWORK_MODULES, SECONDS_MAX, system};
+use crate::guest::system::{Contents, NETWORK, SECONDS_MAX, VIRTIO_DISK, system};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,37 +18,47 @@ use tempfile::TempDir;
 /// Configuration of a machine that has not booted yet.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// Socket of the disk; `None` for a machine that has a network instead.
+    /// Socket at which the disk is served; `None` for a machine without this disk.
     socket: Option<PathBuf>,
     queues: u16,
     reconnects: bool,
-    modules: Vec<&'static str>,
-    program: Option<PathBuf>,
+    memory: &'static str,
+    seconds_max: u32,
+    hardware: Vec<String>,
+    kernel_options: String,
+    contents: Contents,
 }
 
 impl Guest {
     /// Makes a machine whose disk, `/dev/vda`, is served at `socket`.
     pub fn new(socket: &Path) -> Guest {
-        let socket = Some(socket.to_owned());
-        Guest { socket, queues: 1, reconnects: false, modules: Vec::new(), program: None }
+        let contents = Contents {
+            modules: VIRTIO_DISK.iter().map(|&name| name.into()).collect(),
+            ..Contents::default()
+        };
+        Guest { socket: Some(socket.to_owned()), contents, ..Guest::without_disk() }
+    }
+
+    /// Makes a machine without a disk, and with 512 MiB of memory.
+    pub fn without_disk() -> Guest {
+        Guest {
+            socket: None,
+            queues: 1,
+            reconnects: false,
+            memory: "512M",
+            seconds_max: SECONDS_MAX,
+            hardware: Vec::new(),
+            kernel_options: String::new(),
+            contents: Contents::default(),
+        }
     }
 
     /// Makes a machine without a disk, on a network with this host alone: `eth0`, which is not configured. The host's
     /// loopback interface has the address [`HOST`] there. Nothing in the guest can be reached.
     pub fn on_network() -> Guest {
-        Guest { socket: None, queues: 1, reconnects: false, modules: NETWORK_MODULES.to_vec(), program: None }
-    }
-
-    /// Loads a module of the kernel, named by its path below the modules' folder, after all others.
-    pub fn module(mut self, module: &'static str) -> Guest {
-        self.modules.push(module);
-        self
-    }
-
-    /// Puts a program of this host, with the libraries that it is linked to, into the guest as `/sbin/guest`.
-    pub fn program(mut self, program: &Path) -> Guest {
-        self.program = Some(program.to_owned());
-        self
+        // Without firmware for booting from the network, which is another Debian package.
+        let card = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="];
+        Guest::without_disk().hardware(&card).modules(&VIRTIO_DISK).modules(&NETWORK)
     }
 
     /// Sets the number of the disk's queues, and of the machine's processors.
@@ -63,6 +73,36 @@ impl Guest {
         self
     }
 
+    /// Sets the greatest time that the guest runs, in s.
+    pub fn seconds_max(mut self, seconds: u32) -> Guest {
+        self.seconds_max = seconds;
+        self
+    }
+
+    /// Adds devices to the machine, as QEMU's arguments describe them.
+    pub fn hardware(mut self, arguments: &[&str]) -> Guest {
+        self.hardware.extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// Adds an option to the kernel's command line.
+    pub fn kernel_option(mut self, option: &str) -> Guest {
+        self.kernel_options += &format!(" {option}");
+        self
+    }
+
+    /// Loads modules of the kernel, named by their paths without `.ko`, each after those that it needs.
+    pub fn modules(mut self, modules: &[&str]) -> Guest {
+        self.contents.modules.extend(modules.iter().map(|&module| module.to_owned()));
+        self
+    }
+
+    /// Adds a program of the host, as `/sbin/NAME`, with the libraries that it is linked to.
+    pub fn program(mut self, name: &str, path: &Path) -> Guest {
+        self.contents.programs.push((name.to_owned(), path.to_owned()));
+        self
+    }
+
     /// Boots the machine, which runs `script` (see [`crate::guest::system`]).
     ///
     /// # Panics
@@ -71,16 +111,23 @@ impl Guest {
         let kernel = kernel();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let archive = folder.path().join("initrd");
-        let contents = system(kernel, &self.modules, self.program.as_deref(), script);
+        let contents = system(kernel, &self.contents, script, self.seconds_max);
         fs::write(&archive, contents).expect("the guest's file system is written");
-        let mut child = Command::new(find("qemu-system-x86_64"))
-            .args(["-accel", "tcg", "-machine", "q35,memory-backend=memory", "-cpu", "max", "-nodefaults"])
-            .args(["-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", MEMORY])
-            .args(["-object", &format!("memory-backend-memfd,id=memory,size={MEMORY},share=on")])
-            .args(["-smp", &self.queues.to_string()])
-            .args(self.hardware())
+        let (queues, memory) = (self.queues, if self.socket.is_some() { DISK_MEMORY } else { self.memory });
+        let mut qemu = Command::new(find("qemu-system-x86_64"));
+        qemu.args(["-accel", "tcg", "-machine", "q35,memory-backend=memory", "-cpu", "max", "-nodefaults"])
+            .args(["-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", memory])
+            .args(["-object", &format!("memory-backend-memfd,id=memory,size={memory},share=on")])
+            .args(["-smp", &queues.to_string()]);
+        if let Some(socket) = &self.socket {
+            let (socket, reconnect) = (socket.display(), if self.reconnects { ",reconnect=1" } else { "" });
+            qemu.args(["-chardev", &format!("socket,id=disk,path={socket}{reconnect}")])
+                .args(["-device", &format!("vhost-user-blk-pci,chardev=disk,num-queues={queues}")]);
+        }
+        let mut child = qemu
+            .args(&self.hardware)
             // The kernel's test of the timer counts ticks of the host's time, of which a loaded host gives QEMU too few.
-            .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check"])
+            .args(["-append", &format!("console=ttyS0 quiet panic=-1 no_timer_check{}", self.kernel_options)])
             .arg("-kernel")
             .arg(&kernel.image)
             .arg("-initrd")
@@ -93,23 +140,9 @@ impl Guest {
         let (send, lines) = mpsc::channel();
         listen(child.stdout.take().expect("piped"), send.clone());
         listen(child.stderr.take().expect("piped"), send);
-        let end = Instant::now() + Duration::from_secs(SECONDS_MAX.into());
-        Running { child, lines, heard: Vec::new(), said: Vec::new(), end, _folder: folder }
-    }
-
-    /// Returns QEMU's arguments for the disk or the network.
-    fn hardware(&self) -> [String; 4] {
-        let (option, backend, device) = match &self.socket {
-            Some(socket) => {
-                let (path, queues) = (socket.display(), self.queues);
-                let reconnect = if self.reconnects { ",reconnect=1" } else { "" };
-                let device = format!("vhost-user-blk-pci,chardev=disk,num-queues={queues}");
-                ("-chardev", format!("socket,id=disk,path={path}{reconnect}"), device)
-            }
-            // Without firmware for booting from the network, which is another Debian package.
-            None => ("-netdev", "user,id=net".to_owned(), "virtio-net-pci,netdev=net,romfile=".to_owned()),
-        };
-        [option.to_owned(), backend, "-device".to_owned(), device]
+        let seconds_max = self.seconds_max;
+        let end = Instant::now() + Duration::from_secs(seconds_max.into());
+        Running { child, lines, heard: Vec::new(), said: Vec::new(), end, seconds_max, _folder: folder }
     }
 }
 
@@ -117,7 +150,8 @@ impl Guest {
 /// 10.0.2.0/24 but 10.0.2.3.
 pub const HOST: &str = "10.0.2.2";
 
-const MEMORY: &str = "256M";
+/// Memory of a machine with a disk.
+const DISK_MEMORY: &str = "256M";
 
 /// Starts a thread that sends each line of `from`, until its end.
 fn listen(from: impl std::io::Read + Send + 'static, to: mpsc::Sender<String>) {
@@ -140,6 +174,7 @@ pub struct Running {
     /// Lines that the guest's `say` has printed.
     said: Vec<String>,
     end: Instant,
+    seconds_max: u32,
     _folder: TempDir,
 }
 
@@ -191,7 +226,7 @@ impl Running {
             }
             Err(RecvTimeoutError::Disconnected) => None,
             Err(RecvTimeoutError::Timeout) => {
-                panic!("the guest took more than {SECONDS_MAX} s:\n{}", self.heard.join("\n"))
+                panic!("the guest took more than {} s:\n{}", self.seconds_max, self.heard.join("\n"))
             }
         }
     }

@@ -1,4 +1,5 @@
-//! A virtual machine without any knowledge of Bywash, whose disk is served by vhost-user or over a network.
+//! A virtual machine, mostly without any knowledge of Bywash: its disk is served by vhost-user or over a network, or it
+//! has other devices of QEMU and programs of the host.
 //!
 //! QEMU, without hardware acceleration, boots Debian's kernel, whose driver of such disks is not part of this
 //! project, into a memory file system with busybox and e2fsprogs. A shell script tells the guest what to do.

@@ -1,4 +1,4 @@
-//! The programs of a guest: busybox, e2fsprogs, the modules for its disk or network, a program of a test, and a script.
+//! The programs of a guest: busybox, e2fsprogs, the modules and programs that a test names, and a script.
 //!
 //! The first program loads the modules, runs the script, and switches the machine off, whether or not the
 //! script succeeds.
@@ -8,10 +8,10 @@ use crate::guest::installed::{find, output};
 use crate::guest::kernel::Kernel;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Modules to load, each after those that it needs.
-const MODULES: [&str; 6] = [
+/// Modules for a virtio disk, each after those that it needs.
+pub const VIRTIO_DISK: [&str; 6] = [
     "drivers/virtio/virtio_ring",
     "drivers/virtio/virtio",
     "drivers/virtio/virtio_pci_legacy_dev",
@@ -20,23 +20,40 @@ const MODULES: [&str; 6] = [
     "drivers/block/virtio_blk",
 ];
 
-/// Modules of a network card, which are loaded after [`MODULES`].
-pub const NETWORK_MODULES: [&str; 3] =
-    ["net/core/failover", "drivers/net/net_failover", "drivers/net/virtio_net"];
+/// Modules of a virtio network card, which are loaded after those of [`VIRTIO_DISK`].
+pub const NETWORK: [&str; 3] = ["net/core/failover", "drivers/net/net_failover", "drivers/net/virtio_net"];
 
 /// Programs of the host, copied with the libraries that they are linked to. A script calls them by their path
 /// in /sbin, since busybox has some of the same names.
 const PROGRAMS: [&str; 2] = ["mke2fs", "e2fsck"];
 
-/// Greatest time that a guest runs, in s, even if no test is left to end it.
+/// Modules that hand PCI functions to processes, each after those that it needs.
+pub const VFIO: [&str; 6] = [
+    "virt/lib/irqbypass",
+    "drivers/vfio/vfio",
+    "drivers/vfio/vfio_virqfd",
+    "drivers/vfio/vfio_iommu_type1",
+    "drivers/vfio/pci/vfio-pci-core",
+    "drivers/vfio/pci/vfio-pci",
+];
+
+/// Modules and programs of a guest, beside those that every guest has.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Modules to load: their paths below the kernel's modules, without `.ko`, each after those that it needs.
+    pub modules: Vec<String>,
+    /// Programs of the host: the name in `/sbin`, and the path.
+    pub programs: Vec<(String, PathBuf)>,
+}
+
+/// Greatest time that a guest runs, in s, even if no test is left to end it; a test can set another.
 pub const SECONDS_MAX: u32 = 120;
 
-/// Makes the archive of a guest's file system, for a kernel to unpack: with more modules, and with `program` as
-/// `/sbin/guest`.
+/// Makes the archive of a guest's file system, for a kernel to unpack.
 ///
 /// # Panics
 /// If a program or library that belongs in it is not installed.
-pub fn system(kernel: &Kernel, modules: &[&str], program: Option<&Path>, script: &str) -> Vec<u8> {
+pub fn system(kernel: &Kernel, contents: &Contents, script: &str, seconds_max: u32) -> Vec<u8> {
     let mut archive = Archive::new();
     for folder in ["bin", "dev", "lib", "lib64", "mnt", "modules", "proc", "sbin", "sys", "tmp"] {
         archive.folder(folder);
@@ -45,8 +62,8 @@ pub fn system(kernel: &Kernel, modules: &[&str], program: Option<&Path>, script:
     archive.program("bin/busybox", &read(&find("busybox")));
     archive.link("bin/sh", "busybox");
     let mut libraries = BTreeSet::new();
-    let own = program.map(|program| ("guest", program.to_owned()));
-    for (name, program) in PROGRAMS.map(|name| (name, find(name))).into_iter().chain(own) {
+    let usual = PROGRAMS.iter().map(|&name| (name.to_owned(), find(name)));
+    for (name, program) in usual.chain(contents.programs.iter().cloned()) {
         archive.program(&format!("sbin/{name}"), &read(&program));
         libraries.extend(linked(&program));
     }
@@ -59,7 +76,7 @@ pub fn system(kernel: &Kernel, modules: &[&str], program: Option<&Path>, script:
         archive.program(&format!("{folder}/{name}"), &read(path));
     }
     let mut load = String::new();
-    for module in MODULES.iter().chain(modules) {
+    for module in &contents.modules {
         let name = module.rsplit('/').next().expect("the name of a module");
         archive.program(&format!("modules/{name}.ko"), &read(&kernel.modules.join(format!("{module}.ko"))));
         load += &format!("insmod /modules/{name}.ko || fail 'module {name}'\n");
@@ -67,7 +84,7 @@ pub fn system(kernel: &Kernel, modules: &[&str], program: Option<&Path>, script:
     archive.program("script", script.as_bytes());
     archive.program(
         "init",
-        FIRST.replace("LOAD", &load).replace("SECONDS_MAX", &SECONDS_MAX.to_string()).as_bytes(),
+        FIRST.replace("LOAD", &load).replace("SECONDS_MAX", &seconds_max.to_string()).as_bytes(),
     );
     archive.finish()
 }
