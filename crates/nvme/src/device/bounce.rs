@@ -1,0 +1,81 @@
+//! Bounce memory: a bounded number of pieces, mapped for DMA once, for commands whose own memory is not.
+//!
+//! The controller reaches registered memory only. Data in other memory is copied through a piece, some kilobytes at a
+//! time. A command that finds no free piece waits until another command frees one; a command has at most one piece, so
+//! commands cannot wait for each other in a circle. Called by the device.
+
+use crate::data::Piece;
+use crate::dma::{DmaMemory, PAGE};
+use crate::error::Error;
+use crate::function::Function;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Size of a piece, in bytes; a compare-and-write needs three blocks, of 4096 bytes at most.
+const PIECE: usize = 64 << 10;
+/// Greatest number of pieces.
+const PIECES_MAX: usize = 32;
+
+/// Bounce pieces, and the slots that wait for one.
+#[derive(Debug)]
+pub(super) struct BounceBuffers<F: Function> {
+    memory: DmaMemory<F>,
+    free: Vec<u16>,
+    waiting: VecDeque<u16>,
+}
+
+impl<F: Function> BounceBuffers<F> {
+    /// Allocates and maps the pieces of a device of `depth` commands.
+    pub(super) fn new(function: &Arc<F>, depth: usize) -> Result<BounceBuffers<F>, Error> {
+        let pieces = depth.min(PIECES_MAX);
+        Ok(BounceBuffers {
+            memory: DmaMemory::new(function, pieces * PIECE)?,
+            free: (0..pieces as u16).collect(),
+            waiting: VecDeque::with_capacity(depth),
+        })
+    }
+
+    /// Returns the size of a piece, in bytes.
+    pub(super) fn piece_bytes(&self) -> usize {
+        PIECE
+    }
+
+    /// Takes a free piece. If there is none, queues `slot` until [`BounceBuffers::give`] returns it.
+    pub(super) fn take(&mut self, slot: u16) -> Option<u16> {
+        let piece = self.free.pop();
+        if piece.is_none() {
+            self.waiting.push_back(slot);
+        }
+        piece
+    }
+
+    /// Frees a piece. Returns the slot that has waited longest, which should call [`BounceBuffers::take`] now.
+    pub(super) fn give(&mut self, piece: u16) -> Option<u16> {
+        self.free.push(piece);
+        self.waiting.pop_front()
+    }
+
+    /// Forgets the slots that wait, since they have failed.
+    pub(super) fn forget_waiting(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Returns this process's address of byte `from` of a piece.
+    pub(super) fn at(&self, piece: u16, from: usize) -> *mut u8 {
+        self.memory.at(usize::from(piece) * PIECE + from)
+    }
+
+    /// Returns the `bytes` bytes of a piece from byte `from` on, as the controller addresses them.
+    pub(super) fn piece(&self, piece: u16, from: usize, bytes: usize) -> Piece {
+        debug_assert!(from + bytes <= PIECE);
+        Piece { address: self.memory.address(usize::from(piece) * PIECE + from), bytes }
+    }
+
+    /// Returns true if two blocks of a piece are equal.
+    pub(super) fn has_equal(&self, piece: u16, first: usize, second: usize, bytes: usize) -> bool {
+        let start = usize::from(piece) * PIECE;
+        self.memory.has_equal(start + first, start + second, bytes)
+    }
+}
+
+const _: () = assert!(PIECE >= 3 * 4096 && PIECE.is_multiple_of(PAGE));

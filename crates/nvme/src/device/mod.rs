@@ -1,0 +1,635 @@
+//! A namespace of a controller as a block device.
+//!
+//! ```text
+//!            submit                                              reap
+//!              │                                                   ▲
+//!              ▼         free to go                                │
+//!   slot ──► order ─────────────────► submission queue ──► completion queue ──► finished
+//!              ▲                          ▲                   │  │
+//!              └── frees those that wait ─┼───────────────────┘  │
+//!                                         └── more to be done ◄──┘
+//! ```
+//!
+//! A command has a slot until it completes, whose number is the identifier of the controller's commands that carry it
+//! out. It waits for earlier commands that it overlaps. Data moves between the namespace and registered memory without a
+//! copy; other memory is copied through bounce pieces. Commands allocate nothing, and one command is 64 bytes of stores,
+//! one doorbell for all commands between two calls of `reap`, and 16 bytes of loads.
+//!
+//! A command that does not complete in time is aborted; if that does not help, the controller is reset, and every command
+//! that was in flight is repeated. A command that was repeated [`REPEATS_MAX`] times fails with ETIMEDOUT. Commands of a
+//! controller that was removed fail with ENODEV.
+
+mod bounce;
+mod regions;
+mod slot;
+
+use crate::completion::{Entry, StatusField};
+use crate::controller::{AbortSent, Controller, Identity, Settings, Stopped};
+use crate::dma::{DmaMemory, PAGE};
+use crate::error::Error;
+use crate::event::{Event, ResetReason};
+use crate::function::Function;
+use bounce::BounceBuffers;
+use bywash_device::{
+    Access, Command, CommandError, Completion, Device, Geometry, Operation, Order, PinnedRegion, QueueFull,
+    RegionId, SEGMENTS_MAX,
+};
+use regions::{REGIONS_MAX, Regions};
+use slot::{Limits, Progress, Slot};
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Greatest depth of a device.
+pub const DEPTH_MAX: usize = 4096;
+/// Greatest number of pairs of I/O queues of a device.
+pub const QUEUES_MAX: u16 = 64;
+/// Greatest number of times that a command is repeated, after resets of the controller or because the controller says so.
+const REPEATS_MAX: u32 = 3;
+/// Greatest length of a command of the device, in bytes; the controller's commands may be shorter.
+const TRANSFER_MAX: u64 = 16 << 20;
+/// Greatest length of a command of the device that discards or writes zeros, in bytes.
+const RANGE_MAX: u64 = 1 << 30;
+/// Number of polls after which the clock is looked at.
+const POLLS: u32 = 256;
+/// Interval between two looks at the controller's status and at late commands.
+const CHECK: Duration = Duration::from_millis(20);
+/// Greatest time that dropping the device waits for commands in flight.
+const DROP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Options of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Number of the namespace; `None` for the only one.
+    pub namespace: Option<u32>,
+    /// Greatest number of pairs of I/O queues, 1 to 64; the controller may grant fewer.
+    pub queues: u16,
+    /// Greatest number of commands in flight, 1 to 4096.
+    pub depth: usize,
+    /// True if completions cause interrupts, so that a user can sleep; otherwise the device can only be polled.
+    pub interrupts: bool,
+    /// True if shadow doorbells are used where the controller offers them: they save a guest from most writes of
+    /// registers, each of which is an exit to the hypervisor.
+    pub shadow_doorbells: bool,
+    /// True if the device may only be read.
+    pub read_only: bool,
+    /// Time after which a command is aborted.
+    pub timeout: Duration,
+    /// Time after which an Abort command has not helped, so that the controller is reset.
+    pub abort_timeout: Duration,
+}
+
+impl Default for Options {
+    /// One pair of queues, depth 128, interrupts, shadow doorbells, 30 s and 5 s.
+    fn default() -> Options {
+        Options {
+            namespace: None,
+            queues: 1,
+            depth: 128,
+            interrupts: true,
+            shadow_doorbells: true,
+            read_only: false,
+            timeout: Duration::from_secs(30),
+            abort_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Options {
+    fn check(&self) -> Result<(), Error> {
+        let refused = |option, what: String| Err(Error::Option { option, what });
+        if !(1..=DEPTH_MAX).contains(&self.depth) {
+            return refused("depth", format!("is {}, and has to be from 1 to {DEPTH_MAX}", self.depth));
+        }
+        if !(1..=QUEUES_MAX).contains(&self.queues) {
+            return refused("queues", format!("is {}, and has to be from 1 to {QUEUES_MAX}", self.queues));
+        }
+        if matches!(self.namespace, Some(0 | u32::MAX)) {
+            return refused("namespace", "is no number of a namespace: they are from 1 to 4294967294".into());
+        }
+        Ok(())
+    }
+}
+
+/// Numbers of what a device has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Commands of the controller that were submitted.
+    pub commands: u64,
+    /// Bytes that were copied through bounce pieces, since their memory was not registered.
+    pub bytes_copied: u64,
+    /// Resets of the controller after it was first ready.
+    pub resets: u32,
+    /// Commands that were submitted again, after a reset or because the controller said so.
+    pub repeated: u64,
+    /// Abort commands.
+    pub aborts: u64,
+    /// Completions of commands that were not in flight, which were ignored.
+    pub strays: u64,
+}
+
+/// Block device that drives an NVMe controller.
+pub struct Nvme<F: Function> {
+    controller: Controller<F>,
+    function: Arc<F>,
+    options: Options,
+    identity: Identity,
+    geometry: Geometry,
+    limits: Limits,
+    slots: Box<[Slot]>,
+    /// A page for each slot: its list of pages or pieces, or its range to deallocate.
+    lists: DmaMemory<F>,
+    zeroes: DmaMemory<F>,
+    bounce: BounceBuffers<F>,
+    regions: Regions,
+    order: Order,
+    free: Vec<u16>,
+    /// Slots whose next command is to be submitted; each is at most once in here.
+    runnable: Vec<u16>,
+    finished: VecDeque<Completion>,
+    polls: u32,
+    next_check: Duration,
+    stats: Stats,
+}
+
+impl<F: Function> Nvme<F> {
+    /// Resets the controller of `function`, and opens one of its namespaces. Waits until the controller is ready, for as
+    /// long as the controller says that this may take (CAP.TO).
+    ///
+    /// # Errors
+    /// [`Error::Option`] if an option is out of range, [`Error::Unsupported`] if the controller or the namespace has
+    /// properties that this driver does not support, [`Error::Timeout`], [`Error::Admin`] or [`Error::Removed`] if the
+    /// controller does not react, refuses or is gone, [`Error::Io`] if memory cannot be allocated or mapped.
+    pub fn open(function: F, options: &Options) -> Result<Nvme<F>, Error> {
+        options.check()?;
+        let function = Arc::new(function);
+        let interrupts = options.interrupts && function.descriptor().is_some();
+        let settings = Settings {
+            namespace: options.namespace,
+            queues: options.queues.min(options.depth as u16),
+            depth: options.depth,
+            interrupts,
+            shadow_doorbells: options.shadow_doorbells,
+        };
+        let mut controller = Controller::new(&function, settings)?;
+        let identity = controller.wait_until_ready()?;
+        // A queue takes one command less than it has entries.
+        let room: usize = controller.queues.iter().map(|queue| usize::from(queue.entries) - 1).sum();
+        let depth = options.depth.min(room / controller.queues.len() * controller.queues.len()).max(1);
+        let limits = Limits::new(&identity);
+        let is_read_only = options.read_only || identity.namespace.is_read_only;
+        let geometry = Geometry {
+            bytes: identity.namespace.bytes(),
+            block: identity.namespace.block,
+            optimal: PAGE as u32,
+            transfer_max: TRANSFER_MAX,
+            range_max: RANGE_MAX,
+            segments_max: SEGMENTS_MAX,
+            access: if is_read_only { Access::Read } else { Access::ReadWrite },
+        };
+        Ok(Nvme {
+            options: Options { interrupts, ..options.clone() },
+            geometry,
+            limits,
+            slots: (0..depth).map(|_| Slot::empty()).collect(),
+            lists: DmaMemory::new(&function, depth * PAGE)?,
+            zeroes: DmaMemory::new(&function, PAGE)?,
+            bounce: BounceBuffers::new(&function, depth)?,
+            regions: Regions::default(),
+            order: Order::new(depth),
+            free: (0..depth as u16).rev().collect(),
+            runnable: Vec::with_capacity(depth),
+            finished: VecDeque::with_capacity(depth),
+            polls: 0,
+            next_check: Duration::ZERO,
+            stats: Stats::default(),
+            identity,
+            controller,
+            function,
+        })
+    }
+
+    /// Returns serial number, model and firmware revision of the controller, in this order.
+    pub fn identity(&self) -> (&str, &str, &str) {
+        let controller = &self.identity.controller;
+        (&controller.serial, &controller.model, &controller.firmware)
+    }
+
+    /// Returns the function that the device drives.
+    pub fn function(&self) -> &F {
+        &self.function
+    }
+
+    /// Returns the number of pairs of I/O queues.
+    pub fn queues(&self) -> usize {
+        self.controller.queues.len()
+    }
+
+    /// Returns what the device has done so far.
+    pub fn stats(&self) -> Stats {
+        Stats { resets: self.controller.resets(), ..self.stats }
+    }
+
+    /// Takes the oldest event that was not taken yet. At most 16 are kept; older ones are dropped.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.controller.next_event()
+    }
+
+    /// Submits the next command of every runnable slot, and tells the controller.
+    fn run(&mut self) {
+        if !self.controller.is_ready() {
+            return;
+        }
+        while let Some(number) = self.runnable.pop() {
+            if !self.issue(number) {
+                return;
+            }
+        }
+    }
+
+    /// Submits the next command of a slot. Returns false if its queue is full, and keeps the slot for later then.
+    #[inline]
+    fn issue(&mut self, number: u16) -> bool {
+        let Nvme { slots, limits, bounce, lists, zeroes, controller, .. } = self;
+        let slot = &mut slots[usize::from(number)];
+        let Some(command) = slot.next(number, limits, bounce, lists, zeroes.address(0)) else { return true };
+        let queues = &mut controller.queues;
+        let index = usize::from(number) % queues.len();
+        // Not full: a queue has more entries than slots.
+        if !queues[index].push(&command) {
+            self.runnable.push(number);
+            return false;
+        }
+        (slot.is_issued, slot.is_aborted, slot.deadline) = (true, false, None);
+        self.stats.commands += 1;
+        true
+    }
+
+    /// Tells the controller of the commands that were submitted.
+    #[inline]
+    fn ring(&mut self) {
+        for queue in &mut self.controller.queues {
+            queue.ring(&self.function);
+        }
+    }
+
+    fn kick(&mut self) {
+        if !self.controller.is_ready() {
+            self.recover();
+        }
+        self.run();
+        if self.controller.is_ready() {
+            self.ring();
+        }
+    }
+
+    /// Goes on with a reset, and repeats commands when those that were in flight are certainly not any more.
+    #[cold]
+    fn recover(&mut self) {
+        if let Some(Stopped) = self.controller.advance() {
+            self.repeat_all();
+        }
+        self.fail_if_lost();
+    }
+
+    fn repeat_all(&mut self) {
+        for number in 0..self.slots.len() as u16 {
+            let slot = &mut self.slots[usize::from(number)];
+            if slot.is_issued {
+                slot.is_issued = false;
+                self.repeat(number, CommandError::Io(libc::ETIMEDOUT));
+            }
+        }
+    }
+
+    /// Has a slot's command submitted again, or fails it if that has happened too often.
+    fn repeat(&mut self, number: u16, failure: CommandError) {
+        let slot = &mut self.slots[usize::from(number)];
+        slot.repeats += 1;
+        if slot.repeats > REPEATS_MAX {
+            return self.finish(number, Err(failure));
+        }
+        self.stats.repeated += 1;
+        self.runnable.push(number);
+    }
+
+    /// Fails all commands if the controller is lost. They are in flight no longer: the controller is cut off from memory.
+    fn fail_if_lost(&mut self) {
+        let Some(errno) = self.controller.failure().map(Error::errno) else { return };
+        if self.free.len() == self.slots.len() {
+            return;
+        }
+        for number in 0..self.slots.len() as u16 {
+            if self.slots[usize::from(number)].completion.is_some() {
+                self.finish(number, Err(CommandError::Io(errno)));
+            }
+        }
+        self.runnable.clear();
+        self.bounce.forget_waiting();
+    }
+
+    fn completed(&mut self, queue: usize, entry: Entry) {
+        let number = entry.identifier;
+        let is_expected = usize::from(number) % self.controller.queues.len() == queue;
+        let Some(slot) = self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_issued && is_expected)
+        else {
+            self.stats.strays += 1;
+            return;
+        };
+        (slot.is_issued, slot.deadline) = (false, None);
+        if !entry.status.is_success() {
+            return if entry.status.can_be_repeated() {
+                let failure =
+                    if entry.status.is_same(StatusField::ABORTED) { libc::ETIMEDOUT } else { libc::EIO };
+                self.repeat(number, CommandError::Io(failure));
+            } else {
+                self.finish(number, Err(entry.status.failure()));
+            };
+        }
+        self.controller.note_progress();
+        match slot.succeeded(&self.limits, &self.bounce) {
+            Progress::More => self.runnable.push(number),
+            Progress::Done => self.finish(number, Ok(())),
+            Progress::Mismatch => self.finish(number, Err(CommandError::Mismatch)),
+        }
+    }
+
+    fn finish(&mut self, number: u16, result: Result<(), CommandError>) {
+        let Nvme { slots, bounce, runnable, order, regions, .. } = self;
+        let slot = &mut slots[usize::from(number)];
+        let Some(completion) = slot.complete(result) else { return };
+        if slot.piece.is_some() {
+            self.stats.bytes_copied += slot.copied();
+        }
+        self.finished.push_back(completion);
+        if let Some(waiting) = slot.piece.take().and_then(|piece| bounce.give(piece)) {
+            runnable.push(waiting);
+        }
+        if let Some(region) = slot.forget_region() {
+            regions.leave(&*self.function, region);
+        }
+        order.leave(number, |freed| runnable.push(freed));
+        self.free.push(number);
+    }
+
+    fn give_out(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = 0;
+        while let Some(next) = self.finished.pop_front() {
+            done(next);
+            count += 1;
+        }
+        count
+    }
+
+    /// Looks at the clock, the controller's status and late commands, if it is time to.
+    #[cold]
+    fn check(&mut self) {
+        let now = self.function.now();
+        if now < self.next_check || !self.controller.is_ready() {
+            return;
+        }
+        self.next_check = now + CHECK;
+        if self.function.release_requested() {
+            self.controller.note(Event::ReleaseRequested);
+        }
+        self.controller.poll_admin();
+        self.controller.check(now);
+        if self.controller.is_ready() {
+            self.check_deadlines(now);
+        }
+        self.fail_if_lost();
+    }
+
+    fn check_deadlines(&mut self, now: Duration) {
+        let queues = self.controller.queues.len();
+        for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_issued) {
+            match slot.deadline {
+                None => slot.deadline = Some(now + self.options.timeout),
+                Some(deadline) if now < deadline => {}
+                Some(_) if slot.is_aborted => return self.controller.reset(ResetReason::Timeout),
+                Some(_) => {
+                    let queue = (number % queues) as u16 + 1;
+                    match self.controller.abort(queue, number as u16, self.options.abort_timeout) {
+                        AbortSent::Yes => {
+                            slot.is_aborted = true;
+                            slot.deadline = Some(now + self.options.abort_timeout);
+                            self.stats.aborts += 1;
+                        }
+                        // Tried again at the next check.
+                        AbortSent::Busy => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the time at which something has to be looked at, even without an interrupt.
+    fn alarm(&self) -> Option<Duration> {
+        let now = self.function.now();
+        if !self.controller.is_ready() {
+            return self.controller.failure().is_none().then(|| now + Duration::from_millis(5));
+        }
+        let issued = self.slots.iter().filter(|slot| slot.is_issued);
+        issued.map(|slot| slot.deadline.unwrap_or(now + self.options.timeout)).min()
+    }
+
+    fn has_completion(&self) -> bool {
+        let is_ready = self.controller.is_ready();
+        is_ready
+            && (self.controller.has_admin_completion()
+                || self.controller.queues.iter().any(|queue| queue.has_completion()))
+    }
+}
+
+impl<F: Function> Device for Nvme<F> {
+    #[inline]
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
+        if self.in_flight() >= self.slots.len() {
+            return Err(QueueFull(command));
+        }
+        let failed = |command: Command<'a>, failure| command.done(Err(failure));
+        let bytes = match command.check(&self.geometry) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                self.finished.push_back(failed(command, failure));
+                return Ok(());
+            }
+        };
+        if let Some(error) = self.controller.failure() {
+            let failure = CommandError::Io(error.errno());
+            self.finished.push_back(failed(command, failure));
+            return Ok(());
+        }
+        let operation = command.operation();
+        let is_nothing = match operation {
+            Operation::Flush => false,
+            Operation::Discard => bytes == 0 || self.limits.deallocate_max == 0,
+            _ => bytes == 0,
+        };
+        if is_nothing {
+            self.finished.push_back(command.done(Ok(())));
+            return Ok(());
+        }
+        // Not reached: there are as many slots as the depth, and fewer commands are in flight.
+        let Some(number) = self.free.pop() else { return Err(QueueFull(command)) };
+        let (offset, region) = (command.offset(), command.registered_region());
+        let Nvme { slots, regions, limits, .. } = self;
+        let slot = &mut slots[usize::from(number)];
+        slot.fill(command, bytes, limits, |segments| regions.find(region?, segments));
+        if let Some(region) = slot.region() {
+            regions.enter(region);
+        }
+        if bytes == 0 || self.order.enter(number, offset..offset + bytes, operation.is_write()) {
+            if self.controller.is_ready() {
+                self.issue(number);
+            } else {
+                self.runnable.push(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = self.give_out(done);
+        self.kick();
+        let mut found = false;
+        if self.controller.is_ready() {
+            for index in 0..self.controller.queues.len() {
+                // At most one round, so that a controller that writes completions without end does not keep the thread.
+                for _ in 0..self.controller.queues[index].entries {
+                    let Some(entry) = self.controller.queues[index].pop() else { break };
+                    found = true;
+                    self.completed(index, entry);
+                }
+            }
+        }
+        if found {
+            for queue in &mut self.controller.queues {
+                queue.free(&self.function);
+            }
+            self.run();
+            self.ring();
+        } else if self.controller.is_ready() && self.controller.has_admin_completion() {
+            self.controller.poll_admin();
+        }
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS) {
+            self.check();
+        }
+        count += self.give_out(done);
+        count
+    }
+
+    fn arm(&mut self) -> bool {
+        self.kick();
+        // Looking at the controller may take the completions of admin commands, which can be news for the user.
+        let has_news = self.controller.has_admin_completion();
+        self.check();
+        if has_news || !self.finished.is_empty() {
+            return true;
+        }
+        if self.descriptor().is_none() {
+            return self.in_flight() > 0;
+        }
+        self.function.arm(self.alarm());
+        // Completions that came before the descriptor was armed are found here, later ones make it readable.
+        self.has_completion()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        if self.options.interrupts { self.function.descriptor() } else { None }
+    }
+
+    fn depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    #[inline]
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len() + self.finished.len()
+    }
+
+    fn supports_registration(&self) -> bool {
+        true
+    }
+
+    /// Maps the memory for DMA, which takes time for each page: some milliseconds for 64 MiB on small pages. Memory
+    /// that does not consist of whole pages is not registered.
+    fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, bywash_device::Error> {
+        if !memory.base().addr().is_multiple_of(PAGE) || !memory.bytes().is_multiple_of(PAGE) {
+            return Ok(None);
+        }
+        match self.regions.register(&*self.function, memory) {
+            Ok(Some(region)) => Ok(Some(region)),
+            Ok(None) => Err(bywash_device::Error::Regions { most: REGIONS_MAX }),
+            Err(Error::Io { what, source }) => Err(bywash_device::Error::Io { what, source }),
+            Err(error) => Err(bywash_device::Error::Io {
+                what: "register memory".into(),
+                source: std::io::Error::other(error.to_string()),
+            }),
+        }
+    }
+
+    fn unregister(&mut self, region: RegionId) {
+        self.regions.unregister(&*self.function, region);
+    }
+
+    fn description(&self) -> String {
+        let Identity { controller, namespace, .. } = &self.identity;
+        let (bytes, block, number) = (namespace.bytes(), namespace.block, namespace.number);
+        let queues = match self.queues() {
+            1 => "one pair of queues".to_owned(),
+            count => format!("{count} pairs of queues"),
+        };
+        let doorbells = if self.controller.has_shadow_doorbells() { ", shadow doorbells" } else { "" };
+        let notice = if self.options.interrupts { "interrupts" } else { "polling" };
+        let state = match self.controller.failure() {
+            Some(error) => format!("; lost: {error}"),
+            None => String::new(),
+        };
+        format!(
+            "{bytes} bytes in blocks of {block}, namespace {number} of the NVMe controller {} {} at {}, {queues}{doorbells}, \
+             {notice}{state}",
+            controller.model,
+            controller.serial,
+            self.function.description()
+        )
+    }
+}
+
+impl<F: Function> Drop for Nvme<F> {
+    /// Waits for commands in flight, shuts the controller down, and takes its access to memory away.
+    fn drop(&mut self) {
+        let end = self.function.now() + DROP_TIMEOUT;
+        self.runnable.clear();
+        while self.controller.is_ready()
+            && self.slots.iter().any(|slot| slot.is_issued)
+            && self.function.now() < end
+        {
+            self.ring();
+            for index in 0..self.controller.queues.len() {
+                while let Some(entry) = self.controller.queues[index].pop() {
+                    if let Some(slot) = self.slots.get_mut(usize::from(entry.identifier)) {
+                        slot.is_issued = false;
+                    }
+                }
+                self.controller.queues[index].free(&self.function);
+            }
+            self.function.pause();
+        }
+        self.controller.shut_down();
+        self.regions.unmap_all(&*self.function);
+    }
+}
+
+impl<F: Function> fmt::Debug for Nvme<F> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "a device of {}, {} commands in flight", self.description(), self.in_flight())
+    }
+}

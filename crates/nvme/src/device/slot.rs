@@ -1,0 +1,377 @@
+//! A command of the device in flight, and the sequence of the controller's commands that carries it out.
+//!
+//! ```text
+//!   read, write     a part of the command's memory, or of a bounce piece, at a time
+//!   compare-write   take what is given into a piece; Compare, or Read and compare here; Write
+//!   write zeroes    Write Zeroes, or Write from a page of zeros
+//!   flush, discard  Flush; Dataset Management, if the controller has it
+//! ```
+//!
+//! Invariant: at most one of the controller's commands is in flight for a slot, under the slot's number as its
+//! identifier, and nothing that it refers to changes meanwhile. Every one of them can be repeated after a reset of the
+//! controller: no other command that overlaps it is in flight, and its effect is the same the second time. Called by the
+//! device.
+
+use super::bounce::BounceBuffers;
+use super::regions::Lookup;
+use crate::command::{self, BLOCKS_MAX, Command};
+use crate::controller::Identity;
+use crate::data::{DataPointer, PRP_BYTES_MAX, Piece, fits_prp, prp, sgl};
+use crate::dma::{DmaMemory, PAGE};
+use crate::function::Function;
+use bywash_device::{CommandError, Completion, Operation, SEGMENTS_MAX, Segment, gather, scatter};
+use std::time::Duration;
+
+/// Limits of the controller's commands, and its namespace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) namespace: u32,
+    /// Size of a block, as a power of two.
+    pub(super) block_shift: u32,
+    /// Greatest number of bytes that a command moves; a multiple of a page.
+    pub(super) part_max: u64,
+    /// Greatest number of bytes that Write Zeroes sets; 0 if the controller does not have it.
+    pub(super) zeroes_max: u64,
+    /// Greatest number of bytes that Dataset Management deallocates; 0 if the controller does not have it.
+    pub(super) deallocate_max: u64,
+    pub(super) has_compare: bool,
+    /// True if memory can be described by scatter/gather lists.
+    pub(super) has_sgl: bool,
+    /// True if addresses and lengths in scatter/gather lists have to be multiples of 4 bytes.
+    pub(super) sgl_is_aligned: bool,
+}
+
+impl Limits {
+    pub(super) fn new(identity: &Identity) -> Limits {
+        let Identity { controller, limits, namespace } = identity;
+        let block = u64::from(namespace.block);
+        let blocks_bytes = BLOCKS_MAX * block;
+        let transfer =
+            controller.transfer_max.unwrap_or(u64::MAX).min(PRP_BYTES_MAX as u64).min(blocks_bytes);
+        let zeroes = limits.zeroes_max.unwrap_or(u64::MAX).min(blocks_bytes) / block * block;
+        let deallocate = u64::from(limits.deallocate_blocks_max.unwrap_or(u32::MAX)) * block;
+        Limits {
+            namespace: namespace.number,
+            block_shift: namespace.block.trailing_zeros(),
+            part_max: (transfer / PAGE as u64).max(1) * PAGE as u64,
+            zeroes_max: if controller.has_write_zeroes { zeroes } else { 0 },
+            deallocate_max: if controller.has_deallocate { deallocate } else { 0 },
+            has_compare: controller.has_compare,
+            has_sgl: controller.has_sgl,
+            sgl_is_aligned: controller.sgl_is_aligned,
+        }
+    }
+}
+
+/// Path of the data of a command.
+#[derive(Clone, Copy, Debug)]
+enum DataPath {
+    /// Copied through a bounce piece.
+    Bounce,
+    /// Directly, described by physical region pages.
+    Pages(Lookup),
+    /// Directly, described by a scatter/gather list.
+    List(Lookup),
+}
+
+/// Progress of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Another command of the controller is to be submitted.
+    More,
+    /// The command is carried out.
+    Done,
+    /// The blocks to be compared differ.
+    Mismatch,
+}
+
+/// A command in flight, or an unused slot.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Completion of the command, with its token and owner; `None` if the slot is not in use.
+    pub(super) completion: Option<Completion>,
+    operation: Operation,
+    offset: u64,
+    bytes: u64,
+    /// Bytes of `bytes` that are done.
+    done: u64,
+    /// Bytes that the controller's command in flight moves or sets.
+    part: u64,
+    segments: Vec<Segment>,
+    path: DataPath,
+    pub(super) piece: Option<u16>,
+    /// True if a compare-and-write has compared its block and is to write.
+    has_compared: bool,
+    /// True if a command of the controller is in flight.
+    pub(super) is_issued: bool,
+    /// Time at which the command in flight is late; `None` until it is first looked at.
+    pub(super) deadline: Option<Duration>,
+    pub(super) is_aborted: bool,
+    /// Number of times that commands of the slot were repeated.
+    pub(super) repeats: u32,
+}
+
+impl Slot {
+    pub(super) fn empty() -> Slot {
+        Slot {
+            completion: None,
+            operation: Operation::Flush,
+            offset: 0,
+            bytes: 0,
+            done: 0,
+            part: 0,
+            segments: Vec::with_capacity(SEGMENTS_MAX),
+            path: DataPath::Bounce,
+            piece: None,
+            has_compared: false,
+            is_issued: false,
+            deadline: None,
+            is_aborted: false,
+            repeats: 0,
+        }
+    }
+
+    /// Sets up the slot for a checked command that affects `bytes` bytes of the device. `find` returns the registered
+    /// region that contains all segments.
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
+        command: bywash_device::Command<'_>,
+        bytes: u64,
+        limits: &Limits,
+        find: impl FnOnce(&[Segment]) -> Option<Lookup>,
+    ) {
+        (self.operation, self.offset, self.bytes, self.done) =
+            (command.operation(), command.offset(), bytes, 0);
+        (self.has_compared, self.is_issued, self.is_aborted) = (false, false, false);
+        (self.deadline, self.repeats) = (None, 0);
+        self.segments.clear();
+        // Room for all is there: the check found at most `SEGMENTS_MAX`.
+        self.segments.extend(command.segments().iter().filter(|segment| segment.bytes() > 0));
+        let is_direct =
+            matches!(self.operation, Operation::Read | Operation::Write | Operation::WriteDurable);
+        self.path = DataPath::Bounce;
+        if is_direct && let Some(lookup) = find(&self.segments) {
+            let all = || parts(&self.segments, lookup, 0, bytes as usize);
+            let is_aligned = |piece: Piece| piece.address.is_multiple_of(4) && piece.bytes.is_multiple_of(4);
+            if fits_prp(all()) {
+                self.path = DataPath::Pages(lookup);
+            } else if limits.has_sgl && (!limits.sgl_is_aligned || all().all(is_aligned)) {
+                self.path = DataPath::List(lookup);
+            }
+        }
+        self.completion = Some(command.done(Ok(())));
+    }
+
+    /// Returns the entry of the registered region that the slot uses.
+    #[inline]
+    pub(super) fn region(&self) -> Option<u32> {
+        match self.path {
+            DataPath::Bounce => None,
+            DataPath::Pages(lookup) | DataPath::List(lookup) => Some(lookup.index),
+        }
+    }
+
+    /// Forgets the registered region. Returns the entry that the slot used.
+    pub(super) fn forget_region(&mut self) -> Option<u32> {
+        let region = self.region();
+        self.path = DataPath::Bounce;
+        region
+    }
+
+    /// Returns the next command of the controller, or `None` if the slot waits for a bounce piece. `list` is the
+    /// slot's page in the memory of lists, `zeroes` the address of a page of zeros.
+    #[inline]
+    pub(super) fn next<F: Function>(
+        &mut self,
+        number: u16,
+        limits: &Limits,
+        bounce: &mut BounceBuffers<F>,
+        lists: &DmaMemory<F>,
+        zeroes: u64,
+    ) -> Option<Command> {
+        let page = usize::from(number) * PAGE;
+        let (list, write) =
+            (lists.address(page), |index: usize, value| lists.write64(page + 8 * index, value));
+        let (first, left) = ((self.offset + self.done) >> limits.block_shift, self.bytes - self.done);
+        let blocks = |part: u64| part >> limits.block_shift;
+        let namespace = limits.namespace;
+        Some(match self.operation {
+            Operation::Flush => Command::flush(number, namespace),
+            Operation::Discard => {
+                self.part = left.min(limits.deallocate_max);
+                let range = command::deallocated_range(first, blocks(self.part) as u32);
+                (0..2).for_each(|index| write(index, range[index]));
+                let data = DataPointer { words: [list, 0], is_sgl: false };
+                Command::deallocate(number, namespace).data(data)
+            }
+            Operation::WriteZeroes if limits.zeroes_max > 0 => {
+                self.part = left.min(limits.zeroes_max);
+                Command::write_zeroes(number, namespace, first, blocks(self.part))
+            }
+            Operation::WriteZeroes => {
+                self.part = left.min(limits.part_max);
+                // The same page again and again.
+                let pieces = (0..self.part).step_by(PAGE).map(|done| {
+                    let bytes = (self.part - done).min(PAGE as u64) as usize;
+                    Piece { address: zeroes, bytes }
+                });
+                let data = prp(pieces, list, write);
+                Command::write(number, namespace, first, blocks(self.part), false).data(data)
+            }
+            Operation::CompareAndWrite => {
+                let piece = self.take_piece(number, bounce)?;
+                self.compare_and_write(number, limits, bounce, piece).data_of(list, write)
+            }
+            Operation::Read | Operation::Write | Operation::WriteDurable => {
+                let data = match self.path {
+                    DataPath::Bounce => {
+                        let piece = self.take_piece(number, bounce)?;
+                        self.part = left.min(limits.part_max).min(bounce.piece_bytes() as u64);
+                        self.copy_in(bounce, piece);
+                        prp([bounce.piece(piece, 0, self.part as usize)].into_iter(), list, write)
+                    }
+                    DataPath::Pages(lookup) => {
+                        self.part = left.min(limits.part_max);
+                        prp(
+                            parts(&self.segments, lookup, self.done as usize, self.part as usize),
+                            list,
+                            write,
+                        )
+                    }
+                    DataPath::List(lookup) => {
+                        self.part = left.min(limits.part_max);
+                        sgl(
+                            parts(&self.segments, lookup, self.done as usize, self.part as usize),
+                            list,
+                            write,
+                        )
+                    }
+                };
+                let count = blocks(self.part);
+                match self.operation {
+                    Operation::Read => Command::read(number, namespace, first, count).data(data),
+                    other => {
+                        Command::write(number, namespace, first, count, other == Operation::WriteDurable)
+                            .data(data)
+                    }
+                }
+            }
+        })
+    }
+
+    fn take_piece<F: Function>(&mut self, number: u16, bounce: &mut BounceBuffers<F>) -> Option<u16> {
+        if self.piece.is_none() {
+            self.piece = bounce.take(number);
+        }
+        self.piece
+    }
+
+    /// Copies the next part of a write into the bounce piece.
+    #[expect(unsafe_code, reason = "memory of users is accessed by raw pointers")]
+    fn copy_in<F: Function>(&self, bounce: &BounceBuffers<F>, piece: u16) {
+        if self.operation != Operation::Read {
+            let (skip, bytes) = (self.done as usize, self.part as usize);
+            // SAFETY: the command was checked, so its segments, which are mapped as `Segment::new` requires, have
+            // `skip + bytes` bytes; the piece has room, belongs to this slot, and no command on it is in flight.
+            unsafe { gather(&self.segments, skip, bounce.at(piece, 0), bytes) };
+        }
+    }
+
+    /// Copies the part that was read out of the bounce piece.
+    #[expect(unsafe_code, reason = "memory of users is accessed by raw pointers")]
+    fn copy_out<F: Function>(&self, bounce: &BounceBuffers<F>, piece: u16) {
+        let (skip, bytes) = (self.done as usize, self.part as usize);
+        // SAFETY: the command was checked, so its segments, which are mapped for writing as `Segment::new` requires,
+        // have `skip + bytes` bytes; the piece has as many, and no command on it is in flight.
+        unsafe { scatter(&self.segments, skip, bounce.at(piece, 0).cast_const(), bytes) };
+    }
+
+    /// Returns the next command of a compare-and-write. The piece holds three blocks: the expected contents, the new
+    /// contents, and the contents that were read.
+    #[expect(unsafe_code, reason = "memory of users is accessed by raw pointers")]
+    fn compare_and_write<F: Function>(
+        &mut self,
+        number: u16,
+        limits: &Limits,
+        bounce: &BounceBuffers<F>,
+        piece: u16,
+    ) -> WithPiece {
+        let (block, first) = (1usize << limits.block_shift, self.offset >> limits.block_shift);
+        if self.has_compared {
+            let command = Command::write(number, limits.namespace, first, 1, false);
+            return WithPiece { command, piece: bounce.piece(piece, block, block) };
+        }
+        // SAFETY: the command was checked, so its segments have two blocks; the piece has room for three, belongs to
+        // this slot, and no command on it is in flight.
+        unsafe { gather(&self.segments, 0, bounce.at(piece, 0), 2 * block) };
+        if limits.has_compare {
+            let command = Command::compare(number, limits.namespace, first, 1);
+            WithPiece { command, piece: bounce.piece(piece, 0, block) }
+        } else {
+            let command = Command::read(number, limits.namespace, first, 1);
+            WithPiece { command, piece: bounce.piece(piece, 2 * block, block) }
+        }
+    }
+
+    /// Takes the success of the controller's command in flight.
+    #[inline]
+    pub(super) fn succeeded<F: Function>(&mut self, limits: &Limits, bounce: &BounceBuffers<F>) -> Progress {
+        match (self.operation, self.piece) {
+            (Operation::Flush, _) => return Progress::Done,
+            (Operation::CompareAndWrite, _) if self.has_compared => return Progress::Done,
+            (Operation::CompareAndWrite, Some(piece)) => {
+                let block = 1usize << limits.block_shift;
+                self.has_compared = limits.has_compare || bounce.has_equal(piece, 0, 2 * block, block);
+                return if self.has_compared { Progress::More } else { Progress::Mismatch };
+            }
+            (Operation::Read, Some(piece)) => self.copy_out(bounce, piece),
+            _ => {}
+        }
+        self.done += self.part;
+        if self.done < self.bytes { Progress::More } else { Progress::Done }
+    }
+
+    /// Returns the number of bytes that were copied through the bounce piece.
+    pub(super) fn copied(&self) -> u64 {
+        self.done
+    }
+
+    /// Returns the completion with its result, and empties the slot.
+    #[inline]
+    pub(super) fn complete(&mut self, result: Result<(), CommandError>) -> Option<Completion> {
+        self.is_issued = false;
+        let completion = self.completion.take()?;
+        Some(Completion { result, ..completion })
+    }
+}
+
+/// A command of the controller, and the piece of memory that it moves.
+struct WithPiece {
+    command: Command,
+    piece: Piece,
+}
+
+impl WithPiece {
+    fn data_of(self, list: u64, write: impl FnMut(usize, u64)) -> Command {
+        self.command.data(prp([self.piece].into_iter(), list, write))
+    }
+}
+
+/// Returns the pieces of registered memory that `bytes` bytes of the segments lie in, after the first `skip` bytes.
+#[inline]
+fn parts(
+    segments: &[Segment],
+    region: Lookup,
+    mut skip: usize,
+    mut bytes: usize,
+) -> impl Iterator<Item = Piece> {
+    segments.iter().filter_map(move |segment| {
+        let passed = skip.min(segment.bytes());
+        skip -= passed;
+        let length = (segment.bytes() - passed).min(bytes);
+        bytes -= length;
+        let offset = segment.base().addr() - region.base + passed;
+        (length > 0).then_some(Piece { address: region.address + offset as u64, bytes: length })
+    })
+}
