@@ -1314,12 +1314,19 @@ static void synchronous_killed(void) {
 // What a writer that is killed has written, whoever sees it can commit.
 static void killed(void) {
     handled = begin();
+    int *turns = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int round = 0; round < 60; round++) {
+        *turns = 0;
         pid_t child = fork();
         if (child == 0)
-            for (int turn = 0;; turn++)
+            for (int turn = 0;; turn++) {
                 fill(handled, 'a' + round % 26, SIZE + round * 65536 + turn % 128 * 512, 512);
-        usleep(1000 + round * 7 % 60);
+                __atomic_store_n(turns, turn + 1, __ATOMIC_SEQ_CST);
+            }
+        // On a busy machine it may take long to begin.
+        while (__atomic_load_n(turns, __ATOMIC_SEQ_CST) == 0)
+            usleep(50);
+        usleep(round * 37 % 500);
         DO(kill(child, SIGKILL));
         MUST(waitpid(child, NULL, 0) == child);
         DO(fdatasync(handled));
