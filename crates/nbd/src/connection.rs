@@ -58,9 +58,9 @@ pub(crate) struct Connection {
     pub(crate) in_flight: usize,
     /// Memory for payloads that the connection uses, in bytes.
     held: usize,
-    /// Whether nothing more is received, since the client has finished, or the server stops.
+    /// True if nothing more is received, since the client has finished, or the server stops.
     is_ending: bool,
-    /// Whether parsing stopped for want of depth or memory.
+    /// True if the next request waits until the client has room for it: in flight, or in memory.
     is_paused: bool,
     opened: Instant,
     /// Time since which the client owes something, and bytes that it has moved since then.
@@ -129,7 +129,7 @@ impl Connection {
         self.socket.as_ref()
     }
 
-    /// Returns whether more is to be received.
+    /// Returns true if more is to be received.
     #[inline]
     pub(crate) fn receives(&self) -> bool {
         self.socket.is_some()
@@ -138,25 +138,25 @@ impl Connection {
             && !matches!(self.phase, Phase::BeforeTls(_))
     }
 
-    /// Returns whether replies wait to be sent.
+    /// Returns true if replies wait to be sent.
     #[inline]
     pub(crate) fn sends(&self) -> bool {
         self.socket.as_ref().is_some_and(|socket| !self.replies.is_empty() || socket.wants_to_send())
     }
 
-    /// Returns whether bytes wait of which poll(2) does not tell.
+    /// Returns true if bytes wait of which poll(2) does not tell.
     #[inline]
     pub(crate) fn has_received(&self) -> bool {
         self.receives() && self.socket.as_ref().is_some_and(Socket::has_received)
     }
 
-    /// Returns whether requests wait for depth or memory.
+    /// Returns true if requests wait for depth or memory.
     #[inline]
     pub(crate) fn is_paused(&self) -> bool {
         self.is_paused && self.socket.is_some()
     }
 
-    /// Returns whether all is done and the connection can be closed.
+    /// Returns true if all is done and the connection can be closed.
     pub(crate) fn is_over(&self) -> bool {
         let is_done = self.in_flight == 0 && !self.sends() && !self.is_paused;
         self.socket.is_none() || (self.is_ending && is_done)
@@ -269,7 +269,7 @@ impl Connection {
         }
     }
 
-    /// Handles what was received. Returns whether anything was done.
+    /// Handles what was received. Returns true if anything was done.
     ///
     /// # Errors
     /// [`Error::Client`] if the client has broken the protocol.
@@ -293,7 +293,7 @@ impl Connection {
         Ok(before != (self.filled.len(), self.incoming.is_some()))
     }
 
-    /// Handles the next message of the handshake. Returns whether another one may follow.
+    /// Handles the next message of the handshake. Returns true if another one may follow.
     fn negotiate(&mut self, engine: &mut Engine) -> Result<bool, Error> {
         let Phase::Handshake(handshake) = &mut self.phase else { return Ok(false) };
         if self.replies.len() > 1 {
@@ -328,7 +328,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Handles the next request. Returns whether another one may follow.
+    /// Handles the next request. Returns true if another one may follow.
     #[inline]
     fn request(&mut self, key: usize, agreement: Agreement, engine: &mut Engine) -> Result<bool, Error> {
         if self.incoming.is_some() && !self.receive_payload(engine) {
@@ -382,7 +382,7 @@ impl Connection {
         }
     }
 
-    /// Handles the header of a write, and its payload as far as it is there. Returns whether another request may
+    /// Handles the header of a write, and its payload as far as it is there. Returns true if another request may
     /// follow.
     fn begin_write(
         &mut self,
@@ -422,7 +422,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Moves payload from the input to the write that it belongs to. Returns whether the payload is complete.
+    /// Moves payload from the input to the write that it belongs to. Returns true if the payload is complete.
     fn receive_payload(&mut self, engine: &mut Engine) -> bool {
         let Some(incoming) = &mut self.incoming else { return true };
         let left = incoming.header.length as usize - incoming.received;
@@ -551,7 +551,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the client has to do something: to go on with a message, or to receive replies.
+    /// Returns true if the client has to do something: to go on with a message, or to receive replies.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         match &self.phase {

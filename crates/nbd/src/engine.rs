@@ -51,9 +51,9 @@ struct Request {
     submitted: u64,
     in_flight: u32,
     failures: Vec<Failure>,
-    /// Whether a flush is still to be submitted when all else has completed.
+    /// True if a flush is still to be submitted when all else has completed.
     flushes: bool,
-    /// Whether the request is in the queue of its device.
+    /// True if the request is in the queue of its device.
     is_waiting: bool,
 }
 
@@ -357,7 +357,7 @@ impl Engine {
         self.finished.push(Finished { connection: task.connection, reply });
     }
 
-    /// Returns whether requests are in flight.
+    /// Returns true if requests are in flight.
     pub(crate) fn is_busy(&self) -> bool {
         !self.requests.is_empty()
     }
@@ -443,7 +443,7 @@ fn operation(action: &Action) -> Option<Operation> {
     })
 }
 
-/// Returns whether the request's durability needs a flush, since no command has it by itself.
+/// Returns true if the request's durability needs a flush, since no command has it by itself.
 #[inline]
 fn flushes_behind(action: &Action) -> bool {
     matches!(

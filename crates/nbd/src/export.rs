@@ -124,7 +124,7 @@ impl Export {
     /// Serves `disks` to the clients that connect to `listener`. Calls `report` for each event, on the thread
     /// that serves.
     ///
-    /// Who can connect can use the disks: the mode of a Unix socket's name decides which users can, and
+    /// Every client that can connect can use the disks: the mode of a Unix socket's name decides which users can, and
     /// [`check_loopback`](crate::check_loopback) finds TCP addresses that other machines can reach.
     ///
     /// # Errors

@@ -25,9 +25,9 @@ const SKIPPED_MAX: u32 = 1 << 20;
 pub(crate) struct Agreement {
     /// Number of the export.
     pub(crate) disk: usize,
-    /// Whether reads are replied to in structured chunks.
+    /// True if reads are replied to in structured chunks.
     pub(crate) is_structured: bool,
-    /// Whether the client has selected the context `base:allocation`.
+    /// True if the client has selected the context `base:allocation`.
     pub(crate) has_context: bool,
 }
 

@@ -9,10 +9,10 @@
 //! that is faster than its client is then woken for each, which takes several times as long, on both sides, as the
 //! request itself. After a short pause one wake-up, one recvmsg(2) and one sendmsg(2) serve all that have come.
 //!
-//! Whether pauses pay is found out by trying: longer ones are kept as long as they gather more requests in
-//! proportion. If not, all of the client's requests have come, it has nothing to do, and the pause before was long
-//! enough. With one request at a time no pause gathers more than that one, so there are none. Invariant: trials take
-//! [`TRIAL`] turns of [`REST`], and no pause is longer than the last of [`PAUSES`]. Called by `service`.
+//! Trials find out which pauses pay: longer ones are kept as long as they gather more requests in proportion. If one
+//! does not, all of the client's requests have come, it has nothing to do, and the pause before was long enough. With
+//! one request at a time no pause gathers more than that one, so there are none. Invariant: trials take [`TRIAL`] turns
+//! of [`REST`], and no pause is longer than the last of [`PAUSES`]. Called by `service`.
 
 use rustix::event::Timespec;
 

@@ -80,9 +80,9 @@ pub(crate) struct Limits {
 
 /// Results of poll(2) besides those for connections.
 struct Found {
-    /// Whether the server has to stop.
+    /// True if the server has to stop.
     stop: bool,
-    /// Whether a client waits to be accepted.
+    /// True if a client waits to be accepted.
     client: bool,
 }
 
@@ -145,7 +145,7 @@ impl<R: FnMut(Event)> Service<R> {
         }
     }
 
-    /// Receives, submits, reaps and sends. Returns whether the next turn must follow at once.
+    /// Receives, submits, reaps and sends. Returns true if the next turn must follow at once.
     fn turn(&mut self) -> bool {
         let mut again = false;
         let mut ready = std::mem::take(&mut self.ready);
@@ -166,7 +166,7 @@ impl<R: FnMut(Event)> Service<R> {
         again || (self.engine.pool.returns() != returns && is_any_paused())
     }
 
-    /// Receives from a client and handles what has come. Returns whether there may be more.
+    /// Receives from a client and handles what has come. Returns true if there may be more.
     #[inline]
     fn receive(&mut self, key: usize) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
@@ -198,7 +198,7 @@ impl<R: FnMut(Event)> Service<R> {
         self.engine.finished = finished;
     }
 
-    /// Sends a client's replies, and handles requests that have waited. Returns whether it went on.
+    /// Sends a client's replies, and handles requests that have waited. Returns true if it went on.
     #[inline]
     fn send(&mut self, key: usize) -> bool {
         let Some(connection) = self.connections.get_mut(key) else { return false };
@@ -292,7 +292,7 @@ impl<R: FnMut(Event)> Service<R> {
         }
     }
 
-    /// Returns whether clients are accepted now.
+    /// Returns true if clients are accepted now.
     fn accepts(&mut self) -> bool {
         if self.accepts_from.is_some_and(|from| Instant::now() >= from) {
             self.accepts_from = None;

@@ -156,13 +156,13 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns whether there are bytes to be received of which poll(2) does not tell.
+    /// Returns true if there are bytes to be received of which poll(2) does not tell.
     #[inline]
     pub(crate) fn has_received(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.has_received())
     }
 
-    /// Returns whether bytes that count as sent wait to be sent.
+    /// Returns true if bytes that count as sent wait to be sent.
     #[inline]
     pub(crate) fn wants_to_send(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.wants_to_send())
@@ -200,12 +200,12 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Returns whether clients can send descriptors.
+    /// Returns true if clients can send descriptors.
     pub(crate) fn takes_descriptors(&self) -> bool {
         self.threads.is_some()
     }
 
-    /// Returns whether no more clients may be accepted, since too many threads are closing.
+    /// Returns true if no more clients may be accepted, since too many threads are closing.
     pub(crate) fn is_full(&self) -> bool {
         self.threads.as_ref().is_some_and(|threads| threads.load(Ordering::Relaxed) >= CLOSING_MAX)
     }

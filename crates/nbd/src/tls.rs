@@ -75,17 +75,17 @@ const READS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Session {
     session: ServerConnection,
-    /// Whether bytes wait that were taken from the socket, or may wait there.
+    /// True if bytes wait that were taken from the socket, or may wait there.
     has_received: bool,
 }
 
 impl Session {
-    /// Returns whether there may be bytes to receive of which poll(2) does not tell.
+    /// Returns true if there may be bytes to receive of which poll(2) does not tell.
     pub(crate) fn has_received(&self) -> bool {
         self.has_received
     }
 
-    /// Returns whether encrypted bytes wait to be sent.
+    /// Returns true if encrypted bytes wait to be sent.
     pub(crate) fn wants_to_send(&self) -> bool {
         self.session.wants_write()
     }

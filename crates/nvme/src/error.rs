@@ -20,7 +20,7 @@ pub enum Error {
     Address {
         /// Text that was given as the address.
         address: String,
-        /// What is wrong with it, and what to write instead.
+        /// Fault of the address, with the remedy.
         reason: String,
     },
     /// The controller must not or cannot be taken from the kernel or given back to it.
@@ -36,7 +36,7 @@ pub enum Error {
     Option {
         /// Name of the option.
         option: &'static str,
-        /// What is wrong with the value, and which values there are.
+        /// Fault of the value, with the values that are allowed.
         what: String,
     },
     /// The controller or its namespace has properties that this driver does not support.

@@ -8,7 +8,7 @@ use std::process::Command;
 /// Folders of Debian's programs: nbdsh has its module for Debian's Python alone.
 const PATH: &str = "/usr/bin:/bin";
 
-/// Returns whether a program is installed; else says that the test is skipped.
+/// Returns true if a program is installed; else says that the test is skipped.
 pub fn has(program: &str, package: &str) -> bool {
     let found = PATH.split(':').any(|folder| Path::new(folder).join(program).exists());
     if !found {
