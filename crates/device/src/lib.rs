@@ -85,7 +85,8 @@
 //!   revokes access to it
 //! - [`File`], [`FileOptions`], [`FileKind`], [`EngineKind`]: a device of a file or a block device;
 //!   [`PassedOptions`], [`FileUser`]: a device of a file that another process has opened
-//! - [`Order`], [`gather`], [`scatter`]: for devices in other crates, the order of overlapping commands and copies
+//! - [`Order`], [`Pieces`], [`gather`], [`scatter`]: for devices in other crates, the order of overlapping commands,
+//!   the pieces of bounce memory, and copies
 //!   from and to segments
 //! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses
 //!   yet
@@ -102,6 +103,7 @@ mod file;
 mod memory;
 mod order;
 mod pages;
+mod pieces;
 mod region;
 mod segment;
 mod spare;
@@ -118,6 +120,7 @@ pub use error::Error;
 pub use file::{EngineKind, File, FileKind, FileOptions, FileUser, PassedOptions};
 pub use memory::{Memory, MemoryOptions};
 pub use order::Order;
+pub use pieces::Pieces;
 pub use region::{PinnedRegion, REGION_MAX, Region, RegionId};
 pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment, gather, scatter};
 pub use spare::{ChunkLayout, RetiredChunk, SpareChunk};

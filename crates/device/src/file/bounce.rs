@@ -6,8 +6,8 @@
 //! Called by slots.
 
 use crate::pages::Pages;
+use crate::pieces::Pieces;
 use crate::segment::Segment;
-use std::collections::VecDeque;
 
 /// Least size of a piece, in blocks; a compare-and-write needs three.
 const BLOCKS: usize = 4;
@@ -17,8 +17,8 @@ const BLOCKS: usize = 4;
 pub(super) struct BounceBuffers {
     pages: Pages,
     piece_bytes: usize,
-    free: Vec<u16>,
-    waiting: VecDeque<u16>,
+    /// Pieces that are free, and slots that wait for one.
+    pub(super) numbers: Pieces,
 }
 
 impl BounceBuffers {
@@ -29,29 +29,13 @@ impl BounceBuffers {
         BounceBuffers {
             pages: Pages::new(pieces * piece_bytes),
             piece_bytes,
-            free: (0..pieces as u16).collect(),
-            waiting: VecDeque::with_capacity(depth),
+            numbers: Pieces::new(pieces as u16, depth),
         }
     }
 
     /// Returns the size of a piece, in bytes.
     pub(super) fn piece_bytes(&self) -> usize {
         self.piece_bytes
-    }
-
-    /// Takes a free piece. If there is none, queues `slot` until [`BounceBuffers::give`] returns it.
-    pub(super) fn take(&mut self, slot: u16) -> Option<u16> {
-        let piece = self.free.pop();
-        if piece.is_none() {
-            self.waiting.push_back(slot);
-        }
-        piece
-    }
-
-    /// Frees a piece. Returns the slot that has waited longest, which should call [`BounceBuffers::take`] now.
-    pub(super) fn give(&mut self, piece: u16) -> Option<u16> {
-        self.free.push(piece);
-        self.waiting.pop_front()
     }
 
     /// Returns the address of a piece.
@@ -77,16 +61,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_told_in_turn() {
-        let mut bounce = BounceBuffers::new(2, 4096, 8, 512);
-        let (first, second) = (bounce.take(7).unwrap(), bounce.take(8).unwrap());
-        assert_ne!(bounce.at(first), bounce.at(second));
-        assert_eq!((bounce.take(5), bounce.take(6)), (None, None));
-        assert_eq!(bounce.give(first), Some(5));
-        assert_eq!(bounce.take(5), Some(first));
-        assert_eq!(bounce.give(second), Some(6));
-        assert_eq!(bounce.take(6), Some(second));
-        assert_eq!(bounce.give(first), None);
+    fn pieces_lie_beside_each_other() {
+        let bounce = BounceBuffers::new(2, 4096, 8, 512);
+        assert_eq!(bounce.at(1).addr() - bounce.at(0).addr(), 4096);
     }
 
     #[test]

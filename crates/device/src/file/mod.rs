@@ -301,7 +301,7 @@ impl File {
     fn finish(&mut self, number: u16, result: Result<(), CommandError>) {
         let slot = &mut self.slots[usize::from(number)];
         self.finished.push_back(Completion { token: slot.token, owner: slot.owner.take(), result });
-        if let Some(waiting) = slot.release().and_then(|piece| self.bounce.give(piece)) {
+        if let Some(waiting) = slot.release().and_then(|piece| self.bounce.numbers.give(piece)) {
             self.runnable.push(waiting);
         }
         let runnable = &mut self.runnable;

@@ -248,7 +248,7 @@ impl Slot {
     /// Returns the slot's bounce piece, taking one if necessary. `None` if the slot has to wait for one.
     fn bounce_piece(&mut self, number: u16, bounce: &mut BounceBuffers) -> Option<u16> {
         if self.bounce.is_none() {
-            self.bounce = bounce.take(number);
+            self.bounce = bounce.numbers.take(number);
         }
         self.bounce
     }

@@ -8,7 +8,7 @@ use crate::data::Piece;
 use crate::dma::{DmaMemory, PAGE};
 use crate::error::Error;
 use crate::function::Function;
-use std::collections::VecDeque;
+use bywash_device::Pieces;
 use std::sync::Arc;
 
 /// Size of a piece, in bytes; a compare-and-write needs three blocks, of 4096 bytes at most.
@@ -20,8 +20,8 @@ const PIECES_MAX: usize = 32;
 #[derive(Debug)]
 pub(super) struct BounceBuffers<F: Function> {
     memory: DmaMemory<F>,
-    free: Vec<u16>,
-    waiting: VecDeque<u16>,
+    /// Pieces that are free, and slots that wait for one.
+    pub(super) numbers: Pieces,
 }
 
 impl<F: Function> BounceBuffers<F> {
@@ -30,34 +30,13 @@ impl<F: Function> BounceBuffers<F> {
         let pieces = depth.min(PIECES_MAX);
         Ok(BounceBuffers {
             memory: DmaMemory::new(function, pieces * PIECE)?,
-            free: (0..pieces as u16).collect(),
-            waiting: VecDeque::with_capacity(depth),
+            numbers: Pieces::new(pieces as u16, depth),
         })
     }
 
     /// Returns the size of a piece, in bytes.
     pub(super) fn piece_bytes(&self) -> usize {
         PIECE
-    }
-
-    /// Takes a free piece. If there is none, queues `slot` until [`BounceBuffers::give`] returns it.
-    pub(super) fn take(&mut self, slot: u16) -> Option<u16> {
-        let piece = self.free.pop();
-        if piece.is_none() {
-            self.waiting.push_back(slot);
-        }
-        piece
-    }
-
-    /// Frees a piece. Returns the slot that has waited longest, which should call [`BounceBuffers::take`] now.
-    pub(super) fn give(&mut self, piece: u16) -> Option<u16> {
-        self.free.push(piece);
-        self.waiting.pop_front()
-    }
-
-    /// Forgets the slots that wait, since they have failed.
-    pub(super) fn forget_waiting(&mut self) {
-        self.waiting.clear();
     }
 
     /// Returns this process's address of byte `from` of a piece.

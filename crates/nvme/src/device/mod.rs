@@ -327,7 +327,7 @@ impl<F: Function> Nvme<F> {
             }
         }
         self.runnable.clear();
-        self.bounce.forget_waiting();
+        self.bounce.numbers.forget_waiting();
     }
 
     fn completed(&mut self, queue: usize, entry: Entry) {
@@ -364,7 +364,7 @@ impl<F: Function> Nvme<F> {
             self.stats.bytes_copied += slot.copied();
         }
         self.finished.push_back(completion);
-        if let Some(waiting) = slot.piece.take().and_then(|piece| bounce.give(piece)) {
+        if let Some(waiting) = slot.piece.take().and_then(|piece| bounce.numbers.give(piece)) {
             runnable.push(waiting);
         }
         if let Some(region) = slot.forget_region() {

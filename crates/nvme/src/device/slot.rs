@@ -262,7 +262,7 @@ impl Slot {
 
     fn take_piece<F: Function>(&mut self, number: u16, bounce: &mut BounceBuffers<F>) -> Option<u16> {
         if self.piece.is_none() {
-            self.piece = bounce.take(number);
+            self.piece = bounce.numbers.take(number);
         }
         self.piece
     }
