@@ -1,8 +1,8 @@
 //! Tests of the driver on QEMU's NVMe controllers, behind an IOMMU, in a guest.
 //!
-//! This test program runs in the guest as well: the tests below [`inside`] do nothing on the host. The guest has three
-//! controllers: one with an ordinary disk, one whose blocks from 256 on cannot be read, and one that takes
-//! [`LATENCY_MS`] for each command.
+//! This test program runs in the guest as well: the tests below [`inside`] are run there, and are ignored on the host.
+//! The guest has three controllers: one with an ordinary disk, one whose blocks from 256 on cannot be read, and one that
+//! takes [`LATENCY_MS`] for each command.
 
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -48,7 +48,7 @@ fn guest(disk: &Disk, bad: &Disk) -> Guest {
 /// Function of a guest's script that runs one of the tests below `inside`, and fails if there is no such test.
 const INSIDE: &str = r#"
 inside() {
-    BYWASH_TEST_INSIDE=1 /sbin/tests --exact "inside::$1" --nocapture --test-threads 1 > /tmp/inside 2>&1
+    BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact "inside::$1" --nocapture --test-threads 1 > /tmp/inside 2>&1
     result=$?
     cat /tmp/inside
     [ $result = 0 ] || fail "$1"
@@ -95,7 +95,7 @@ dmesg | grep -q 'DMAR:.*fault addr' && fail "an access was rejected"
 inside has_wrong_addresses_rejected
 dmesg | grep -q 'DMAR:.*fault addr' || fail "no access was rejected"
 say rejected
-BYWASH_TEST_INSIDE=1 /sbin/tests --exact inside::writes_until_it_is_killed --nocapture > /tmp/writes 2>&1 &
+BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact inside::writes_until_it_is_killed --nocapture > /tmp/writes 2>&1 &
 writer=$!
 count=0
 until grep -q 'in flight' /tmp/writes; do
@@ -127,8 +127,9 @@ mod inside {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
 
-    fn is_inside() -> bool {
-        std::env::var_os(IS_INSIDE).is_some()
+    /// Checks that this is a guest: nothing else has controllers that a test may take.
+    fn check_is_inside() {
+        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
     }
 
     fn address(text: &str) -> Address {
@@ -173,10 +174,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn passes_the_conformance_suite() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         for (queues, depth, shadow_doorbells) in [(1, 64, true), (2, 64, false)] {
             let options = Options { queues, depth, shadow_doorbells, ..Options::default() };
             for (name, case) in CASES {
@@ -193,10 +193,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn refuses_a_mounted_disk() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         let found = Sysfs::new().list().unwrap();
         println!("{found:?}");
         assert_eq!(found.len(), 3);
@@ -210,10 +209,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn gives_the_disk_back() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         let before = Sysfs::new().find(&address(PLAIN)).unwrap();
         let bound = Sysfs::new().bind(&address(PLAIN)).unwrap();
         assert_eq!(bound.previous.as_deref(), Some("nvme"));
@@ -233,10 +231,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn tells_of_media_errors() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         let mut device = open(BAD, &Options::default());
         assert_eq!(write(&mut device, 0, &pattern(1, 256 << 10)), Ok(()));
         assert_eq!(read(&mut device, 256 * 512, 512), Err(CommandError::Io(libc::EIO)));
@@ -246,10 +243,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn resets_a_slow_controller() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         // QEMU ends no command by Abort; each reset waits for those in flight.
         let (timeout, abort_timeout) = (Duration::from_millis(300), Duration::from_millis(200));
         let mut device = open(SLOW, &Options { depth: 8, timeout, abort_timeout, ..Options::default() });
@@ -276,10 +272,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn moves_registered_memory_without_a_copy() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         let mut device = open(PLAIN, &Options::default());
         let bytes = 1 << 20;
         let area = Area::holding(&pattern(5, bytes));
@@ -354,10 +349,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn has_wrong_addresses_rejected() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         bind(PLAIN);
         let function = Lying { function: Vfio::open(&address(PLAIN)).unwrap(), lies: AtomicBool::new(false) };
         let mut device = Nvme::open(function, &Options::default()).unwrap();
@@ -378,10 +372,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn writes_until_it_is_killed() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         let mut device = open(PLAIN, &Options::default());
         let area = Area::holding(&pattern(3, 1 << 20));
         // SAFETY: the area owns its memory, and the test reads and writes it by copying only.
@@ -408,10 +401,9 @@ mod inside {
     }
 
     #[test]
+    #[ignore = "run in the guest by the tests above"]
     fn starts_again_after_a_kill() {
-        if !is_inside() {
-            return;
-        }
+        check_is_inside();
         // The kernel closes the files of a killed process on a thread of that process.
         let end = Instant::now() + Duration::from_secs(20);
         let function = loop {

@@ -49,7 +49,7 @@ impl Server {
     /// Starts a process that serves the disk until it has begun `commands` commands.
     fn start(disk: &Image, port: u16, commands: u64) -> Server {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "serves_until_it_is_killed", "--nocapture"])
+            .args(["--ignored", "--exact", "serves_until_it_is_killed", "--nocapture"])
             .env(SERVES, disk.image().parent().unwrap())
             .env(PORT, port.to_string())
             .env(COMMANDS, commands.to_string())
@@ -85,8 +85,9 @@ fn mark(disk: &Image, process: u32) -> PathBuf {
 /// Body of the process that [`Server`] starts; does nothing when run as a test. The disk is slow, so that several requests
 /// are in flight.
 #[test]
+#[ignore = "a process of the other test"]
 fn serves_until_it_is_killed() {
-    let Some(folder) = std::env::var_os(SERVES) else { return };
+    let folder = std::env::var_os(SERVES).expect("started by the other test only");
     let disk = Image::at(folder.as_ref());
     let setting = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
     let spec = format!("disk=file:{}", disk.image().display()).parse::<Spec>().unwrap();
@@ -129,8 +130,9 @@ fn enter_some_time(address: &str) -> (TcpStream, (u64, u16)) {
 /// Body of the process in the guest; does nothing when run as a test. Makes `/dev/nbd0` of an export, and gives the kernel
 /// another connection for each that ends.
 #[test]
+#[ignore = "run in the guest by the other test"]
 fn attaches_the_disk() {
-    let Ok(address) = std::env::var(ATTACHES) else { return };
+    let address = std::env::var(ATTACHES).expect("run in a guest only");
     let mut kernel = Kernel::open();
     let (first, export) = enter_some_time(&address);
     let mut connections = vec![first];
@@ -156,7 +158,7 @@ fn attach(port: u16) -> String {
     format!(
         r#"
 step ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up
-{ATTACHES}={HOST}:{port} /sbin/guest --exact attaches_the_disk --nocapture > /tmp/attaches 2>&1 &
+{ATTACHES}={HOST}:{port} /sbin/guest --ignored --exact attaches_the_disk --nocapture > /tmp/attaches 2>&1 &
 tries=0
 until [ "$(cat /sys/block/nbd0/size)" -gt 0 ]; do
     tries=$((tries + 1))
