@@ -28,14 +28,15 @@ pub enum Error {
     Write(String),
 }
 
-/// Returns a sentence about the costs that a file leaves out and what is taken for them; empty if it has all.
+/// Returns sentences about the costs that a file leaves out and what is taken for them; empty if it has all.
 pub fn implied(text: &str) -> String {
     let costs: Vec<String> =
         describe::implied_costs(text).into_iter().map(|(name, cost)| format!("{name} {cost}")).collect();
-    if costs.is_empty() {
-        return String::new();
-    }
-    format!("Costs that it leaves out are those of a paper of 2003: {}.", costs.join(", "))
+    let costs = (!costs.is_empty())
+        .then(|| format!("Costs that it leaves out are those of a paper of 2003: {}.", costs.join(", ")));
+    let trap = describe::implied_trap(text)
+        .map(|trap| format!("In programs, a system call without I/O costs {trap}: getppid(2) of Linux 6.1."));
+    costs.into_iter().chain(trap).collect::<Vec<_>>().join(" ")
 }
 
 /// Parses a file into a description that keeps the values as they are written and adds those that the file
