@@ -1,13 +1,11 @@
 //! The commit log of a run: made for it, and removed behind it, so that every run begins with an empty log and a keeper of
 //! its own, whose counters are those of the run.
 
-use super::Ground;
 use crate::child::{self, Process};
 use crate::error::{Attempt, Error};
 use crate::interrupt;
-use crate::place::{Kind, Place};
+use crate::place::Place;
 use crate::programs::line::find_bywash;
-use crate::programs::stage::Stage;
 use crate::usage::family_seconds;
 use rustix::process::Signal;
 use serde::Deserialize;
@@ -76,7 +74,8 @@ impl Device {
 
 /// Maker of the logs of a case, one for each run, and the server of those that are volumes.
 pub struct Logs<'a> {
-    stage: &'a Stage<'a>,
+    /// Folder of the case, with the data that the logs are for.
+    folder: &'a Path,
     other_disk: Result<&'a Place, Error>,
     /// Words that run a command as the user who has the logs.
     as_user: Vec<OsString>,
@@ -86,24 +85,24 @@ pub struct Logs<'a> {
 }
 
 impl<'a> Logs<'a> {
-    /// Starts a server if any of `devices` needs one. The logs have so many bytes, and are those of the user whose programs
-    /// the words of `as_other` start, if it is another one.
+    /// Starts a server if any of `devices` needs one. The logs are for data in `folder`, lie there or on `other_disk`, have
+    /// so many bytes, and are those of the user whose programs the words of `as_other` start, if it is another one.
     pub fn prepare(
-        ground: &'a Ground,
-        stage: &'a Stage,
+        folder: &'a Path,
+        other_disk: Result<&'a Place, Error>,
         devices: &[Device],
         as_other: &str,
         bytes: u64,
     ) -> Result<Logs<'a>, Error> {
         // The user's sockets do not mix with those of logs that are in use on this machine.
-        let runtime = stage.folder.join("runtime");
+        let runtime = folder.join("runtime");
         fs::create_dir_all(&runtime).doing("create", &runtime)?;
         let mut variable = OsString::from("XDG_RUNTIME_DIR=");
         variable.push(&runtime);
         let as_other = as_other.split(' ').filter(|word| !word.is_empty()).map(OsString::from);
         let as_user = as_other.chain(["env".into(), variable]).collect();
-        let (other_disk, socket) = (ground.logs.find(Kind::LoopExt4), stage.folder.join("socket"));
-        let mut logs = Logs { stage, other_disk, as_user, bytes, socket, server: None };
+        let socket = folder.join("socket");
+        let mut logs = Logs { folder, other_disk, as_user, bytes, socket, server: None };
         if devices.iter().any(|device| device.is_volume()) {
             logs.serve()?;
         }
@@ -123,7 +122,7 @@ impl<'a> Logs<'a> {
         command.args(devices.iter().flat_map(|(_, device)| ["--device", device]));
         // An earlier server may have left it.
         let _ = fs::remove_file(&self.socket);
-        let server = Process::start_logging(&mut command, &self.stage.folder.join("serve.log"))?;
+        let server = Process::start_logging(&mut command, &self.folder.join("serve.log"))?;
         let server = self.server.insert(server);
         let deadline = Instant::now() + LIMIT;
         while !self.socket.exists() {
@@ -155,7 +154,7 @@ impl<'a> Logs<'a> {
             (Some((volume, path)), _) => {
                 format!("volume:{}/{volume},path={path}", self.socket.display()).into()
             }
-            (None, _) if device == Device::SameDisk => beside(&self.stage.folder),
+            (None, _) if device == Device::SameDisk => beside(self.folder),
             (None, Ok(disk)) => beside(&disk.root),
             (None, Err(why)) => return Err(Error::Unavailable(why.to_string())),
         };
@@ -205,13 +204,23 @@ impl CommitLog<'_> {
 
     /// Words that start a program with the log, which makes commits of files in the folder of the case alone.
     pub fn launcher(&self) -> Result<Vec<OsString>, Error> {
-        // The line of the program says who runs it.
-        let user = &self.logs.as_user;
-        let mut words = user[user.len() - 2..].to_vec();
-        words.extend([find_bywash()?.into(), "run".into(), "--log".into(), self.word.clone()]);
-        words.extend(self.volatile().iter().map(OsString::from));
-        words.extend(["--only".into(), self.logs.stage.folder.clone().into(), "--".into()]);
+        let mut words = self.as_user().to_vec();
+        words.extend([find_bywash()?.into(), "run".into()]);
+        words.extend(self.options());
+        words.extend(["--only".into(), self.logs.folder.into(), "--".into()]);
         Ok(words)
+    }
+
+    /// Words that start a command which finds the log's keeper. The line of a program says who runs it.
+    pub fn as_user(&self) -> &[OsString] {
+        let user = &self.logs.as_user;
+        &user[user.len() - 2..]
+    }
+
+    /// Options of `bywash run` that name the log.
+    pub fn options(&self) -> impl Iterator<Item = OsString> {
+        let volatile = self.volatile().iter().map(OsString::from);
+        ["--log".into(), self.word.clone()].into_iter().chain(volatile)
     }
 
     /// Runs `bywash log` on the log.

@@ -9,14 +9,14 @@
 //! - [`recovery`]: the time that recovery takes
 
 mod cases;
-mod commit_log;
+pub(crate) mod commit_log;
 mod recovery;
 mod sides;
 
 use crate::campaign::{self, Audience, Choice, Declared};
 use crate::engine::Rounds;
 use crate::error::{Attempt, Error};
-use crate::place::{Kind, Places};
+use crate::place::{Kind, Place, Places};
 use crate::programs::Programs;
 use crate::programs::line::find_library;
 use crate::programs::stage::{Stage, make_room};
@@ -46,6 +46,11 @@ struct Ground {
 }
 
 impl Ground {
+    /// The disk of logs that do not share that of the data.
+    fn other_disk(&self) -> Result<&Place, Error> {
+        self.logs.find(Kind::LoopExt4)
+    }
+
     /// The stage of a bench's cases on the file system of `kind`.
     fn stage(&self, bench: &str, kind: Kind) -> Result<Stage<'_>, Error> {
         let place = self.data.find(kind)?;

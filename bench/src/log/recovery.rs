@@ -47,7 +47,8 @@ pub fn measure(ground: &Ground, kind: Kind, device: Device, head: &Row) -> Resul
     let stage = &ground.stage("recovery", kind)?;
     let data = &two_files("master", stage.pick(BYTES[0], BYTES[1]));
     data.prepare(stage)?;
-    let logs = &Logs::prepare(ground, stage, &[device], "", stage.pick(BYTES[0], BYTES[1]))?;
+    let bytes = stage.pick(BYTES[0], BYTES[1]);
+    let logs = &Logs::prepare(&stage.folder, ground.other_disk(), &[device], "", bytes)?;
     let ours = Side::new("bywash", move || recover(logs, stage, device, data));
     let peer = Side::new("writing and syncing the same pages", move || write(stage, data));
     let runs = ground.rounds.run(vec![ours, peer])?;

@@ -54,7 +54,7 @@ pub fn measure(
     let stage = &ground.stage(case.bench, kind)?;
     case.data.prepare(stage)?;
     let bytes = stage.pick(LOG_BYTES[0], LOG_BYTES[1]);
-    let logs = &Logs::prepare(ground, stage, devices, case.as_other, bytes)?;
+    let logs = &Logs::prepare(&stage.folder, ground.other_disk(), devices, case.as_other, bytes)?;
     let once = |who, operations| run_once(case, logs, stage, who, operations);
     let trial = |operations| Ok(once(Who::Kernel, operations)?.commits.done.seconds);
     let operations = case.amount.size_up(stage.quick, trial)?;

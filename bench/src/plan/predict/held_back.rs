@@ -1,18 +1,7 @@
 //! Workloads that were named before the method existed, and that first ran when it was finished.
 
-use super::Workload;
 use super::tried::PYTHON;
-
-/// Common part of most workloads.
-const PLAIN: Workload = Workload {
-    name: "",
-    needs: &[],
-    prepare: "",
-    before: "",
-    program: "",
-    in_quick: false,
-    is_unprivileged: false,
-};
+use super::{PLAIN, Workload};
 
 /// Script that makes `files` of 64 KiB of text.
 const FILES: &str = "mkdir files; for i in $(seq $((3000 / SCALE))); do \

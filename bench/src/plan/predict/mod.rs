@@ -6,13 +6,16 @@
 //!
 //! - [`tried`]: workloads on which the method was tried
 //! - [`held_back`]: workloads that first ran when it was finished
+//! - [`logged`]: workloads whose commits go to a commit log, by `bywash run --log`
 
 mod held_back;
+mod logged;
 mod tried;
 
 use super::Stage;
 use crate::child;
 use crate::error::{Attempt, Error};
+use crate::log::commit_log::{Device, Logs};
 use crate::programs::executables;
 use crate::row::Row;
 use serde::Deserialize;
@@ -23,7 +26,9 @@ use std::time::Duration;
 /// Goal: the predicted gain is within so much of the measured one.
 const ERROR_MAX: f64 = 0.15;
 /// The longest that a prediction with its verification may take: up to 28 runs of each kind.
-const LIMIT: Duration = Duration::from_secs(1200);
+const LIMIT: Duration = Duration::from_secs(3600);
+/// Size of a commit log, in bytes.
+const LOG_BYTES: u64 = 64 << 20;
 
 /// Start of a command as an ordinary user, who owns what root owns.
 const AS_USER: &str = "unshare --user --map-user=1000 --map-group=1000 -- ";
@@ -44,12 +49,28 @@ pub(super) struct Workload {
     in_quick: bool,
     /// True if the program refuses to run as root: root is then shown to it as an ordinary user.
     is_unprivileged: bool,
+    /// Device of the commit log to which its commits go.
+    log: Option<Device>,
 }
+
+/// Common part of the workloads.
+const PLAIN: Workload = Workload {
+    name: "",
+    needs: &[],
+    prepare: "",
+    before: "",
+    program: "",
+    in_quick: false,
+    is_unprivileged: false,
+    log: None,
+};
 
 /// All workloads, with the group of their rows.
 pub(super) fn workloads() -> impl Iterator<Item = (&'static str, Workload)> {
     let tried = tried::WORKLOADS.map(|workload| ("plan/predict", workload));
-    tried.into_iter().chain(held_back::WORKLOADS.map(|workload| ("plan/predict-held-back", workload)))
+    let held_back = held_back::WORKLOADS.map(|workload| ("plan/predict-held-back", workload));
+    let logged = logged::WORKLOADS.map(|workload| ("plan/predict-log", workload));
+    tried.into_iter().chain(held_back).chain(logged)
 }
 
 /// Report of `bywash plan predict --verify --json`, as far as it is used.
@@ -92,14 +113,23 @@ pub(super) fn measure(stage: &Stage, head: &Row, workload: &Workload) -> Result<
     shell(workload.prepare, folder.path(), stage.quick)?;
     let runs = if stage.quick { "3" } else { "7" };
     let user = if workload.is_unprivileged { AS_USER } else { "" };
-    let mut line = format!("exec {user}\"$0\" plan predict --verify --json --runs {runs} ");
+    let make = |device| {
+        let no_disk = Err(Error::Unavailable("no disk is for logs alone".into()));
+        Logs::prepare(folder.path(), no_disk, &[device], "", LOG_BYTES)
+    };
+    let logs = workload.log.map(make).transpose()?;
+    let log = logs.as_ref().zip(workload.log).map(|(logs, device)| logs.create(device)).transpose()?;
+    let mut line = format!("exec {user}\"${{@:2}}\" --verify --json --runs {runs} ");
     if !workload.before.is_empty() {
         line += "--before \"$1\" ";
     }
     line += "-- ";
     line += workload.program;
     let mut command = bash(folder.path())?;
-    command.args(["-c", &line]).arg(child::this_program()?).arg(workload.before);
+    command.args(["-c", &line, "bash", workload.before]);
+    command.args(log.iter().flat_map(|log| log.as_user()));
+    command.arg(child::this_program()?).args(["plan", "predict"]);
+    command.args(log.iter().flat_map(|log| log.options()));
     let ended = child::run_within(&mut command, LIMIT).map_err(|error| match error {
         // A busy machine is no failure of a case, and has no figure.
         Error::Failed { tail, .. } if tail.contains("no prediction: ") => {
