@@ -39,6 +39,8 @@ debug := $(target)/debug
 # What is tested and linted besides the default features.
 features = --features bywash-container/async,bywash-channel/async,bywash-device/testing,bywash-nbd/tls,bywash-nvme/testing,bywash-server/testing,bywash-accelerator/cuda,bywash-flow/accelerator,bywash-flow/cuda,bywash-flow/reliable$(if $(has_page),$(comma)bywash-cli/page)
 tools := $(target)/tools
+# The launcher, the preloaded library and the recorder: a workspace of their own.
+freestanding := --manifest-path freestanding/Cargo.toml --target-dir $(target)
 # The planner's page, which the command has in it where it can be made. Looked for each time: it is made on the way.
 page := $(target)/page/index.html
 has_page = $(shell test -e $(page) && echo yes)
@@ -60,8 +62,7 @@ build: page
 	scripts/packages build
 	$(published) $(CARGO) build --release --locked -p bywash-cli $(page_feature)
 	$(published) $(CARGO) build --release --locked -p bywash-capi
-	$(published) $(CARGO) build --release --locked -p bywash-shim
-	$(published) $(CARGO) build --release --locked -p bywash-recorder
+	$(published) $(CARGO) build --release --locked $(freestanding)
 	$(MAKE) --no-print-directory generated
 
 # What computes in it is compiled for browsers, for which the toolchain needs a target that is fetched where that can be
@@ -147,6 +148,7 @@ check: format clippy docs words subjects publishable licences advisories spellin
 
 format:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path freestanding/Cargo.toml --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) fmt --manifest-path bench/iceoryx2/Cargo.toml --check
 
@@ -158,10 +160,12 @@ clippy_fuzz := CUSTOM_LIBFUZZER_PATH=/dev/null CARGO_TARGET_DIR=$(target) \
 clippy:
 	$(CARGO) clippy --locked --workspace --all-targets $(features) -- -D warnings
 	$(CARGO) clippy --locked -p bywash-capi -- -D warnings
+	$(CARGO) clippy --locked $(freestanding) -- -D warnings
 	$(clippy_fuzz)
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps $(features)
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps $(freestanding)
 
 # The version that these checks were written for. Unoptimised: it runs for a second and builds in two minutes.
 deny_version := 0.20.2
@@ -172,6 +176,7 @@ $(deny):
 
 licences: $(deny)
 	$(deny) --log-level warn --locked check licenses bans sources
+	$(deny) --log-level warn --locked --manifest-path freestanding/Cargo.toml check licenses bans sources
 	$(deny) --log-level warn --locked --manifest-path fuzz/Cargo.toml check licenses bans sources
 	$(deny) --log-level warn --locked --manifest-path bench/iceoryx2/Cargo.toml check licenses bans sources
 
@@ -257,6 +262,7 @@ nothing-left:
 # The crate of the Python package has no tests in Rust, and is built by `python`.
 tested := --workspace --exclude bywash-python
 built:
+	$(CARGO) build --locked $(freestanding)
 	$(CARGO) build --locked $(tested) --all-targets $(features)
 
 unit: built

@@ -1,7 +1,6 @@
 //! Links the command so that it starts quickly, and finds the planner's page for it (feature `page`).
 //!
-//! The launcher (`src/launcher`) is a static program without a C library. The dynamic loader loads the command;
-//! most of the loader's work is writing eight thousand addresses. Packed relocations (DT_RELR), which glibc
+//! Most of the dynamic loader's work is writing eight thousand addresses. Packed relocations (DT_RELR), which glibc
 //! reads from 2.36 on, reduce this work to a tenth.
 
 use std::env;
@@ -18,13 +17,8 @@ fn main() {
         println!("cargo:rerun-if-changed={}", page.display());
         println!("cargo:rustc-env=BYWASH_PAGE={}", page.display());
     }
-    // The launcher is a static program of its own, without a C library and a dynamic loader.
-    for argument in ["-static", "-nostdlib", "-nostartfiles", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"]
-    {
-        println!("cargo:rustc-link-arg-bin=bywash={argument}");
-    }
     if env::var("CARGO_CFG_TARGET_ENV").as_deref() == Ok("gnu") && loader_unpacks() {
-        println!("cargo:rustc-link-arg-bin=bywash-command=-Wl,-z,pack-relative-relocs");
+        println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
 }
 

@@ -19,7 +19,7 @@ fn root() -> &'static Path {
 
 /// Returns the path of the shared library, which has the static one beside it.
 fn shared_library() -> PathBuf {
-    bywash_support::built::library("bywash-capi", "libbywash.so")
+    bywash_support::built::file("bywash-capi", "libbywash.so")
 }
 
 /// The library as it would be installed, in a folder of its own.

@@ -1,5 +1,5 @@
 //! The `bywash` command: all of `bywash` except the start of a program by a plain `bywash run`, which the
-//! [launcher](../launcher) does. The launcher is the program `bywash`, and executes this program,
+//! launcher (`crates/launcher`) does. The launcher is the program `bywash`, and executes this program,
 //! `bywash-command`, for everything else.
 //!
 //! `bywash run` starts an unmodified program with the preloaded library and can report afterwards what
@@ -35,7 +35,7 @@ mod error;
 mod flow;
 mod http;
 #[cfg(test)]
-#[path = "launcher/options.rs"]
+#[path = "../../launcher/src/options.rs"]
 mod launcher_options;
 mod log;
 mod manual;

@@ -21,13 +21,10 @@
 //! - `start`: start and end of a process
 //! - `freestanding`: parts that the standard library would otherwise provide
 #![allow(clippy::missing_safety_doc)]
-#![cfg_attr(test, allow(dead_code))]
-// As in the library of `bywash run`: cargo compiles tests for unwinding, which needs the standard library.
-#![cfg_attr(panic = "abort", no_std)]
+#![no_std]
 
 mod calls;
 mod descriptors;
-#[cfg(panic = "abort")]
 mod freestanding;
 mod note;
 mod real;

@@ -32,10 +32,7 @@
 //! Every exported function has the name, arguments and meaning of the libc function that it replaces, and the
 //! same safety contract.
 #![allow(clippy::missing_safety_doc)]
-#![cfg_attr(test, allow(dead_code))]
-// Cargo compiles tests for unwinding, which needs the standard library; the copy of this crate inside the
-// tests is not the one that is preloaded.
-#![cfg_attr(panic = "abort", no_std)]
+#![no_std]
 
 mod passing_on;
 
@@ -48,7 +45,6 @@ mod data;
 mod descriptors;
 mod durability;
 mod exec;
-#[cfg(panic = "abort")]
 mod freestanding;
 mod jumps;
 mod lookups;

@@ -71,7 +71,7 @@ pub fn program(folder: &str, names: Names, into: &Path) -> Result<PathBuf, Error
 /// # Panics
 /// If it cannot be built.
 pub fn library() -> PathBuf {
-    bywash_support::built::library("bywash-shim", "libbywash_shim.so")
+    bywash_support::built::file("bywash-shim", "libbywash_shim.so")
 }
 
 fn finish(command: &mut Command, what: &str) -> Result<(), Error> {

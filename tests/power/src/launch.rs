@@ -52,8 +52,8 @@ impl Launch {
     /// # Panics
     /// If they cannot be built.
     pub fn with_commit_log() -> Launch {
-        bywash_support::built::library("bywash-shim", "libbywash_shim.so");
-        Launch::with_commit_log_of(&bywash_support::built::library("bywash-cli", "bywash"))
+        bywash_support::built::file("bywash-cli", "bywash-command");
+        Launch::with_commit_log_of(&bywash_support::built::launcher())
     }
 
     /// Returns the commands around a workload that commits by a log of this `bywash`.
@@ -101,9 +101,9 @@ impl Launch {
 /// Builds the preloaded library and recovery with all faults, puts the command beside them, and returns their folder. The
 /// command looks for the library in its own folder.
 fn build_mutants() -> PathBuf {
-    let command = bywash_support::built::library("bywash-cli", "bywash-command");
-    let features = ["bywash-shim/mutants", "bywash-power/mutants"];
-    let folder = bywash_support::built::apart("mutants", &["bywash-shim", "bywash-power"], &features);
+    let command = bywash_support::built::file("bywash-cli", "bywash-command");
+    bywash_support::built::launcher();
+    let folder = bywash_support::built::apart("mutants", &["bywash-shim", "bywash-power"], "mutants");
     for name in ["bywash", "bywash-command"] {
         let (from, to) = (command.with_file_name(name), folder.join(name));
         // Of an earlier build; there may be none.

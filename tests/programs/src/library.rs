@@ -12,5 +12,5 @@ pub const NAME: &str = "libbywash_shim.so";
 /// If it cannot be built.
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| bywash_support::built::library("bywash-shim", NAME))
+    PATH.get_or_init(|| bywash_support::built::file("bywash-shim", NAME))
 }

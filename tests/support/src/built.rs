@@ -1,5 +1,5 @@
-//! Libraries that tests load or link. Cargo builds no file of a `cdylib` or `staticlib` for a test, so a test that needs
-//! one builds it.
+//! Programs of other packages that tests start, and libraries that they load or link. Cargo builds neither for a test, so a
+//! test that needs one builds it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,34 +7,47 @@ use std::process::Command;
 
 /// Variable of the environment that says that the whole workspace has been built, so that no test has to.
 const IS_BUILT: &str = "BYWASH_BUILT";
+/// Packages of the workspace in `freestanding`.
+const FREESTANDING: [&str; 3] = ["bywash-launcher", "bywash-recorder", "bywash-shim"];
 
-/// Builds the libraries of `package` with the profile of the running test, from the sources as they are, and returns the
-/// path of its file `name`. Builds nothing if the environment has `BYWASH_BUILT`, as in `make unit`: cargo would build
+/// Builds the programs and libraries of `package` with the profile of the running test, from the sources as they are, and
+/// returns the path of its file `name`. Builds nothing if the environment has `BYWASH_BUILT`, as in `make unit`: cargo would build
 /// `package` alone with other features than the whole workspace, and replace a file that another test uses.
 ///
 /// # Panics
 /// If cargo cannot build it, or `name` is not among what it built.
-pub fn library(package: &str, name: &str) -> PathBuf {
+pub fn file(package: &str, name: &str) -> PathBuf {
     let folder = profile_folder();
     if std::env::var_os(IS_BUILT).is_none() {
         build(package, &folder);
     }
-    let library = folder.join(name);
-    assert!(library.is_file(), "{} was not built: cargo build -p {package}", library.display());
-    library
+    let file = folder.join(name);
+    assert!(file.is_file(), "{} was not built: make built", file.display());
+    file
 }
 
-/// Builds packages with features that the workspace is not built with, unoptimised, into `<target>/<folder>`, and returns the
-/// folder of what was built.
+/// Builds the launcher, the preloaded library and the recorder with the profile of the running test, as [`file`] builds
+/// one; returns the path of the launcher, which finds the others beside it.
 ///
 /// # Panics
 /// If cargo cannot build them.
-pub fn apart(folder: &str, packages: &[&str], features: &[&str]) -> PathBuf {
+pub fn launcher() -> PathBuf {
+    file("bywash-shim", "libbywash_shim.so");
+    file("bywash-recorder", "libbywash_recorder.so");
+    file("bywash-launcher", "bywash")
+}
+
+/// Builds packages with a feature that the workspace is not built with, unoptimised, into `<target>/<folder>`, and returns
+/// the folder of what was built.
+///
+/// # Panics
+/// If cargo cannot build them.
+pub fn apart(folder: &str, packages: &[&str], feature: &str) -> PathBuf {
     let profile_folder = profile_folder();
     let target = profile_folder.parent().expect("a profile's folder has a parent").join(folder);
-    let packages = packages.iter().flat_map(|package| ["--package", package]);
-    let features = ["--features".to_owned(), features.join(",")];
-    cargo_build(packages.map(str::to_owned).chain(features), "dev".as_ref(), &target);
+    for package in packages {
+        cargo_build(package, &["--features", feature], "dev".as_ref(), &target);
+    }
     target.join("debug")
 }
 
@@ -51,12 +64,14 @@ fn profile_folder() -> PathBuf {
 fn build(package: &str, folder: &Path) {
     let profile = folder.file_name().filter(|name| *name != "debug").unwrap_or("dev".as_ref());
     let target = folder.parent().expect("a profile's folder has a parent");
-    cargo_build(["--package".to_owned(), package.to_owned()], profile, target);
+    cargo_build(package, &[], profile, target);
 }
 
-fn cargo_build(what: impl IntoIterator<Item = String>, profile: &OsStr, target: &Path) {
+fn cargo_build(package: &str, options: &[&str], profile: &OsStr, target: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let workspace = if FREESTANDING.contains(&package) { root.join("freestanding") } else { root };
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--offline"]).args(what);
+    cargo.current_dir(workspace).args(["build", "--quiet", "--offline", "--package", package]).args(options);
     let built = cargo.arg("--profile").arg(profile).arg("--target-dir").arg(target).output();
     let built = built.unwrap_or_else(|error| panic!("{cargo:?} cannot be started: {error}"));
     assert!(built.status.success(), "{cargo:?} failed:\n{}", String::from_utf8_lossy(&built.stderr));

@@ -66,14 +66,10 @@ impl TestFolder {
     }
 }
 
-/// The command under test. Its libraries are built first, once: `cargo test -p bywash-cli` alone would not.
+/// The command under test. Its launcher and libraries are built first, once: `cargo test -p bywash-cli` alone would not.
 pub fn bywash() -> &'static Path {
-    static LIBRARIES: OnceLock<[PathBuf; 2]> = OnceLock::new();
-    LIBRARIES.get_or_init(|| {
-        [("bywash-shim", "libbywash_shim.so"), ("bywash-recorder", "libbywash_recorder.so")]
-            .map(|(package, name)| bywash_support::built::library(package, name))
-    });
-    Path::new(env!("CARGO_BIN_EXE_bywash"))
+    static LAUNCHER: OnceLock<PathBuf> = OnceLock::new();
+    LAUNCHER.get_or_init(bywash_support::built::launcher)
 }
 
 pub fn stdout(output: &Output) -> String {

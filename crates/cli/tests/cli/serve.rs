@@ -1,6 +1,6 @@
 //! `bywash serve`, `bywash volume`, `bywash serve status`: a server as its users have it.
 
-use crate::place::{TestFolder, stderr, stdout};
+use crate::place::{TestFolder, bywash, stderr, stdout};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -84,7 +84,7 @@ fn standard_error_that_is_closed_or_full_ends_no_server() {
             format!("exec \"$0\" serve --socket socket --device fast=mem:4M --limits limits {stderr}");
         place.file("limits", "");
         let mut serving =
-            Serving::started(place.command("sh").args(["-c", &script]).arg(crate::place::bywash()));
+            Serving::started(place.command("sh").args(["-c", &script]).arg(bywash()));
         done(volume(&place, &["create", "log", "--device", "fast", "--size", "1M"]));
         done(volume(&place, &["list"]));
         assert_eq!(serving.end(libc::SIGTERM), Some(0), "{stderr}");
@@ -561,7 +561,7 @@ fn the_service_is_installed_with_its_configuration() {
     let libraries = ["libbywash_shim.so", "libbywash_recorder.so", "libbywash.so", "libbywash.a"];
     for name in binaries.into_iter().chain(libraries) {
         let built = place.path().join("target/release").join(name);
-        std::fs::copy(env!("CARGO_BIN_EXE_bywash"), built).unwrap();
+        std::fs::copy(bywash(), built).unwrap();
     }
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let (target, to) = (place.path().join("target"), place.path().join("root"));

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
-mod built;
-
-use built::{library, output};
+use bywash_preloaded::{library, output};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 

@@ -7,12 +7,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Command, Output};
 
-/// Compiles the program of `tests/program.c`, and runs one of its cases under the recorder.
+/// Compiles the program of `recorder/program.c`, and runs one of its cases under the recorder.
 fn recorded(case: &str) -> (Output, RecordedRun) {
-    let library = bywash_support::built::library("bywash-recorder", "libbywash_recorder.so");
+    let library = bywash_preloaded::recorder();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/recorder/program.c");
     let built =
         Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
-#[path = "../src/syscalls/calls.rs"]
+#[path = "../../../crates/shim/src/syscalls/calls.rs"]
 mod calls;
 
 use calls::{CALLS, Effect, effect};

@@ -7,9 +7,7 @@
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
-mod built;
-
-use built::{library, output};
+use bywash_preloaded::{library, output};
 use bywash_log::read;
 use bywash_log::shared::{AGE_NS, Counter, State};
 use bywash_support::log::{LogReader, TestLog};
