@@ -72,13 +72,14 @@ Both sides move the same bytes, which are compared once, into files that are not
 on loop devices and need root; without it their rows say so. 5 GiB of free memory and 6 GiB on disk for everything.
 Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
     Flow(FolderArgs),
-    /// The simulator against SimPy, sweeps of the model against NumPy, and goals for both
+    /// The simulator against SimPy, the model against NumPy, programs in the machine, and predictions against what comes
     #[command(after_help = "Examples:
-  bywash bench plan --quick             does everything work? (some seconds)
-  bywash bench plan --html plan.html    everything (about a minute)
-  bywash bench plan engine              cases with 'engine' in their names
+  bywash bench plan --quick             does everything work? (a minute)
+  bywash bench plan engine server model machine    all but predictions (a few minutes)
+  bywash bench plan predict/sort        a prediction (minutes for each)
+  bywash bench plan --html plan.html    everything (an hour or two)
 
-Everything runs on one core. pip installs SimPy and NumPy once, into an environment of the bench's own under DIR; if it
+Each prediction runs a program 7 to 28 times in each way; an idle machine is needed. Everything else runs on one core. pip installs SimPy and NumPy once, into an environment of the bench's own under DIR; if it
 cannot, their rows say so. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
     Plan(FolderArgs),
     /// Our device server against the kernel's paths to memory and disk, and against qemu-storage-daemon
