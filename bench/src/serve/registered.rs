@@ -13,7 +13,9 @@ use crate::clock::thread_seconds;
 use crate::engine::{Metric, Rounds, Side};
 use crate::error::Error;
 use crate::row::Row;
-use bywash_device::{Command, Device, File, FileKind, FileOptions, PinnedRegion, Region, RegionId, Segment};
+use bywash_device::{
+    Command, Device, File, FileKind, FileOptions, PinnedRegion, Pinner, Region, RegionId, Segment,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::cell::RefCell;
 use std::path::Path;
@@ -76,7 +78,8 @@ impl Bench {
         let unavailable = |error: bywash_device::Error| Error::Unavailable(error.to_string());
         let mut device = File::open(&FileOptions::new(FileKind::File, file)).map_err(unavailable)?;
         let memory = Arc::new(populated(ARENA)?);
-        let pinned = Arc::new(pin(&memory).map_err(unavailable)?);
+        let pinner = device.pinner().ok_or_else(|| Error::Unavailable(device.description()))?;
+        let pinned = Arc::new(pin(&memory, &*pinner).map_err(unavailable)?);
         let begin = Instant::now();
         let region = device.register(&pinned).map_err(unavailable)?;
         let took_us = begin.elapsed().as_secs_f64() * 1e6;
@@ -126,9 +129,9 @@ impl Bench {
 }
 
 #[expect(unsafe_code, reason = "the kernel is given an address")]
-fn pin(memory: &Arc<MmapRegion>) -> Result<PinnedRegion, bywash_device::Error> {
+fn pin(memory: &Arc<MmapRegion>, pinner: &dyn Pinner) -> Result<PinnedRegion, bywash_device::Error> {
     // SAFETY: the mapping has this length and lives as long as its owner, and no reference to it exists.
-    unsafe { Region::new(memory.as_ptr(), memory.size(), memory.clone()) }.pin()
+    unsafe { Region::new(memory.as_ptr(), memory.size(), memory.clone()) }.pin(pinner)
 }
 
 #[cfg(test)]

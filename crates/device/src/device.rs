@@ -4,7 +4,7 @@
 use crate::chunks::Chunks;
 use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::error::Error;
-use crate::region::{PinnedRegion, RegionId};
+use crate::region::{PinnedRegion, Pinner, RegionId};
 use bywash_protocol::Access;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -84,14 +84,15 @@ pub trait Device: Send {
         None
     }
 
-    /// Returns true if commands take less time when their memory was registered.
-    fn supports_registration(&self) -> bool {
-        false
+    /// Returns what pins memory for this device, always the same; `None` if commands do not take less time when their
+    /// memory is registered.
+    fn pinner(&self) -> Option<Arc<dyn Pinner>> {
+        None
     }
 
     /// Registers `memory`, so that commands with segments in it take less time. Registering takes
-    /// microseconds, whatever the size, with devices of the kernel; a device that maps memory for DMA by itself takes
-    /// time for each page. Returns `None` if the device gains nothing from registering this memory.
+    /// microseconds, whatever the size. Returns `None` if the device gains nothing from registering this memory, for
+    /// example because another device's [`Pinner`] has pinned it.
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel refuses (Linux before 6.13), [`Error::Regions`] if too many regions are
@@ -100,8 +101,8 @@ pub trait Device: Send {
         Ok(None)
     }
 
-    /// Unregisters a region. Commands in flight keep their reference to it; the kernel unpins the memory when
-    /// the last reference is dropped.
+    /// Unregisters a region. Commands in flight keep their reference to it; the memory is unpinned when the last
+    /// reference is dropped, so whoever must not wait for that keeps one and drops it elsewhere.
     fn unregister(&mut self, _region: RegionId) {}
 
     /// Describes in words how commands are carried out, and why not in a faster way.
@@ -149,8 +150,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
         (**self).chunks_mut()
     }
 
-    fn supports_registration(&self) -> bool {
-        (**self).supports_registration()
+    fn pinner(&self) -> Option<Arc<dyn Pinner>> {
+        (**self).pinner()
     }
 
     fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {

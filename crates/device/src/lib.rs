@@ -78,7 +78,7 @@
 //! - [`Command`], [`Operation`], [`Completion`], [`CommandError`], [`QueueFull`]: commands and their
 //!   completions
 //! - [`Segment`], [`SEGMENTS_MAX`], [`MemoryOwner`], [`Region`], [`PinnedRegion`], [`REGION_MAX`],
-//!   [`RegionId`]: the memory that commands read into and write from
+//!   [`RegionId`]: the memory that commands read into and write from; [`Pinner`], [`Pinning`]: how a device has it pinned
 //! - [`Spec`], [`device_kinds`]: the description of a device as text, and the kinds and options that exist
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, which others can map;
 //!   [`ReplacedContents`], [`ChunkLayout`], [`SpareChunk`], [`RetiredChunk`]: replacing a chunk, which
@@ -121,7 +121,7 @@ pub use file::{EngineKind, File, FileKind, FileOptions, FileUser, PassedOptions}
 pub use memory::{Memory, MemoryOptions};
 pub use order::Order;
 pub use pieces::Pieces;
-pub use region::{PinnedRegion, REGION_MAX, Region, RegionId};
+pub use region::{PinnedRegion, Pinner, Pinning, REGION_MAX, Region, RegionId};
 pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment, gather, scatter};
 pub use spare::{ChunkLayout, RetiredChunk, SpareChunk};
 pub use spec::{Spec, device_kinds};

@@ -77,7 +77,8 @@ fn main() {
         // SAFETY: the owner keeps the memory, which consists of atomics.
         let region = unsafe { Region::new(memory.0.as_ptr().cast_mut().cast(), 64 << 10, memory.clone()) };
         // Registering fails on kernels before 6.13; the commands then use the memory unregistered.
-        let region = region.pin().ok().and_then(|memory| device.register(&Arc::new(memory)).ok().flatten());
+        let pinned = device.pinner().and_then(|pinner| region.pin(&*pinner).ok());
+        let region = pinned.and_then(|memory| device.register(&Arc::new(memory)).ok().flatten());
         work(&mut *device, &memory, region);
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         work(&mut *device, &memory, region);

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// PCI function of an NVMe controller. Offsets of registers are those of the specification (section 3.1.3).
-pub trait Function: Send + Sync {
+pub trait Function: Send + Sync + 'static {
     /// Reads a register of 32 bits. A function that was removed reads all ones.
     fn read32(&self, register: usize) -> u32;
 

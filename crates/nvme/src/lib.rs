@@ -35,7 +35,8 @@
 //!
 //! **Memory.** The controller reaches the driver's own queues and bounce buffers, and memory that a user has registered,
 //! and nothing else: the IOMMU rejects other accesses. Data of commands in registered memory is not copied; other memory
-//! is copied through bounce buffers. A group without an IOMMU is refused.
+//! is copied through bounce buffers. Memory is mapped by the device's [`Pinner`], on whichever thread may wait for that, and
+//! stays mapped until the pinned region is dropped. A group without an IOMMU is refused.
 //!
 //! **Failures.** A command that takes longer than [`Options::timeout`] is aborted; if that does not end it, the controller
 //! is reset and every command in flight is repeated, none of them lost and none completed twice. All commands can be
@@ -61,6 +62,7 @@
 //! - `testing`, with the feature of that name: a controller in software, which misbehaves on demand
 //!
 //! [`Device`]: bywash_device::Device
+//! [`Pinner`]: bywash_device::Pinner
 
 #![deny(unsafe_code)]
 

@@ -279,7 +279,8 @@ mod inside {
         let bytes = 1 << 20;
         let area = Area::holding(&pattern(5, bytes));
         // SAFETY: the area owns its memory, and the test reads and writes it by copying only.
-        let memory = Arc::new(unsafe { Region::new(area.base(), bytes, area.clone()) }.pin().unwrap());
+        let memory = unsafe { Region::new(area.base(), bytes, area.clone()) };
+        let memory = Arc::new(memory.pin(&*device.pinner().unwrap()).unwrap());
         let region = device.register(&memory).unwrap();
         for (at, length) in [(0, bytes), (512, 300 << 10), (4096, 4096), (0xe00, 1024)] {
             let before = area.get(0, bytes);
@@ -358,10 +359,11 @@ mod inside {
         assert_eq!(write(&mut device, 0, &pattern(1, 4096)), Ok(()));
         let area = Area::holding(&pattern(2, 4096));
         // SAFETY: the area owns its memory, and the test reads and writes it by copying only.
-        let memory = Arc::new(unsafe { Region::new(area.base(), 4096, area.clone()) }.pin().unwrap());
+        let memory = unsafe { Region::new(area.base(), 4096, area.clone()) };
         device.function().lies.store(true, Relaxed);
-        let region = device.register(&memory).unwrap();
+        let memory = Arc::new(memory.pin(&*device.pinner().unwrap()).unwrap());
         device.function().lies.store(false, Relaxed);
+        let region = device.register(&memory).unwrap();
         let segments = [area.segment(0, 4096)];
         // QEMU's controller completes the command all the same; the memory shows that nothing was written.
         let result = run(&mut device, Command::read(1, 0, &segments).owner(area.clone()).region(region));
@@ -378,7 +380,8 @@ mod inside {
         let mut device = open(PLAIN, &Options::default());
         let area = Area::holding(&pattern(3, 1 << 20));
         // SAFETY: the area owns its memory, and the test reads and writes it by copying only.
-        let memory = Arc::new(unsafe { Region::new(area.base(), 1 << 20, area.clone()) }.pin().unwrap());
+        let memory = unsafe { Region::new(area.base(), 1 << 20, area.clone()) };
+        let memory = Arc::new(memory.pin(&*device.pinner().unwrap()).unwrap());
         let region = device.register(&memory).unwrap();
         let end = Instant::now() + Duration::from_secs(120);
         for token in 0.. {

@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_device::testing::conformance::{Area, CASES, Subject, pattern};
-use bywash_device::{Command, CommandError, Completion, Device, Region, RegionId};
+use bywash_device::{Command, CommandError, Completion, Device, PinnedRegion, Region, RegionId};
 use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
 use bywash_nvme::{Error, Event, Nvme, Options, ResetReason};
 use std::collections::BTreeMap;
@@ -84,17 +84,17 @@ fn assert_written(model: &Model, count: u64) {
     }
 }
 
-/// Registers an area with the device; prints why the test is left out if the kernel has no io_uring.
-fn register(device: &mut Nvme<Model>, area: &Arc<Area>, bytes: usize) -> Option<RegionId> {
+/// Maps an area for the device.
+fn pin(device: &Nvme<Model>, area: &Arc<Area>, bytes: usize) -> Arc<PinnedRegion> {
     // SAFETY: the area owns its memory, and tests read and write it by copying only.
     let region = unsafe { Region::new(area.base(), bytes, area.clone()) };
-    match region.pin() {
-        Ok(memory) => Some(device.register(&Arc::new(memory)).unwrap().expect("whole pages are registered")),
-        Err(error) => {
-            println!("left out: {error}");
-            None
-        }
-    }
+    Arc::new(region.pin(&*device.pinner().unwrap()).unwrap())
+}
+
+/// Registers an area with the device, which alone keeps it pinned.
+fn register(device: &mut Nvme<Model>, area: &Arc<Area>, bytes: usize) -> RegionId {
+    let memory = pin(device, area, bytes);
+    device.register(&memory).unwrap().expect("its own pinner has pinned it")
 }
 
 mod conformance {
@@ -224,7 +224,7 @@ fn a_thousand_commands_in_registered_memory_survive_a_reset() {
     let mut device = open(&model, &Options { depth: 1000, ..quick() });
     let area = Area::new(1000 * 512 / 4096 * 4096 + 4096);
     let bytes = 1000 * 512 / 4096 * 4096 + 4096;
-    let Some(region) = register(&mut device, &area, bytes) else { return };
+    let region = register(&mut device, &area, bytes);
     model.hold();
     for number in 0..1000 {
         area.put(number as usize * 512, &pattern(number, 512));
@@ -358,7 +358,7 @@ fn a_removed_controller_fails_everything_at_once() {
         let model = Model::new(usual());
         let mut device = open(&model, &quick());
         let area = Area::new(4096);
-        let region = if registered { register(&mut device, &area, 4096) } else { None };
+        let region = registered.then(|| register(&mut device, &area, 4096));
         model.hold();
         for token in 0..40 {
             let segments = [area.segment(0, 4096)];
@@ -620,7 +620,7 @@ fn registered_memory_is_not_copied() {
         let mut device = open(&model, &quick());
         let bytes = 1 << 20;
         let area = Area::holding(&pattern(3, bytes));
-        let Some(region) = register(&mut device, &area, bytes) else { return };
+        let region = register(&mut device, &area, bytes);
         // Pieces: cuts at pages are described by pages; others need a scatter/gather list, or are copied.
         for (cuts, fits_pages) in [
             (&[(0usize, 900 << 10)][..], true),
@@ -660,7 +660,7 @@ fn a_region_that_is_unregistered_stays_mapped_while_it_is_used() {
     let model = Model::new(usual());
     let mut device = open(&model, &quick());
     let area = Area::holding(&pattern(1, 8192));
-    let Some(region) = register(&mut device, &area, 8192) else { return };
+    let region = register(&mut device, &area, 8192);
     let mapped = model.mapped_bytes();
     model.hold();
     let segments = [area.segment(0, 8192)];
@@ -672,6 +672,36 @@ fn a_region_that_is_unregistered_stays_mapped_while_it_is_used() {
     assert_eq!(finish(&mut device, &model)[0].result, Ok(()));
     assert_eq!(model.mapped_bytes(), mapped - 8192);
     assert_eq!((model.counts().faults, &model.contents(1)[..8192]), (0, pattern(1, 8192).as_slice()));
+}
+
+#[test]
+fn memory_that_is_pinned_for_another_device_is_not_registered() {
+    let (model, other) = (Model::new(usual()), Model::new(usual()));
+    let (mut device, second) = (open(&model, &quick()), open(&other, &quick()));
+    let (area, before) = (Area::new(8192), model.mapped_bytes());
+    let (own, foreign) = (pin(&device, &area, 8192), pin(&second, &area, 8192));
+    assert!(device.register(&own).unwrap().is_some());
+    assert_eq!(device.register(&foreign).unwrap(), None);
+    assert_eq!(model.mapped_bytes(), before + 8192);
+    // The mapping lasts as long as the region, also after the device.
+    drop((device, second));
+    assert_eq!((model.mapped_bytes(), other.mapped_bytes()), (8192, 8192));
+    drop((own, foreign));
+    assert_eq!((model.mapped_bytes(), other.mapped_bytes(), Arc::strong_count(&area)), (0, 0, 1));
+}
+
+#[test]
+fn memory_that_does_not_consist_of_whole_pages_is_not_pinned() {
+    let model = Model::new(usual());
+    let device = open(&model, &quick());
+    let (area, before) = (Area::new(8192), model.mapped_bytes());
+    for (from, bytes) in [(0, 0), (0, 512), (512, 4096)] {
+        // SAFETY: the area owns its memory, and tests read and write it by copying only.
+        let region = unsafe { Region::new(area.base().wrapping_add(from), bytes, area.clone()) };
+        let error = region.pin(&*device.pinner().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("whole pages"), "{error}");
+    }
+    assert_eq!((model.mapped_bytes(), Arc::strong_count(&area)), (before, 1));
 }
 
 /// Returns the seed of a random test, and prints how to run it again.

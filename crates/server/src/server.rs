@@ -344,3 +344,47 @@ fn stay_on(cpu: usize) {
         tracing::error!("cannot stay on processor {cpu}: {error}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bywash_client::{Client, NewVolume};
+    use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
+    use bywash_nvme::{Nvme, Options as ControllerOptions};
+    use bywash_volume::DeviceNumber;
+    use std::time::Duration;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !is_so() {
+            assert!(Instant::now() < end, "{what}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_removed_leaves_no_arena_pinned() {
+        let model = Model::new(ModelOptions::new(ModelNamespace::new(1, 16 << 10, 9)));
+        let device = Nvme::open(model.clone(), &ControllerOptions::default()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let (name, contents) = ("disk".to_owned(), NewBlocks::Cleared);
+        let disk = OpenDevice { name, device: Box::new(device), contents, is_volatile: true };
+        let server = Server::with_devices(Options::new(&socket), vec![disk]).unwrap();
+        let own = model.mapped_bytes();
+        let client = Client::connect(&socket, bywash_client::Options::new().arena_bytes(1 << 20)).unwrap();
+        client.create(NewVolume::new("one", "disk", 1 << 20)).unwrap();
+        let volume = client.open("one", Access::ReadWrite).unwrap();
+        wait_until("the arena is pinned", || {
+            volume.write_at(&[7; 4096], 0).unwrap();
+            model.mapped_bytes() > own
+        });
+        let device = DeviceNumber(0);
+        let removed = server.shared.orders.ask(|reply| CoreOrder::RemoveDevice { device, reply }).unwrap();
+        wait_until("the arena is unpinned, though its client is there", || model.mapped_bytes() == own);
+        drop(removed);
+        assert_eq!((model.mapped_bytes(), model.counts().faults), (0, 0));
+    }
+}

@@ -118,7 +118,7 @@ impl Engine {
     }
 
     pub(super) fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {
-        self.ring.as_mut().map(|ring| ring.register(memory)).transpose()
+        self.ring.as_mut().map_or(Ok(None), |ring| ring.register(memory))
     }
 
     pub(super) fn unregister(&mut self, region: RegionId) {

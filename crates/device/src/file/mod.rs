@@ -29,7 +29,7 @@ use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
 use crate::order::Order;
-use crate::region::{PinnedRegion, RegionId};
+use crate::region::{PinnedRegion, Pinner, RegionId, RingPinner};
 use bounce::BounceBuffers;
 use engine::Engine;
 use medium::Medium;
@@ -376,13 +376,13 @@ impl Device for File {
         self.slots.len() - self.free.len() + self.finished.len()
     }
 
-    fn supports_registration(&self) -> bool {
+    fn pinner(&self) -> Option<Arc<dyn Pinner>> {
         // Through the page cache the kernel copies all data anyway, so registered memory gains nothing.
-        self.medium.direct.is_ok() && self.engine.registers()
+        (self.medium.direct.is_ok() && self.engine.registers()).then(RingPinner::shared)
     }
 
     fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {
-        if self.supports_registration() { self.engine.register(memory) } else { Ok(None) }
+        if self.pinner().is_some() { self.engine.register(memory) } else { Ok(None) }
     }
 
     fn unregister(&mut self, region: RegionId) {

@@ -11,7 +11,7 @@
 use super::holder::FileUser;
 use super::job::{IoRequest, Transfer};
 use crate::error::Error;
-use crate::region::{PinnedRegion, RegionId};
+use crate::region::{PinnedRegion, RegionId, RingPinning};
 use crate::segment::Segment;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::collections::VecDeque;
@@ -204,11 +204,14 @@ impl Ring {
     }
 
     /// Registers memory that another ring has registered. The kernel only counts a reference to that
-    /// registration and looks up no pages.
+    /// registration and looks up no pages. Returns `None` for memory that was not pinned for io_uring.
     ///
     /// # Errors
     /// [`Error::Io`] if the kernel refuses, [`Error::Regions`] if the table is full.
-    pub(super) fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<RegionId, Error> {
+    pub(super) fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, Error> {
+        let Some(other) = memory.pinning::<RingPinning>().and_then(RingPinning::ring) else {
+            return Ok(None);
+        };
         let buffers = &mut self.buffers;
         if let Some(error) = &buffers.unavailable {
             let source = error.raw_os_error().map_or(error.kind().into(), std::io::Error::from_raw_os_error);
@@ -217,7 +220,7 @@ impl Ring {
         let buffer = buffers.free.pop().ok_or(Error::Regions { most: BUFFERS_MAX - 1 })?;
         let flags = types::CloneBuffersFlags::DST_REPLACE;
         let submitter = self.ring.submitter();
-        let cloned = submitter.register_buffers_clone_offset(memory.ring(), 0, buffer.into(), 1, flags);
+        let cloned = submitter.register_buffers_clone_offset(other, 0, buffer.into(), 1, flags);
         if let Err(error) = cloned {
             buffers.free.push(buffer);
             return Err(Error::io("refer to memory that another ring of io_uring has registered", error));
@@ -230,7 +233,7 @@ impl Ring {
         });
         let place = &mut buffers.regions[index];
         place.region = Some(Registered { buffer, memory: memory.clone() });
-        Ok(RegionId { index: index as u32, generation: place.turn })
+        Ok(Some(RegionId { index: index as u32, generation: place.turn }))
     }
 
     /// Unregisters a region. Requests with its buffer that the kernel does not have yet may fail with EFAULT;

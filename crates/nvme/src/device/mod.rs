@@ -20,6 +20,7 @@
 //! controller that was removed fail with ENODEV.
 
 mod bounce;
+mod pinner;
 mod regions;
 mod slot;
 
@@ -31,9 +32,10 @@ use crate::event::{Event, ResetReason};
 use crate::function::Function;
 use bounce::BounceBuffers;
 use bywash_device::{
-    Access, Command, CommandError, Completion, Device, Geometry, Operation, Order, PinnedRegion, QueueFull,
-    RegionId, SEGMENTS_MAX,
+    Access, Command, CommandError, Completion, Device, Geometry, Operation, Order, PinnedRegion, Pinner,
+    QueueFull, RegionId, SEGMENTS_MAX,
 };
+use pinner::DmaPinner;
 use regions::{REGIONS_MAX, Regions};
 use slot::{Limits, Progress, Slot};
 use std::collections::VecDeque;
@@ -144,6 +146,7 @@ pub struct Nvme<F: Function> {
     zeroes: DmaMemory<F>,
     bounce: BounceBuffers<F>,
     regions: Regions,
+    pinner: Arc<DmaPinner<F>>,
     order: Order,
     free: Vec<u16>,
     /// Slots whose next command is to be submitted; each is at most once in here.
@@ -198,6 +201,7 @@ impl<F: Function> Nvme<F> {
             zeroes: DmaMemory::new(&function, PAGE)?,
             bounce: BounceBuffers::new(&function, depth)?,
             regions: Regions::default(),
+            pinner: Arc::new(DmaPinner::new(&function)),
             order: Order::new(depth),
             free: (0..depth as u16).rev().collect(),
             runnable: Vec::with_capacity(depth),
@@ -368,7 +372,7 @@ impl<F: Function> Nvme<F> {
             runnable.push(waiting);
         }
         if let Some(region) = slot.forget_region() {
-            regions.leave(&*self.function, region);
+            regions.leave(region);
         }
         order.leave(number, |freed| runnable.push(freed));
         self.free.push(number);
@@ -555,29 +559,21 @@ impl<F: Function> Device for Nvme<F> {
         self.slots.len() - self.free.len() + self.finished.len()
     }
 
-    fn supports_registration(&self) -> bool {
-        true
+    fn pinner(&self) -> Option<Arc<dyn Pinner>> {
+        Some(self.pinner.clone())
     }
 
-    /// Maps the memory for DMA, which takes time for each page: some milliseconds for 64 MiB on small pages. Memory
-    /// that does not consist of whole pages is not registered.
+    /// Registers memory that was mapped for DMA by this device's pinner; other memory is not registered.
     fn register(&mut self, memory: &Arc<PinnedRegion>) -> Result<Option<RegionId>, bywash_device::Error> {
-        if !memory.base().addr().is_multiple_of(PAGE) || !memory.bytes().is_multiple_of(PAGE) {
-            return Ok(None);
-        }
-        match self.regions.register(&*self.function, memory) {
-            Ok(Some(region)) => Ok(Some(region)),
-            Ok(None) => Err(bywash_device::Error::Regions { most: REGIONS_MAX }),
-            Err(Error::Io { what, source }) => Err(bywash_device::Error::Io { what, source }),
-            Err(error) => Err(bywash_device::Error::Io {
-                what: "register memory".into(),
-                source: std::io::Error::other(error.to_string()),
-            }),
+        let Some(address) = self.pinner.address_of(memory) else { return Ok(None) };
+        match self.regions.register(memory, address) {
+            Some(region) => Ok(Some(region)),
+            None => Err(bywash_device::Error::Regions { most: REGIONS_MAX }),
         }
     }
 
     fn unregister(&mut self, region: RegionId) {
-        self.regions.unregister(&*self.function, region);
+        self.regions.unregister(region);
     }
 
     fn description(&self) -> String {
@@ -589,13 +585,17 @@ impl<F: Function> Device for Nvme<F> {
         };
         let doorbells = if self.controller.has_shadow_doorbells() { ", shadow doorbells" } else { "" };
         let notice = if self.options.interrupts { "interrupts" } else { "polling" };
+        let copied = match self.stats.bytes_copied {
+            0 => String::new(),
+            copied => format!("; {copied} bytes of memory that was not registered were copied"),
+        };
         let state = match self.controller.failure() {
             Some(error) => format!("; lost: {error}"),
             None => String::new(),
         };
         format!(
             "{bytes} bytes in blocks of {block}, namespace {number} of the NVMe controller {} {} at {}, {queues}{doorbells}, \
-             {notice}{state}",
+             {notice}{copied}{state}",
             controller.model,
             controller.serial,
             self.function.description()
@@ -604,7 +604,8 @@ impl<F: Function> Device for Nvme<F> {
 }
 
 impl<F: Function> Drop for Nvme<F> {
-    /// Waits for commands in flight, shuts the controller down, and takes its access to memory away.
+    /// Waits for commands in flight, shuts the controller down, and takes its access to memory away. The function stays
+    /// open until the last region is dropped that the device's pinner has pinned.
     fn drop(&mut self) {
         let end = self.function.now() + DROP_TIMEOUT;
         self.runnable.clear();
@@ -624,7 +625,6 @@ impl<F: Function> Drop for Nvme<F> {
             self.function.pause();
         }
         self.controller.shut_down();
-        self.regions.unmap_all(&*self.function);
     }
 }
 

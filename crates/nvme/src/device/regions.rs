@@ -1,10 +1,8 @@
 //! Registered memory: what users of the device registered, and the controller's addresses of it.
 //!
-//! Invariant: memory stays mapped for DMA while a command in flight uses it, also after it was unregistered. Called by
-//! the device.
+//! Invariant: memory stays pinned, and so mapped for DMA, while a command in flight uses it, also after it was
+//! unregistered. Called by the device.
 
-use crate::error::Error;
-use crate::function::Function;
 use bywash_device::{PinnedRegion, RegionId, Segment};
 use std::sync::Arc;
 
@@ -42,42 +40,32 @@ pub(super) struct Lookup {
 }
 
 impl Regions {
-    /// Maps memory for DMA. `None` if every entry is taken.
-    ///
-    /// # Errors
-    /// [`Error::Io`] if the memory cannot be mapped.
-    #[expect(unsafe_code, reason = "the controller gets access to memory of the process")]
-    pub(super) fn register<F: Function>(
-        &mut self,
-        function: &F,
-        memory: &Arc<PinnedRegion>,
-    ) -> Result<Option<RegionId>, Error> {
+    /// Registers memory that is mapped for DMA at `address`. `None` if every entry is taken.
+    pub(super) fn register(&mut self, memory: &Arc<PinnedRegion>, address: u64) -> Option<RegionId> {
         let index = match self.entries.iter().position(|entry| entry.registered.is_none()) {
             Some(index) => index,
             None if self.entries.len() < REGIONS_MAX => {
                 self.entries.push(RegionEntry::default());
                 self.entries.len() - 1
             }
-            None => return Ok(None),
+            None => return None,
         };
-        // SAFETY: the region keeps its memory mapped, without references into it; the table keeps the region until
-        // `unmap` has removed the mapping or, if the kernel refuses that, for ever.
-        let address = unsafe { function.map(memory.base(), memory.bytes()) }?;
         let entry = &mut self.entries[index];
         entry.registered = Some(Registered { memory: memory.clone(), address, users: 0, is_leaving: false });
-        Ok(Some(RegionId::new(index as u32, entry.generation)))
+        Some(RegionId::new(index as u32, entry.generation))
     }
 
     /// Unregisters a region: at once, or when the last command in flight that uses it has completed.
-    pub(super) fn unregister<F: Function>(&mut self, function: &F, region: RegionId) {
+    pub(super) fn unregister(&mut self, region: RegionId) {
         let Some(entry) = self.entries.get_mut(region.index() as usize) else { return };
         let is_known = entry.generation == region.generation();
         let Some(registered) = entry.registered.as_mut().filter(|_| is_known) else { return };
         registered.is_leaving = true;
+        let is_unused = registered.users == 0;
         // The identifier is unknown from now on.
         entry.generation = entry.generation.wrapping_add(1);
-        if registered.users == 0 {
-            entry.unmap(function);
+        if is_unused {
+            entry.registered = None;
         }
     }
 
@@ -103,29 +91,12 @@ impl Regions {
 
     /// Notes that a command does not use the region of entry `index` any more.
     #[inline]
-    pub(super) fn leave<F: Function>(&mut self, function: &F, index: u32) {
+    pub(super) fn leave(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         let Some(registered) = &mut entry.registered else { return };
         registered.users -= 1;
         if registered.users == 0 && registered.is_leaving {
-            entry.unmap(function);
-        }
-    }
-
-    /// Unmaps all regions. No command is in flight any more.
-    pub(super) fn unmap_all<F: Function>(&mut self, function: &F) {
-        for entry in &mut self.entries {
-            entry.unmap(function);
-        }
-    }
-}
-
-impl RegionEntry {
-    fn unmap<F: Function>(&mut self, function: &F) {
-        let Some(registered) = self.registered.take() else { return };
-        if !function.unmap(registered.address, registered.memory.bytes()) {
-            // The controller may still access the memory. Leaking it is better than freeing it.
-            std::mem::forget(registered.memory);
+            entry.registered = None;
         }
     }
 }

@@ -1,9 +1,10 @@
 //! A client as the core knows it: its table of grants, its channel, and its counters.
 
 use crate::core::order::{ClientRemains, NewClient, OnDone};
+use crate::core::pins::{ArenaPins, RegisteredArena};
 use crate::schedule::{self, Limits};
 use bywash_channel::{self as channel, BufferAccess, RequestToken};
-use bywash_device::{MemoryOwner, PinnedRegion, RegionId};
+use bywash_device::MemoryOwner;
 use bywash_protocol::layout::Status;
 use bywash_protocol::report::Counters;
 use bywash_protocol::revocations;
@@ -31,18 +32,9 @@ pub(crate) struct Channel {
     /// Handles that keep the client's memory mapped while a device may use it.
     pub(crate) memories: Arc<BufferAccess>,
     pub(crate) owner: MemoryOwner,
-    pub(crate) arena: ArenaState,
+    /// State of the arena for devices that register memory, by their pinners.
+    pub(crate) pins: Vec<ArenaPins>,
     pub(crate) depth: u32,
-}
-
-/// State of a client's arena, for devices that register memory.
-#[derive(Debug)]
-pub(crate) enum ArenaState {
-    /// Number of bytes that were moved between the arena and such devices.
-    Moved(u64),
-    /// A helper is pinning the arena, or it cannot be pinned.
-    Left,
-    Pinned(Arc<PinnedRegion>),
 }
 
 /// Way in which the core learns of a client's requests.
@@ -61,7 +53,7 @@ pub(crate) enum WakeMode {
 pub(crate) enum Registration {
     /// The device was not asked to register the arena yet.
     Unknown,
-    Registered(RegionId),
+    Registered(RegisteredArena),
     /// The device did not register the arena.
     Refused,
 }

@@ -3,9 +3,12 @@
 use crate::core::CompletedCommand;
 use crate::core::client::{Client, DeviceMember, Registration};
 use crate::core::order::{BoxedDevice, DeviceReport, OnDone};
+use crate::core::pins::RegisteredArena;
 use crate::core::work::{Origin, RequestState, Slice, slice_of};
 use crate::schedule::{self, ByUser};
-use bywash_device::{Command, Completion, Device, Geometry, Operation, PinnedRegion, RegionId, Segment};
+use bywash_device::{
+    Command, Completion, Device, Geometry, Operation, PinnedRegion, Pinner, RegionId, Segment,
+};
 use bywash_protocol::report::Counters;
 use bywash_volume::DeviceNumber;
 use slab::Slab;
@@ -34,8 +37,10 @@ pub(crate) struct ServedDevice {
     pub(crate) name: String,
     pub(crate) device: Box<dyn Device>,
     pub(crate) geometry: Geometry,
-    /// True if commands are cheaper when their memory is registered with the device.
-    pub(crate) registers: bool,
+    /// Pinner of memory that is registered with the device; `None` if commands are not cheaper then.
+    pub(crate) pinner: Option<Arc<dyn Pinner>>,
+    /// True if the log says that memory cannot be pinned for the device.
+    pub(crate) has_warned: bool,
     /// Greatest size of a command, in bytes.
     pub(crate) slice: u64,
     /// Schedule of the clients that are in line for a turn.
@@ -66,7 +71,8 @@ impl ServedDevice {
         ServedDevice {
             name,
             geometry,
-            registers: device.supports_registration(),
+            pinner: device.pinner(),
+            has_warned: false,
             slice: slice_of(&geometry),
             in_flight: Slab::with_capacity(device.depth()),
             device,
@@ -157,7 +163,8 @@ impl ServedDevice {
     #[cold]
     pub(crate) fn register(&mut self, arena: &Arc<PinnedRegion>) -> Registration {
         match self.device.register(arena) {
-            Ok(region) => region.map_or(Registration::Refused, Registration::Registered),
+            Ok(Some(region)) => Registration::Registered(RegisteredArena::new(region, arena)),
+            Ok(None) => Registration::Refused,
             Err(error) => {
                 tracing::debug!("device {} does without registered memory: {error}", self.name);
                 Registration::Refused

@@ -35,6 +35,7 @@ mod disk;
 mod intake;
 pub(crate) mod order;
 mod orders;
+mod pins;
 mod sleep;
 #[cfg(feature = "testing")]
 pub(crate) mod stepped;
@@ -378,11 +379,11 @@ impl Core {
             }
             bytes = slice.length;
             disk.schedule.served(member, bytes, now);
-            if disk.registers
-                && let Some(arena) = client.note_moved(bytes)
+            if let Some(pinner) = &disk.pinner
+                && let Some(order) = client.note_moved(device, pinner, work, &slice)
             {
                 let key = ClientKey { slot: number, number: client.number };
-                arenas::have_pinned(client.uid, key, arena, helpers, own_orders);
+                arenas::have_pinned(client.uid, key, order, helpers, own_orders);
             }
         }
         let next = match work.next_device() {

@@ -5,12 +5,13 @@
 //! between two rounds.
 
 use crate::bell::Bell;
+use crate::core::pins::Pinned;
 #[cfg(feature = "testing")]
 use crate::core::stepped;
 use crate::helpers::DropByHelper;
 use crate::schedule::Limits;
 use bywash_channel as channel;
-use bywash_device::{ChunkLayout, Device, PinnedRegion, ReplacedContents, RetiredChunk, SpareChunk};
+use bywash_device::{ChunkLayout, Device, Pinner, ReplacedContents, RetiredChunk, SpareChunk};
 use bywash_protocol::layout::Status;
 use bywash_protocol::report::Counters;
 use bywash_volume::{ByteRange, DeviceNumber, Grant, GrantError, GrantNumber};
@@ -95,8 +96,8 @@ pub(crate) enum CoreOrder {
     Grant { client: ClientKey, grant: Grant, reply: OnDone<Result<GrantNumber, bywash_volume::Error>> },
     /// Revokes a grant. The reply is sent when no request by it is in flight.
     Revoke { client: ClientKey, grant: GrantNumber, reply: OnDone<Result<(), GrantError>> },
-    /// Lets devices register a client's arena, which a helper has pinned.
-    Pinned { client: ClientKey, memory: DropByHelper<Arc<PinnedRegion>> },
+    /// Lets the devices of a pinner register a client's arena, which a helper has pinned, or not.
+    Pinned { client: ClientKey, pinner: Arc<dyn Pinner>, memory: Pinned },
     /// Polls a client's ring, after a helper has read the doorbells in its socket. `is_over` is true if the
     /// connection has ended or the client has sent something invalid.
     Heard { client: ClientKey, is_over: bool },

@@ -1,6 +1,6 @@
 //! Carries out the orders that other threads send.
 
-use crate::core::client::{ArenaState, Channel, Client, WakeMode};
+use crate::core::client::{Channel, Client, WakeMode};
 use crate::core::disk::ServedDevice;
 use crate::core::order::{BoxedDevice, Chunk, ClientKey, ClientReport, CoreOrder, CoreReport, OnDone};
 use crate::core::{Core, STOP_TIMEOUT};
@@ -61,7 +61,7 @@ impl Core {
                 // The client has left and was drained, and its grants with it.
                 None => reply.send(Ok(())),
             },
-            CoreOrder::Pinned { client, memory } => self.pinned(client, memory),
+            CoreOrder::Pinned { client, pinner, memory } => self.pinned(client, &pinner, memory),
             CoreOrder::Heard { client, is_over } => self.heard(client, is_over),
             CoreOrder::Leave { client, reply } => match self.client(client) {
                 Some(_) => {
@@ -126,6 +126,9 @@ impl Core {
         if let Some(descriptor) = disk.device.descriptor() {
             self.sleeper.unwatch(descriptor);
         }
+        if let Some(pinner) = &disk.pinner {
+            self.forget_pinner(pinner);
+        }
         if let Some(reply) = disk.leaving {
             reply.send(Some(BoxedDevice(disk.device)));
         }
@@ -139,8 +142,7 @@ impl Core {
         let Some(server) = server.take().map(|server| *server) else { return };
         let memories = Arc::new(server.buffer_access());
         let owner = memories.clone();
-        let channel =
-            client.channel.insert(Channel { server, memories, owner, arena: ArenaState::Moved(0), depth });
+        let channel = client.channel.insert(Channel { server, memories, owner, pins: Vec::new(), depth });
         (client.attention, client.active_ns) = (WakeMode::Polled, now);
         match self.sleeper.watch_client(channel, key.slot) {
             Ok(()) => self.polled.push(key.slot),
