@@ -124,7 +124,7 @@ impl NamespaceIdentity {
         let blocks = word64(data, 0);
         if blocks == 0 {
             return Err(unsupported(format!(
-                "it has no active namespace {number}; `nvme list-ns` lists them"
+                "it has no active namespace {number}: give none, and its only one is used, or all are named"
             )));
         }
         // FLBAS: bits 3:0 and, if there are more than 16 formats (NLBAF is zero-based), 6:5.
@@ -132,7 +132,7 @@ impl NamespaceIdentity {
         let upper = if formats > 16 { usize::from(selected >> 5 & 3) << 4 } else { 0 };
         let format = word32(data, 128 + 4 * (usize::from(selected & 0xf) | upper));
         let (metadata, exponent) = (format & 0xffff, format >> 16 & 0xff);
-        let advice = "`nvme format --lbaf` chooses another format, and erases the namespace";
+        let advice = "give it back to the kernel; `nvme format --lbaf` chooses another format, and erases the namespace";
         if metadata > 0 {
             return Err(unsupported(format!(
                 "the blocks of namespace {number} have {metadata} bytes of metadata each, and only formats without \

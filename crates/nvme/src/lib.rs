@@ -57,7 +57,8 @@
 //!
 //! - [`Nvme`], [`Options`], [`Stats`], [`Event`], [`ResetReason`]: the device
 //! - [`Vfio`], [`Function`]: the PCI function that a device drives
-//! - [`Sysfs`], [`PciController`], [`Address`], [`Bound`]: controllers of the machine, taking them and giving them back
+//! - [`Sysfs`], [`PciController`], [`KernelDisk`], [`Address`], [`Bound`]: controllers of the machine, taking them and
+//!   giving them back
 //! - [`Error`]: every error of this crate
 //! - `testing`, with the feature of that name: a controller in software, which misbehaves on demand
 //!
@@ -88,5 +89,5 @@ pub use device::{DEPTH_MAX, Nvme, Options, QUEUES_MAX, Stats};
 pub use error::Error;
 pub use event::{Event, ResetReason};
 pub use function::Function;
-pub use pci::{Address, Bound, PciController, Sysfs};
+pub use pci::{Address, Bound, KernelDisk, PciController, Sysfs};
 pub use vfio::Vfio;

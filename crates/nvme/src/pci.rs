@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Everything is done through sysfs (the kernel's Documentation/ABI/testing/sysfs-bus-pci). Invariant: a controller whose
-//! disks the kernel uses (mounted, swap, part of another device, open exclusively) is never taken from the kernel, nor
-//! one that the IOMMU cannot tell from a function with another driver; and a controller that could not be bound gets its
-//! old driver back. Called by whoever opens or lists controllers.
+//! disks are in use (mounted, swap, part of another device, open exclusively or in a process) is never taken from the
+//! kernel, nor one that the IOMMU cannot tell from a function with another driver; and a controller that could not be
+//! bound gets its old driver back. Called by whoever opens or lists controllers.
 
 use crate::error::Error;
 use std::collections::BTreeSet;
@@ -22,7 +22,12 @@ use std::str::FromStr;
 /// Class of NVMe I/O controllers: mass storage, non-volatile memory, NVM Express I/O.
 const NVME_CLASS: &str = "0x010802";
 /// Driver that hands functions to processes.
-const VFIO_DRIVER: &str = "vfio-pci";
+pub(crate) const VFIO_DRIVER: &str = "vfio-pci";
+/// Reason to refuse a function without an IOMMU.
+pub(crate) const NO_IOMMU: &str = "it is behind no IOMMU, so that nothing would protect the machine's memory from it: switch \
+                                   VT-d or AMD-Vi on in the firmware, and start the kernel with intel_iommu=on or amd_iommu=on";
+/// Greatest number of processes that a message names.
+const PROCESSES_MAX: usize = 4;
 
 /// Address of a PCI function: domain, bus, device, function, as in `0000:00:04.0`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,10 +76,28 @@ pub struct PciController {
     pub group: Option<u32>,
     /// Other functions of the group that are no bridges, each with its driver.
     pub group_members: Vec<(Address, Option<String>)>,
-    /// Names of the block devices that the kernel has made of the controller's namespaces, such as `nvme0n1`.
-    pub disks: Vec<String>,
+    /// Model of the controller, while the kernel's driver has it.
+    pub model: Option<String>,
+    /// Serial number of the controller, while the kernel's driver has it.
+    pub serial: Option<String>,
+    /// Block devices that the kernel has made of the controller's namespaces.
+    pub disks: Vec<KernelDisk>,
     /// Uses of these block devices and their partitions, in words, such as `/dev/nvme0n1p1 is mounted at /home`.
     pub uses: Vec<String>,
+    /// Processes that have the function's group open by VFIO, in words, such as `bywash (process 812)`; those that this
+    /// process may not look into are left out.
+    pub processes: Vec<String>,
+}
+
+/// A block device that the kernel has made of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelDisk {
+    /// Name in `/dev`, such as `nvme0n1`.
+    pub name: String,
+    /// Number of the namespace, if the kernel tells it.
+    pub namespace: Option<u32>,
+    /// Size, in bytes, if the kernel tells it.
+    pub bytes: Option<u64>,
 }
 
 /// Controller that was bound to vfio-pci, and the driver that it had before.
@@ -110,13 +133,16 @@ impl Sysfs {
         Sysfs { root: root.to_owned() }
     }
 
-    /// Returns all NVMe controllers, by ascending address.
+    /// Returns all NVMe controllers, by ascending address; none if the machine has no PCI bus.
     ///
     /// # Errors
     /// [`Error::Io`] if the list of PCI devices cannot be read.
     pub fn list(&self) -> Result<Vec<PciController>, Error> {
         let folder = self.devices();
-        let entries = fs::read_dir(&folder).map_err(|error| failed("list", &folder, error))?;
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|error| failed("list", &folder, error))?,
+        };
         let addresses =
             entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<Address>().ok());
         let controllers: BTreeSet<Address> = addresses.filter(|address| self.is_nvme(address)).collect();
@@ -139,10 +165,33 @@ impl Sysfs {
         self.look_at(address.clone())
     }
 
+    /// Returns the reason why a process cannot use a controller, and the remedy; `None` if it can.
+    pub fn obstacle(&self, controller: &PciController) -> Option<String> {
+        if !controller.uses.is_empty() {
+            return Some(format!("{}: end that use first", controller.uses.join(", ")));
+        }
+        if controller.group.is_none() {
+            return Some(NO_IOMMU.into());
+        }
+        let foreign = |(other, driver): &(Address, Option<String>)| match driver.as_deref() {
+            None | Some(VFIO_DRIVER) => None,
+            Some(driver) => Some(format!("{other} ({driver})")),
+        };
+        let foreign: Vec<String> = controller.group_members.iter().filter_map(foreign).collect();
+        if !foreign.is_empty() {
+            let list = foreign.join(", ");
+            return Some(format!(
+                "the IOMMU cannot tell it from {list}: unbind these first, or use another slot"
+            ));
+        }
+        let has_driver = self.root.join("sys/bus/pci/drivers").join(VFIO_DRIVER).exists();
+        (!has_driver).then(|| "the driver vfio-pci is not there: modprobe vfio-pci".into())
+    }
+
     /// Binds a controller to vfio-pci, whose module has to be loaded.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the kernel uses a disk of the controller, the function is behind no IOMMU, or its group has a
+    /// [`Error::Refused`] if a disk of the controller is in use, the function is behind no IOMMU, or its group has a
     /// function with another driver; or if vfio-pci did not take it, in which case it has its old driver back.
     /// [`Error::Address`] if it is no NVMe controller. [`Error::Io`] if sysfs cannot be read or written, for example
     /// because the process is not root.
@@ -153,27 +202,8 @@ impl Sysfs {
         if controller.driver.as_deref() == Some(VFIO_DRIVER) {
             return Ok(Bound { address: address.clone(), previous });
         }
-        if !controller.uses.is_empty() {
-            return Err(refused(format!("{}: end that use first", controller.uses.join(", "))));
-        }
-        if controller.group.is_none() {
-            return Err(refused(
-                "it is behind no IOMMU: start the kernel with intel_iommu=on or amd_iommu=on".into(),
-            ));
-        }
-        let foreign = |(other, driver): &(Address, Option<String>)| match driver.as_deref() {
-            None | Some(VFIO_DRIVER) => None,
-            Some(driver) => Some(format!("{other} ({driver})")),
-        };
-        let foreign: Vec<String> = controller.group_members.iter().filter_map(foreign).collect();
-        if !foreign.is_empty() {
-            let list = foreign.join(", ");
-            return Err(refused(format!(
-                "the IOMMU cannot tell it from {list}: unbind these first, or use another slot"
-            )));
-        }
-        if !self.root.join("sys/bus/pci/drivers").join(VFIO_DRIVER).exists() {
-            return Err(refused("the driver vfio-pci is not there: modprobe vfio-pci".into()));
+        if let Some(reason) = self.obstacle(&controller) {
+            return Err(refused(reason));
         }
         let bound = self.rebind(address, Some(VFIO_DRIVER));
         let driver = self.driver(address);
@@ -205,7 +235,8 @@ impl Sysfs {
             let path = self.root.join("dev/vfio").join(group.to_string());
             let opened = fs::File::options().read(true).write(true).open(path);
             if opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
-                return Err(refused("a process has it open: end that process first".into()));
+                let users = named(&controller.processes);
+                return Err(refused(format!("a process has it open{users}: end that process first")));
             }
         }
         self.rebind(address, None)
@@ -275,14 +306,24 @@ impl Sysfs {
         let group_link = fs::read_link(folder.join("iommu_group")).ok();
         let group = group_link.and_then(|target| target.file_name()?.to_str()?.parse().ok());
         let disks = self.disks(&folder);
-        let uses = disks.iter().flat_map(|disk| self.uses(disk)).collect();
+        let uses = disks.iter().flat_map(|disk| self.uses(&disk.name)).collect();
+        let processes =
+            group.map_or(Vec::new(), |group| self.processes_with(&[format!("/dev/vfio/{group}")]));
+        let told = |file| {
+            let controllers = fs::read_dir(folder.join("nvme")).into_iter().flatten().flatten();
+            let texts = controllers.filter_map(|entry| fs::read_to_string(entry.path().join(file)).ok());
+            texts.map(|text| text.trim().to_owned()).find(|text| !text.is_empty())
+        };
         Ok(PciController {
             identifiers,
             driver: self.driver(&address),
             group,
             group_members: self.group_members(&folder, &address),
+            model: told("model"),
+            serial: told("serial"),
             disks,
             uses,
+            processes,
             address,
         })
     }
@@ -306,8 +347,8 @@ impl Sysfs {
         members
     }
 
-    /// Returns the names of a controller's block devices: `nvme/nvme0/nvme0n1`, or `nvme0c0n1` for a path of `nvme0n1`.
-    fn disks(&self, folder: &Path) -> Vec<String> {
+    /// Returns a controller's block devices: `nvme/nvme0/nvme0n1`, or `nvme0c0n1` for a path of `nvme0n1`.
+    fn disks(&self, folder: &Path) -> Vec<KernelDisk> {
         let controllers = fs::read_dir(folder.join("nvme")).into_iter().flatten().flatten();
         let mut disks = BTreeSet::new();
         for controller in controllers {
@@ -316,7 +357,36 @@ impl Sysfs {
                 disks.extend(block_device(&name));
             }
         }
-        disks.into_iter().collect()
+        let number = |disk: &str, file: &str| {
+            let path = self.root.join("sys/class/block").join(disk).join(file);
+            fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
+        };
+        let described = |name: String| KernelDisk {
+            namespace: number(&name, "nsid").and_then(|number| number.try_into().ok()),
+            // The kernel counts sectors of 512 bytes, whatever the size of a block.
+            bytes: number(&name, "size").and_then(|sectors| sectors.checked_mul(512)),
+            name,
+        };
+        disks.into_iter().map(described).collect()
+    }
+
+    /// Returns the processes that have one of these files open, in words, as far as this process may look into them.
+    fn processes_with(&self, files: &[String]) -> Vec<String> {
+        let processes = fs::read_dir(self.root.join("proc")).into_iter().flatten().flatten();
+        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let has_one = |number: &u32| {
+            let folder = self.root.join(format!("proc/{number}/fd"));
+            let links = fs::read_dir(folder).into_iter().flatten().flatten();
+            let mut targets = links.filter_map(|link| fs::read_link(link.path()).ok());
+            targets.any(|target| files.iter().any(|file| target == Path::new(file)))
+        };
+        let mut numbers: Vec<u32> = numbers.filter(has_one).collect();
+        numbers.sort_unstable();
+        let name = |number: u32| {
+            let name = self.read(&format!("proc/{number}/comm"));
+            format!("{} (process {number})", name.trim())
+        };
+        numbers.into_iter().map(name).collect()
     }
 
     /// Returns the uses of a disk and its partitions, in words.
@@ -355,6 +425,13 @@ impl Sysfs {
         if uses.is_empty() && opened.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
             uses.push(format!("/dev/{disk} is in use"));
         }
+        let mut files: Vec<String> = names.iter().map(|name| format!("/dev/{name}")).collect();
+        // The generic character device of the same namespace, `ng0n1`.
+        files.extend(disk.strip_prefix("nvme").map(|numbers| format!("/dev/ng{numbers}")));
+        let processes = self.processes_with(&files);
+        if !processes.is_empty() {
+            uses.push(format!("/dev/{disk} or a partition is open{}", named(&processes)));
+        }
         uses
     }
 
@@ -365,6 +442,17 @@ impl Sysfs {
 
 fn failed(action: &str, path: &Path, error: io::Error) -> Error {
     Error::io(format!("{action} {}", path.display()), error)
+}
+
+/// Returns the end of a sentence that says in which processes something is; nothing if no process is known.
+pub(crate) fn named(processes: &[String]) -> String {
+    match processes {
+        [] => String::new(),
+        some => {
+            let more = if some.len() > PROCESSES_MAX { " and others" } else { "" };
+            format!(" in {}{more}", some[..some.len().min(PROCESSES_MAX)].join(", "))
+        }
+    }
 }
 
 /// Returns the block device of an entry of a controller's folder: `nvme0n1` for itself, and for its path `nvme0c1n1`.
@@ -442,6 +530,13 @@ mod tests {
             self.write(&format!("sys/class/block/{name}/dev"), &format!("{number}\n"));
         }
 
+        /// Adds a process that has a file open.
+        fn opened(&self, number: u32, name: &str, file: &str) {
+            self.write(&format!("proc/{number}/comm"), &format!("{name}\n"));
+            fs::create_dir_all(self.path(&format!("proc/{number}/fd"))).unwrap();
+            symlink(file, self.path(&format!("proc/{number}/fd/3"))).unwrap();
+        }
+
         fn sysfs(&self) -> Sysfs {
             Sysfs::at(self.0.path())
         }
@@ -479,6 +574,11 @@ mod tests {
         machine.function("0000:00:06.0", "0x020000", Some("virtio-pci"), Some(3));
         machine.function("0000:00:01.0", "0x060400", Some("pcieport"), Some(3));
         machine.disk("0000:00:05.0", "nvme0c0n1", "nvme0n1", "259:0");
+        machine.write("sys/class/block/nvme0n1/nsid", "1\n");
+        machine.write("sys/class/block/nvme0n1/size", "2048\n");
+        machine.write("sys/bus/pci/devices/0000:00:05.0/nvme/nvme0/model", "Some Disk     \n");
+        machine.opened(41, "bywash", "/dev/vfio/3");
+        machine.opened(42, "other", "/dev/vfio/30");
         let found = machine.sysfs().list().unwrap();
         let addresses: Vec<_> = found.iter().map(|controller| controller.address.to_string()).collect();
         assert_eq!(addresses, ["0000:00:04.0", "0000:00:05.0"]);
@@ -488,16 +588,22 @@ mod tests {
             (Some("nvme"), Some(3), "1b36:0010")
         );
         assert_eq!(second.group_members, [(address("00:06.0"), Some("virtio-pci".to_owned()))]);
-        assert_eq!(
-            (second.disks.as_slice(), second.uses.as_slice()),
-            (["nvme0n1".to_owned()].as_slice(), [].as_slice())
-        );
+        let disk = KernelDisk { name: "nvme0n1".into(), namespace: Some(1), bytes: Some(1 << 20) };
+        assert_eq!((second.disks.as_slice(), second.uses.as_slice()), ([disk].as_slice(), [].as_slice()));
+        assert_eq!((second.model.as_deref(), second.serial.as_deref()), (Some("Some Disk"), None));
+        assert_eq!(second.processes, ["bywash (process 41)"]);
+        assert!(machine.sysfs().obstacle(second).unwrap().contains("0000:00:06.0 (virtio-pci)"));
         assert!(
             machine.sysfs().find(&address("00:06.0")).unwrap_err().to_string().contains("no NVMe controller")
         );
         assert!(
             machine.sysfs().find(&address("00:07.0")).unwrap_err().to_string().contains("no PCI function")
         );
+    }
+
+    #[test]
+    fn a_machine_without_a_bus_has_no_controllers() {
+        assert_eq!(Machine::new().sysfs().list().unwrap(), []);
     }
 
     #[test]
@@ -528,6 +634,23 @@ mod tests {
             machine.write(file, text);
             let error = machine.sysfs().bind(&address("00:05.0")).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
+            assert_eq!(fs::read_to_string(machine.path("sys/bus/pci/drivers_probe")).unwrap(), "");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_a_process_has_open_is_not_taken() {
+        for file in ["/dev/nvme0n1", "/dev/nvme0n1p1", "/dev/ng0n1"] {
+            let machine = Machine::new();
+            machine.function("0000:00:05.0", NVME_CLASS, Some("nvme"), Some(3));
+            machine.disk("0000:00:05.0", "nvme0n1", "nvme0n1", "259:0");
+            machine.write("sys/class/block/nvme0n1/nvme0n1p1/partition", "1\n");
+            for number in 70..76 {
+                machine.opened(number, "postgres", file);
+            }
+            let error = machine.sysfs().bind(&address("00:05.0")).unwrap_err().to_string();
+            assert!(error.contains("is open in postgres (process 70), postgres (process 71)"), "{error}");
+            assert!(error.contains("(process 73) and others: end that use first"), "{error}");
             assert_eq!(fs::read_to_string(machine.path("sys/bus/pci/drivers_probe")).unwrap(), "");
         }
     }

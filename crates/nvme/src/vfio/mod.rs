@@ -19,7 +19,7 @@ use crate::dma::PAGE;
 use crate::error::Error;
 use crate::function::Function;
 use crate::iova::IovaSpace;
-use crate::pci::{Address, Sysfs};
+use crate::pci::{Address, NO_IOMMU, Sysfs, VFIO_DRIVER, named};
 use crate::registers::DOORBELLS;
 use interrupts::{Interrupts, drain};
 use layout::*;
@@ -77,16 +77,15 @@ impl Vfio {
     pub fn open(address: &Address) -> Result<Vfio, Error> {
         let refused = |reason: String| Error::Refused { address: address.to_string(), reason };
         let found = Sysfs::new().find(address)?;
-        if found.driver.as_deref() != Some("vfio-pci") {
+        if found.driver.as_deref() != Some(VFIO_DRIVER) {
             let driver = found.driver.as_deref().unwrap_or("no driver");
-            return Err(refused(format!("it is bound to {driver}: bind it to vfio-pci first")));
+            let but = Sysfs::new().obstacle(&found);
+            let but = but.map_or(String::new(), |reason| format!("; before that: {reason}"));
+            let remedy = format!("bind it to vfio-pci first (`bywash nvme bind {address}`){but}");
+            return Err(refused(format!("it is bound to {driver}: {remedy}")));
         }
-        let Some(group) = found.group else {
-            return Err(refused(
-                "it is behind no IOMMU: start the kernel with intel_iommu=on or amd_iommu=on".into(),
-            ));
-        };
-        let group_file = open_group(address, group)?;
+        let Some(group) = found.group else { return Err(refused(NO_IOMMU.into())) };
+        let group_file = open_group(address, group, &found.processes)?;
         let container = open_container(address)?;
         let descriptor = container.as_raw_fd();
         // SAFETY: the request reads an int, the container's descriptor, which outlives the call.
@@ -189,17 +188,24 @@ impl Vfio {
 }
 
 /// Opens an IOMMU group.
-fn open_group(address: &Address, group: u32) -> Result<File, Error> {
+fn open_group(address: &Address, group: u32, processes: &[String]) -> Result<File, Error> {
     let refused = |reason: String| Error::Refused { address: address.to_string(), reason };
     let path = format!("/dev/vfio/{group}");
     let file = match File::options().read(true).write(true).open(&path) {
         Ok(file) => file,
         Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-            return Err(refused("another process has it".into()));
+            return Err(refused(format!(
+                "another process has it{}: end that process first",
+                named(processes)
+            )));
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let remedy = format!("run it as root, or give its user that file (`chown USER {path}`)");
+            return Err(refused(format!("this process may not open {path}: {remedy}")));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let reason = if std::path::Path::new(&format!("/dev/vfio/noiommu-{group}")).exists() {
-                "it is behind no IOMMU, so that nothing would protect the machine's memory from it".to_owned()
+                NO_IOMMU.to_owned()
             } else {
                 format!("there is no {path}: load the module vfio-pci")
             };
@@ -352,7 +358,9 @@ impl Function for Vfio {
             Err(error) => {
                 self.space().give_back(iova, bytes as u64);
                 Err(if error.raw_os_error() == Some(libc::ENOMEM) {
-                    failed(io::Error::other("the limit of locked memory is too low (ulimit -l)"))
+                    failed(io::Error::other(
+                        "the limit of locked memory is too low (ulimit -l, LimitMEMLOCK=)",
+                    ))
                 } else {
                     failed(error)
                 })
