@@ -2,6 +2,7 @@
 
 pub mod flow;
 pub mod log;
+pub mod nvme;
 pub mod plan;
 pub mod serve;
 
@@ -83,6 +84,9 @@ pub enum Command {
     /// Create, list, change and remove the volumes of a device server
     #[command(after_help = serve::VOLUME_NOTES)]
     Volume(serve::VolumeArgs),
+    /// List NVMe controllers, take them from the kernel for `bywash serve`, and give them back
+    #[command(after_help = nvme::NOTES)]
+    Nvme(nvme::NvmeArgs),
     /// Make, show, recover and remove a commit log, which makes fsync fast for `bywash run --log`
     ///
     /// A log holds what a program has committed until the file system has written it. After a crash of the machine

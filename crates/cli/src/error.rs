@@ -250,6 +250,10 @@ pub enum Failure {
     #[error("{0} changes the store, which no server may have open; stop the server, and give --policy FILE")]
     NeedsStore(&'static str),
 
+    /// An NVMe controller cannot be listed, taken or given back.
+    #[error(transparent)]
+    Nvme(#[from] bywash_nvme::Error),
+
     /// A commit log refused or failed an operation.
     #[error(transparent)]
     Log(#[from] bywash_keeper::Error),

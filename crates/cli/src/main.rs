@@ -14,6 +14,7 @@
 //! - [`flow`]: a flow from the command line: its progress, its report, its signals
 //! - [`plan`]: the model of servers: its figures, its answers, its acceptance table
 //! - [`serve`]: a device server; [`volume`]: its volumes
+//! - [`nvme`]: NVMe controllers of the machine
 //! - [`log`]: a commit log and its keeper
 //! - [`http`]: a small HTTP server for the planner's page and the metrics
 //! - [`doctor`]: probes and costs
@@ -39,6 +40,7 @@ mod http;
 mod launcher_options;
 mod log;
 mod manual;
+mod nvme;
 mod plan;
 mod report;
 mod run;
@@ -107,6 +109,10 @@ fn bywash() -> i32 {
         Command::Volume(arguments) => {
             run::survive_broken_pipes();
             volume::main(&arguments)
+        }
+        Command::Nvme(arguments) => {
+            run::survive_broken_pipes();
+            nvme::main(&arguments)
         }
         Command::Log(arguments) => {
             run::survive_broken_pipes();

@@ -79,7 +79,8 @@
 //!   completions
 //! - [`Segment`], [`SEGMENTS_MAX`], [`MemoryOwner`], [`Region`], [`PinnedRegion`], [`REGION_MAX`],
 //!   [`RegionId`]: the memory that commands read into and write from; [`Pinner`], [`Pinning`]: how a device has it pinned
-//! - [`Spec`], [`device_kinds`]: the description of a device as text, and the kinds and options that exist
+//! - [`Spec`], [`device_kinds`]: the description of a device as text, and the kinds and options that exist;
+//!   [`DeviceKind`], [`DeviceOptions`]: kinds of devices of other crates
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, which others can map;
 //!   [`ReplacedContents`], [`ChunkLayout`], [`SpareChunk`], [`RetiredChunk`]: replacing a chunk, which
 //!   revokes access to it
@@ -124,4 +125,4 @@ pub use pieces::Pieces;
 pub use region::{PinnedRegion, Pinner, Pinning, REGION_MAX, Region, RegionId};
 pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment, gather, scatter};
 pub use spare::{ChunkLayout, RetiredChunk, SpareChunk};
-pub use spec::{Spec, device_kinds};
+pub use spec::{DeviceKind, DeviceOptions, Spec, device_kinds};

@@ -59,6 +59,7 @@
 //! - [`Vfio`], [`Function`]: the PCI function that a device drives
 //! - [`Sysfs`], [`PciController`], [`KernelDisk`], [`Address`], [`Bound`]: controllers of the machine, taking them and
 //!   giving them back
+//! - [`DEVICE_KIND`]: the device on a command line, `NAME=nvme:ADDRESS`
 //! - [`Error`]: every error of this crate
 //! - `testing`, with the feature of that name: a controller in software, which misbehaves on demand
 //!
@@ -81,6 +82,7 @@ mod iova;
 mod pci;
 mod queue;
 mod registers;
+mod spec;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod vfio;
@@ -90,4 +92,5 @@ pub use error::Error;
 pub use event::{Event, ResetReason};
 pub use function::Function;
 pub use pci::{Address, Bound, KernelDisk, PciController, Sysfs};
+pub use spec::DEVICE_KIND;
 pub use vfio::Vfio;

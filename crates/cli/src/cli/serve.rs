@@ -2,6 +2,7 @@
 
 use crate::socket::{self, SocketArg, mode};
 use bywash_device::{Spec, device_kinds};
+use bywash_nvme::DEVICE_KIND;
 use bywash_options::{OptionError, OptionRow, Row, Value, Words, help};
 use bywash_quantity::{TimeUnit, duration, size};
 use bywash_server::Timeouts;
@@ -45,9 +46,9 @@ pub struct ServerArgs {
     #[arg(long, value_name = "MODE", default_value = "666", value_parser = mode)]
     pub socket_mode: u16,
 
-    /// Device to serve: NAME=mem:SIZE, NAME=file:PATH or NAME=block:PATH, with options behind commas; may be
-    /// repeated
-    #[arg(long = "device", value_name = "NAME=SPEC[,OPTION...]", required = true)]
+    /// Device to serve: NAME=mem:SIZE, NAME=file:PATH, NAME=block:PATH or NAME=nvme:PCI-ADDRESS, with options behind
+    /// commas; may be repeated
+    #[arg(long = "device", value_name = "NAME=SPEC[,OPTION...]", required = true, value_parser = device)]
     pub devices: Vec<Spec>,
 
     /// File in which volumes are stored; created if it does not exist. Without it volumes end with the server
@@ -90,6 +91,19 @@ impl ServerArgs {
     pub fn timeouts(&self) -> Timeouts {
         Timeouts::default().poll(self.poll_us.0).request(Duration::from_millis(self.timeout_ms.into()))
     }
+}
+
+/// Parses the description of a device.
+///
+/// # Errors
+/// The text of [`Spec::parse`]'s error.
+pub fn device(text: &str) -> Result<Spec, String> {
+    Spec::parse(text, &[&DEVICE_KIND]).map_err(|error| error.to_string())
+}
+
+/// Returns the rows of all kinds of devices.
+fn devices() -> impl Iterator<Item = &'static Row> {
+    device_kinds().chain([&DEVICE_KIND.row])
 }
 
 /// A volume, and the socket at which virtual machines reach it.
@@ -421,7 +435,7 @@ pub enum VolumeCommand {
     /// Add a device to the store (--policy), and write a label on it
     Adopt {
         /// Device, as for `bywash serve --device`
-        #[arg(value_name = "NAME=SPEC[,OPTION...]")]
+        #[arg(value_name = "NAME=SPEC[,OPTION...]", value_parser = device)]
         device: Spec,
         /// Adopt the device although this is lost: the contents that the refusal names
         #[arg(long, value_name = "WHAT")]
@@ -430,7 +444,7 @@ pub enum VolumeCommand {
     /// Rename a device of the store (--policy), or write its label again
     Relabel {
         /// Device, as for `bywash serve --device`
-        #[arg(value_name = "NAME=SPEC[,OPTION...]")]
+        #[arg(value_name = "NAME=SPEC[,OPTION...]", value_parser = device)]
         device: Spec,
         /// New name of the device
         #[arg(long, value_name = "NAME")]
@@ -470,7 +484,7 @@ impl SizeArgs {
 
 /// Returns the help text behind the options of `bywash serve`.
 pub fn notes() -> String {
-    let (devices, sockets, nbd) = (help(device_kinds()), help(sockets()), help(nbd_addresses()));
+    let (devices, sockets, nbd) = (help(devices()), help(sockets()), help(nbd_addresses()));
     let parts = [
         "Devices, as NAME=KIND:ADDRESS[,OPTION...]:\n",
         &devices,
@@ -500,6 +514,7 @@ Examples:
   bywash volume create log 10G --device disk --owner mysql --mode 600
   bywash serve --policy volumes --device disk=file:disk --vhost-user root=/run/bywash/root
   bywash serve --policy volumes --device disk=file:disk --nbd root=unix:/run/bywash/nbd
+  bywash serve --policy volumes --device disk=nvme:0000:01:00.0
   bywash serve --device fast=mem:1G --metrics /run/bywash/metrics,mode=660,group=prometheus
   bywash serve status
 

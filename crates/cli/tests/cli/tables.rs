@@ -3,6 +3,7 @@
 use crate::place::{TestFolder, stdout};
 use bywash_device::device_kinds;
 use bywash_flow::syntax::{endpoints, movers, stages};
+use bywash_nvme::DEVICE_KIND;
 use bywash_options::{Row, guide};
 use bywash_session::settings::SETTINGS;
 use std::fmt::Write;
@@ -47,7 +48,7 @@ fn the_tables_of_the_guides_are_those_of_the_program() {
         ("flow.md", "endpoints", guide("endpoint", endpoints())),
         ("flow.md", "stages", guide("stage", stages())),
         ("flow.md", "movers", movers_table()),
-        ("serve.md", "devices", guide("device", device_kinds())),
+        ("serve.md", "devices", guide("device", devices())),
         ("run.md", "settings", settings_table()),
     ] {
         let path = format!("{GUIDES}{page}");
@@ -83,6 +84,11 @@ fn check_lines(command: &str, names: impl Iterator<Item = String>) {
     }
 }
 
+/// Returns the rows of all kinds of devices.
+fn devices() -> impl Iterator<Item = &'static Row> {
+    device_kinds().chain([&DEVICE_KIND.row])
+}
+
 fn syntaxes(row: &'static Row) -> impl Iterator<Item = String> {
     std::iter::once(row.syntax()).chain(row.options.iter().map(|option| option.syntax()))
 }
@@ -91,7 +97,7 @@ fn syntaxes(row: &'static Row) -> impl Iterator<Item = String> {
 fn help_and_man_pages_have_every_row() {
     let rows = endpoints().chain(stages()).flat_map(syntaxes);
     check_lines("flow", rows.chain(movers().map(|row| row.name().to_owned())));
-    check_lines("serve", device_kinds().flat_map(syntaxes));
+    check_lines("serve", devices().flat_map(syntaxes));
     check_lines("run", SETTINGS.iter().map(|setting| setting.variable.to_owned()));
     let help = stdout(&TestFolder::new().bywash(&["run", "--help"]).output().unwrap());
     for setting in SETTINGS.iter().filter(|setting| !setting.flag.is_empty()) {

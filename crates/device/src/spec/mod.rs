@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A kind of device is one row of [`KINDS`] and one module, which defines the row (name, syntax, options), the
-//! function that parses these, and an implementation of [`DeviceOptions`]. A comma in a path is written `\,`,
+//! function that parses these, and an implementation of [`DeviceOptions`]. Kinds of other crates are given to
+//! [`Spec::parse`]. A comma in a path is written `\,`,
 //! and a backslash `\\`. Invariant: printing a parsed specification gives a text that parses to the same
 //! specification. Called by the command-line tool with its user's arguments.
 
@@ -43,7 +44,7 @@ pub struct Spec {
 }
 
 /// Options of a device of some kind. They are displayed as they are parsed: `KIND:ADDRESS,OPTION...`.
-trait DeviceOptions: fmt::Display + fmt::Debug + Send + Sync {
+pub trait DeviceOptions: fmt::Display + fmt::Debug + Send + Sync {
     /// Opens the device.
     ///
     /// # Errors
@@ -58,24 +59,35 @@ trait DeviceOptions: fmt::Display + fmt::Debug + Send + Sync {
 }
 
 /// A kind of device: its row, and the function that parses the words of such a device.
-struct DeviceKind {
-    row: Row,
-    parse: fn(&mut Words<'_>) -> Result<Arc<dyn DeviceOptions>, OptionError>,
+#[derive(Debug)]
+pub struct DeviceKind {
+    /// Name, syntax and options, from which messages and help are made.
+    pub row: Row,
+    /// Takes the address and the options of a device of this kind.
+    pub parse: fn(&mut Words<'_>) -> Result<Arc<dyn DeviceOptions>, OptionError>,
 }
 
 /// All kinds of devices, in the order in which messages list them.
 static KINDS: [&DeviceKind; 3] = [&memory::KIND, &file::FILE, &file::BLOCK];
 
-/// Returns the rows of all kinds of devices.
+/// Returns the rows of all kinds of devices of this crate.
 pub fn device_kinds() -> impl Iterator<Item = &'static Row> {
     KINDS.iter().map(|kind| &kind.row)
 }
 
 impl Spec {
+    /// Parses the description of a device of a kind of this crate or of the kinds `more`.
+    ///
+    /// # Errors
+    /// [`Error::Spec`] if the text describes no device.
+    pub fn parse(text: &str, more: &[&'static DeviceKind]) -> Result<Spec, Error> {
+        parse(text, more).map_err(|what| Error::Spec { text: text.to_owned(), what })
+    }
+
     /// Opens the device.
     ///
     /// # Errors
-    /// Same as [`Memory::new`] or [`File::open`].
+    /// Same as [`Memory::new`], [`File::open`] or the kind's own [`DeviceOptions::open`].
     ///
     /// [`Memory::new`]: crate::Memory::new
     /// [`File::open`]: crate::File::open
@@ -109,23 +121,25 @@ const NAME_MAX: usize = 64;
 impl FromStr for Spec {
     type Err = Error;
 
+    /// Parses the description of a device of a kind of this crate.
     fn from_str(text: &str) -> Result<Spec, Error> {
-        parse(text).map_err(|what| Error::Spec { text: text.to_owned(), what })
+        Spec::parse(text, &[])
     }
 }
 
-fn parse(text: &str) -> Result<Spec, String> {
+fn parse(text: &str, more: &[&'static DeviceKind]) -> Result<Spec, String> {
     let (name, spec) = text.split_once('=').ok_or("write NAME=SPEC, as in fast=mem:4G")?;
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_plain) {
         return Err(format!("a name has 1 to {NAME_MAX} of A-Z, a-z, 0-9, '-', '_' and '.'"));
     }
-    let known: Vec<String> = device_kinds().map(Row::prefix).collect();
+    let kinds = || KINDS.iter().chain(more).copied();
+    let known: Vec<String> = kinds().map(|kind| kind.row.prefix()).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     let Some((kind, rest)) = spec.split_once(':') else {
         return Err(format!("the kind is missing{}", among(spec, &known)));
     };
-    let Some(found) = KINDS.iter().find(|known| known.row.name == kind) else {
+    let Some(found) = kinds().find(|known| known.row.name == kind) else {
         return Err(format!("there is no kind '{kind}'{}", among(&format!("{kind}:"), &known)));
     };
     let mut words = Words::cut(&found.row, OsStr::new(text), rest.as_bytes());

@@ -181,6 +181,11 @@ fn the_examples_of_nbd() {
 }
 
 #[test]
+fn the_examples_of_nvme() {
+    run_examples("docs/guide/nvme.md", 1);
+}
+
+#[test]
 fn the_examples_of_plan() {
     run_examples("docs/guide/plan.md", 4);
 }

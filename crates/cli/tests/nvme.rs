@@ -1,0 +1,269 @@
+//! `bywash nvme` and `bywash serve --device NAME=nvme:...` with QEMU's NVMe controllers, in a guest.
+//!
+//! This test program runs in the guest as well: the tests below [`inside`] are clients there, and are ignored on the host.
+
+#![cfg(target_arch = "x86_64")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bywash_support::guest::system::VFIO;
+use bywash_support::guest::{Disk, Guest};
+use std::path::Path;
+
+/// Environment variable that says that this program runs in the guest.
+const IS_INSIDE: &str = "BYWASH_TEST_INSIDE";
+
+/// Describes a guest with a controller at 0000:00:04.0, the modules of VFIO, the command as `/sbin/bywash`, and this
+/// program as `/sbin/tests`.
+fn guest(disk: &Disk) -> Guest {
+    let plain = format!("driver=file,node-name=plain,filename={}", disk.image().display());
+    Guest::without_disk()
+        .hardware(&["-blockdev", &plain, "-device", "nvme,drive=plain,serial=plain,addr=4"])
+        .modules(&VFIO)
+        .program("bywash", Path::new(env!("CARGO_BIN_EXE_bywash-command")))
+        .program("tests", &std::env::current_exe().unwrap())
+        .seconds_max(400)
+}
+
+/// Functions of a guest's script. `inside` runs one of the tests below `inside`, and fails if there is no such test.
+/// `refused` runs a command that has to fail with a message that contains the first argument.
+const FUNCTIONS: &str = r#"
+inside() {
+    BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact "inside::$1" --nocapture --test-threads 1 > /tmp/inside 2>&1
+    result=$?
+    cat /tmp/inside
+    [ $result = 0 ] || fail "$1"
+    grep -q '1 passed' /tmp/inside || fail "$1 was not run"
+}
+refused() {
+    message=$1; shift
+    "$@" > /tmp/refused 2>&1 && fail "$* was not refused"
+    grep -qF "$message" /tmp/refused || { cat /tmp/refused; fail "$* did not say '$message'"; }
+}
+listed() {
+    step /sbin/bywash nvme list
+    cat /tmp/step
+    grep -qF "$1" /tmp/step || fail "the list does not say '$1'"
+}
+serve() {
+    /sbin/bywash serve --socket /tmp/socket --policy /tmp/volumes --device disk=nvme:00:04.0,$1 > /tmp/serve 2>&1 &
+    server=$!
+    count=0
+    until grep -q '^serving at' /tmp/serve; do
+        count=$((count + 1)); [ $count -lt 600 ] && [ -d /proc/$server ] || { cat /tmp/serve; fail 'nothing is served'; }
+        sleep 0.1
+    done
+    cat /tmp/serve
+}
+"#;
+
+#[test]
+fn a_controller_is_taken_served_and_given_back() {
+    let disk = Disk::new(16 << 20);
+    let script = r#"
+controller=0000:00:04.0
+listed "can be served after bywash nvme bind $controller"
+grep -q 'namespaces  1: nvme0n1 (16 MiB)' /tmp/step || fail 'no namespace is listed'
+refused "bywash nvme bind $controller" /sbin/bywash serve --socket /tmp/socket --device disk=nvme:$controller
+step /sbin/mke2fs -q -F -t ext4 /dev/nvme0n1
+step mkdir /disk
+step mount -t ext4 /dev/nvme0n1 /disk
+refused '/dev/nvme0n1 is mounted at /disk: end that use first' /sbin/bywash nvme bind $controller
+refused 'before that: /dev/nvme0n1 is mounted at /disk' /sbin/bywash serve --socket /tmp/socket --device disk=nvme:$controller
+listed 'cannot be served: /dev/nvme0n1 is mounted at /disk'
+step umount /disk
+sleep 100 < /dev/nvme0n1 &
+reader=$!
+refused "(process $reader): end that use first" /sbin/bywash nvme bind $controller
+kill $reader
+wait $reader
+say refused
+
+step /sbin/bywash nvme bind $controller
+[ -e /dev/nvme0n1 ] && fail 'the kernel still has the disk'
+listed "ready: bywash serve --device NAME=nvme:$controller"
+refused 'it has no active namespace 7' /sbin/bywash serve --socket /tmp/socket --device disk=nvme:$controller,namespace=7
+refused 'adopt' /sbin/bywash serve --socket /tmp/socket --policy /tmp/volumes --device disk=nvme:$controller
+inside tells_another_user_what_to_do
+step /sbin/bywash volume --policy /tmp/volumes adopt disk=nvme:$controller --force 'ext2, ext3 or ext4'
+say bound
+
+serve depth=64
+grep -q 'namespace 1 of the NVMe controller QEMU NVMe Ctrl' /tmp/serve || fail 'the device is not described'
+listed 'used by bywash'
+refused "a process has it open in bywash (process $server)" /sbin/bywash nvme unbind $controller
+refused "another process has it in bywash (process $server)" /sbin/bywash serve --socket /tmp/other --device disk=nvme:$controller
+step /sbin/bywash volume --socket /tmp/socket create data 4M --device disk
+inside writes_and_reads_without_copies
+say served
+
+BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact inside::writes_until_the_server_is_gone --nocapture > /tmp/writer 2>&1 &
+writer=$!
+count=0
+until grep -q 'it writes' /tmp/writer; do
+    count=$((count + 1)); [ $count -lt 600 ] || { cat /tmp/writer; fail 'nothing is written'; }
+    sleep 0.1
+done
+kill -9 $server
+wait $server
+wait $writer || { cat /tmp/writer; fail 'the writer did not notice that the server is gone'; }
+serve polled,queues=2
+grep -q '2 pairs of queues.*polling' /tmp/serve || fail 'the options have no effect'
+inside finds_what_was_written
+say started again
+
+kill -TERM $server
+wait $server || { cat /tmp/serve; fail 'the server did not end well'; }
+step /sbin/bywash nvme unbind $controller
+grep -q 'is bound to nvme: /dev/nvme[0-9]*n1' /tmp/step || { cat /tmp/step; fail 'the disk is not back'; }
+inside finds_it_on_the_disk_of_the_kernel
+dmesg | grep -q 'DMAR:.*fault addr' && fail 'an access was rejected'
+say given back
+"#;
+    let guest =
+        guest(&disk).hardware(&["-device", "intel-iommu,intremap=on"]).kernel_option("intel_iommu=on");
+    let mut guest = guest.boot(&format!("{FUNCTIONS}{script}"));
+    for what in ["refused", "bound", "served", "started again", "given back"] {
+        guest.wait_for(what);
+    }
+    guest.wait_for_end();
+}
+
+#[test]
+fn without_an_iommu_nothing_is_taken() {
+    let script = r#"
+refused 'it is behind no IOMMU' /sbin/bywash nvme bind 0000:00:04.0
+listed 'cannot be served: it is behind no IOMMU'
+refused 'is no NVMe controller' /sbin/bywash nvme bind 0000:00:00.0
+[ -e /dev/nvme0n1 ] || fail 'the kernel has lost the disk'
+say left alone
+"#;
+    let disk = Disk::new(1 << 20);
+    let mut guest = guest(&disk).boot(&format!("{FUNCTIONS}{script}"));
+    guest.wait_for("left alone");
+    guest.wait_for_end();
+}
+
+/// Clients that run in the guest.
+mod inside {
+    use super::IS_INSIDE;
+    use bywash_client::{Access, Client, Options, Volume};
+    use std::os::unix::process::CommandExt;
+    use std::path::PathBuf;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    /// Size of a write, in bytes.
+    const PIECE: usize = 64 << 10;
+    /// Size of the part of the volume that keeps its contents, in bytes.
+    const KEPT: usize = 1 << 20;
+    /// Size of the volume, in bytes.
+    const VOLUME: usize = 4 << 20;
+
+    /// Connects to the server in the guest, and opens its volume.
+    fn open() -> (Client, Volume) {
+        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
+        let client = Client::connect("/tmp/socket", Options::new()).unwrap();
+        let volume = client.open("data", Access::ReadWrite).unwrap();
+        assert_eq!(volume.len(), VOLUME as u64);
+        (client, volume)
+    }
+
+    /// Returns bytes in which no block of 512 is like another, or like one of another seed.
+    fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+        let word = |number: u64| (seed << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        (0..bytes as u64 / 8).flat_map(word).collect()
+    }
+
+    /// Returns the number of bytes that the device has copied, from its description.
+    fn copied(client: &Client) -> u64 {
+        let how = client.status().unwrap().devices.remove(0).how;
+        let copied = how.split_once("interrupts; ").map(|(_, rest)| rest.split(' ').next().unwrap());
+        copied.map_or(0, |copied| copied.parse().unwrap())
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the test above"]
+    fn tells_another_user_what_to_do() {
+        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
+        let serve = ["serve", "--socket", "/tmp/another", "--device", "disk=nvme:00:04.0"];
+        let refused = Command::new("/sbin/bywash").args(serve).uid(1000).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(said.contains("this process may not open /dev/vfio/"), "{said}");
+        assert!(said.contains("run it as root, or give its user that file (`chown USER"), "{said}");
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the test above"]
+    fn writes_and_reads_without_copies() {
+        let (client, volume) = open();
+        let (mut read, mut rounds) = (vec![0; PIECE], 0);
+        let end = Instant::now() + Duration::from_secs(100);
+        loop {
+            let before = copied(&client);
+            rounds += 1;
+            for at in (KEPT..VOLUME).step_by(PIECE) {
+                let written = pattern(rounds << 16 | at as u64, PIECE);
+                volume.write_at(&written, at as u64).unwrap();
+                volume.read_at(&mut read, at as u64).unwrap();
+                assert!(read == written, "at {at}");
+            }
+            if copied(&client) == before {
+                break;
+            }
+            assert!(Instant::now() < end, "data is still copied: {}", copied(&client));
+        }
+        println!(
+            "guest: {} bytes were copied until the arena was mapped, in {rounds} rounds",
+            copied(&client)
+        );
+        volume.write_at_durable(&pattern(1, KEPT), 0).unwrap();
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the test above"]
+    fn writes_until_the_server_is_gone() {
+        let (_client, volume) = open();
+        let end = Instant::now() + Duration::from_secs(100);
+        for number in 0u64.. {
+            assert!(Instant::now() < end, "the server is still there");
+            // Several commands at a time.
+            let written = pattern(number, KEPT);
+            if volume.write_at(&written, (1 + number % 2) * KEPT as u64).is_err() {
+                return;
+            }
+            if number == 4 {
+                println!("it writes");
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the test above"]
+    fn finds_what_was_written() {
+        let (_client, volume) = open();
+        let mut read = vec![0; KEPT];
+        volume.read_at(&mut read, 0).unwrap();
+        assert!(read == pattern(1, KEPT), "what was durable is lost");
+        volume.write_at(&pattern(2, PIECE), VOLUME as u64 - PIECE as u64).unwrap();
+        volume.flush().unwrap();
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the test above"]
+    fn finds_it_on_the_disk_of_the_kernel() {
+        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
+        // The kernel counts controllers as it finds them.
+        let mut names = std::fs::read_dir("/dev").unwrap().map(|entry| entry.unwrap().path());
+        let is_disk = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with("nvme") && name.ends_with("n1")
+        };
+        let disk = std::fs::read(names.find(is_disk).expect("the kernel's disk")).unwrap();
+        for (seed, bytes) in [(1, KEPT), (2, PIECE)] {
+            let expected = pattern(seed, bytes);
+            let at = disk.chunks(4096).position(|block| block == &expected[..4096]);
+            let at = at.expect("the first block is on the disk") * 4096;
+            assert!(disk[at..at + bytes] == expected, "seed {seed} at {at}");
+        }
+    }
+}
