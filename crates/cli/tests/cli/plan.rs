@@ -62,8 +62,10 @@ fn a_sweep_is_a_table() {
 #[test]
 fn figures_are_written_with_their_numbers() {
     let place = TestFolder::new();
-    let named = plans(&place, &["figure", "all", "--out", "figures"]);
-    for number in 2..=9 {
+    // Figure 9 takes half a minute to simulate, and is drawn as figure 8 is.
+    let last = if std::env::var_os("BYWASH_ALL_BARS").is_some() { 9 } else { 8 };
+    for number in 2..=last {
+        let named = plans(&place, &["figure", &number.to_string(), "--out", "figures"]);
         let svg = fs::read_to_string(place.path().join(format!("figures/figure-{number}.svg"))).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("conventional"));
         let csv = fs::read_to_string(place.path().join(format!("figures/figure-{number}.csv"))).unwrap();
