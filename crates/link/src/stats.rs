@@ -14,6 +14,18 @@ impl Counter {
         self.0.store(self.0.load(Relaxed).wrapping_add(more), Relaxed);
     }
 
+    /// Raises the count to `least` if it is lower; as [`Counter::add`], for one thread at a time.
+    #[inline]
+    pub fn raise(&self, least: u64) {
+        self.set(self.get().max(least));
+    }
+
+    /// Replaces the count.
+    #[inline]
+    pub fn set(&self, count: u64) {
+        self.0.store(count, Relaxed);
+    }
+
     /// Returns the present count.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)

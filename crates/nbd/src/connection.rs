@@ -13,7 +13,6 @@
 
 use crate::buffer::Buffer;
 use crate::engine::{Engine, Task};
-use crate::error::Error;
 use crate::handshake::{Agreement, Handshake, Step};
 use crate::layout::{PAYLOAD_MAX, REQUEST_BYTES, RequestHeader, command};
 use crate::raw::Moved;
@@ -22,6 +21,7 @@ use crate::request::{Action, Refusal, check};
 use crate::socket::Socket;
 use crate::stats::Counters;
 use crate::tls::Tls;
+use bywash_export::Error;
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -219,7 +219,7 @@ impl Connection {
     /// Receives once, as much as there is room for.
     ///
     /// # Errors
-    /// [`Error::Client`] if the client has sent descriptors; [`Error::Io`] if the system call fails.
+    /// [`Error::Peer`] if the client has sent descriptors; [`Error::Io`] if the system call fails.
     pub(crate) fn receive(
         &mut self,
         takes_descriptors: bool,
@@ -244,7 +244,7 @@ impl Connection {
             }
             _ => socket.receive(&mut [IoSliceMut::new(input)], takes_descriptors),
         };
-        Counters::add(&counters.socket_calls, 1);
+        counters.socket_calls.add(1);
         let room = direct + INPUT - self.filled.end;
         match moved {
             Moved::Bytes(bytes) => {
@@ -263,7 +263,7 @@ impl Connection {
             }
             Moved::Descriptors(descriptors) => {
                 self.descriptors = descriptors;
-                Err(Error::Client("it has sent descriptors".into()))
+                Err(Error::Peer("it has sent descriptors".into()))
             }
             Moved::Failed(error) => Err(Error::io("receive from a client", error)),
         }
@@ -272,7 +272,7 @@ impl Connection {
     /// Handles what was received. Returns true if anything was done.
     ///
     /// # Errors
-    /// [`Error::Client`] if the client has broken the protocol.
+    /// [`Error::Peer`] if the client has broken the protocol.
     #[inline]
     pub(crate) fn handle(&mut self, key: usize, engine: &mut Engine) -> Result<bool, Error> {
         self.is_paused = false;
@@ -313,7 +313,7 @@ impl Connection {
             Step::Again => {}
             Step::Transmission(agreement) => self.phase = Phase::Transmission(agreement),
             Step::StartTls if !self.filled.is_empty() => {
-                return Err(Error::Client("it has sent bytes behind STARTTLS before TLS had begun".into()));
+                return Err(Error::Peer("it has sent bytes behind STARTTLS before TLS had begun".into()));
             }
             Step::StartTls => {
                 let within = handshake.within_tls();
@@ -323,7 +323,7 @@ impl Connection {
                 self.finish_input();
                 return Ok(false);
             }
-            Step::Broken(reason) => return Err(Error::Client(reason)),
+            Step::Broken(reason) => return Err(Error::Peer(reason)),
         }
         Ok(true)
     }
@@ -337,7 +337,7 @@ impl Connection {
         let input = &self.input.bytes()[self.filled.clone()];
         let Some(header) = input.first_chunk::<REQUEST_BYTES>() else { return Ok(false) };
         let Some(header) = RequestHeader::decode(header) else {
-            return Err(Error::Client("a request does not begin with the magic number".into()));
+            return Err(Error::Peer("a request does not begin with the magic number".into()));
         };
         if self.in_flight + self.replies.len() >= DEPTH {
             self.is_paused = true;
@@ -394,7 +394,7 @@ impl Connection {
     ) -> Result<bool, Error> {
         if header.length > PAYLOAD_MAX {
             let reason = format!("a write has {} bytes of payload, more than {PAYLOAD_MAX}", header.length);
-            return Err(Error::Client(reason));
+            return Err(Error::Peer(reason));
         }
         let length = header.length as usize;
         let payload = self.filled.start + REQUEST_BYTES..self.filled.start + REQUEST_BYTES + length;
@@ -454,8 +454,8 @@ impl Connection {
         refusal: Refusal,
         engine: &mut Engine,
     ) {
-        Counters::add(&engine.counters.requests, 1);
-        Counters::add(&engine.counters.refused, 1);
+        engine.counters.requests.add(1);
+        engine.counters.refused.add(1);
         let Refusal { error, message } = refusal;
         self.replies.push_back(Reply::error(header.cookie, agreement.is_structured, error, message));
     }
@@ -492,7 +492,7 @@ impl Connection {
             let mut unsent = &mut parts[..count];
             IoSlice::advance_slices(&mut unsent, self.sent);
             let moved = socket.send(unsent);
-            Counters::add(&engine.counters.socket_calls, 1);
+            engine.counters.socket_calls.add(1);
             match moved {
                 Moved::Bytes(sent) => {
                     let is_all = self.sent + sent == bytes;
@@ -567,7 +567,7 @@ impl Connection {
     /// Checks that the client does in time what it has to.
     ///
     /// # Errors
-    /// [`Error::Client`] if it does not.
+    /// [`Error::Peer`] if it does not.
     pub(crate) fn check_progress(&mut self, now: Instant, timeout: Duration) -> Result<(), Error> {
         if !self.owes() {
             self.owing = None;
@@ -575,7 +575,7 @@ impl Connection {
         }
         if matches!(self.phase, Phase::Handshake(_) | Phase::BeforeTls(_)) {
             return match now.saturating_duration_since(self.opened) > timeout {
-                true => Err(Error::Client("it did not finish the handshake in time".into())),
+                true => Err(Error::Peer("it did not finish the handshake in time".into())),
                 false => Ok(()),
             };
         }
@@ -584,7 +584,7 @@ impl Connection {
             if self.moved - moved < PROGRESS {
                 let what =
                     if self.replies.is_empty() { "send the rest of a message" } else { "receive replies" };
-                return Err(Error::Client(format!("it did not {what} in time")));
+                return Err(Error::Peer(format!("it did not {what} in time")));
             }
             self.owing = Some((now, self.moved));
         }

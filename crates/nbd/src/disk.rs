@@ -2,9 +2,9 @@
 //!
 //! Called by programs that serve devices, and by `handshake`, which tells clients about them.
 
-use crate::error::Error;
 use crate::layout::{STRING_MAX, check};
 use bywash_device::{Device, Geometry};
+use bywash_export::Error;
 use std::fmt;
 
 /// Greatest length of a description, in bytes.

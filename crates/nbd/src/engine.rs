@@ -106,7 +106,7 @@ impl Engine {
     #[inline]
     pub(crate) fn start(&mut self, task: Task, memory: Option<Buffer>) -> Option<Reply> {
         let Task { header, action, .. } = task;
-        Counters::add(&self.counters.requests, 1);
+        self.counters.requests.add(1);
         match action {
             Action::BlockStatus => return Some(Reply::status(header.cookie, header.length)),
             Action::Flush | Action::Disconnect => {}
@@ -139,7 +139,7 @@ impl Engine {
         }
         let operation = operation(&task.action)?;
         let result = input.carry_out(&mut *served.device, operation, task.header.offset, range)?;
-        Counters::add(&self.counters.requests, 1);
+        self.counters.requests.add(1);
         Some(self.reply_at_once(&task, None, result))
     }
 
@@ -174,19 +174,19 @@ impl Engine {
     ) -> Reply {
         let Task { agreement, header, action, .. } = *task;
         if let Err(error) = result {
-            Counters::add(&self.counters.failed, 1);
+            self.counters.failed.add(1);
             let range = header.offset..header.offset + u64::from(header.length);
             let mut failures = [Failure { range, error: error_value(error), message: error.to_string() }];
             return failed(task, memory, 0, &mut failures);
         }
         match (action, memory) {
             (Action::Read, Some(buffer)) => {
-                Counters::add(&self.counters.bytes_read, header.length.into());
+                self.counters.bytes_read.add(header.length.into());
                 let offset = agreement.is_structured.then_some(header.offset);
                 Reply::data(header.cookie, offset, buffer, header.length as usize)
             }
             (Action::Write { .. }, memory) => {
-                Counters::add(&self.counters.bytes_written, header.length.into());
+                self.counters.bytes_written.add(header.length.into());
                 Reply::done(header.cookie, memory)
             }
             (_, memory) => Reply::done(header.cookie, memory),
@@ -351,7 +351,7 @@ impl Engine {
         let reply = if failures.is_empty() {
             self.reply_at_once(&task, buffer, Ok(())).lost(lost)
         } else {
-            Counters::add(&self.counters.failed, 1);
+            self.counters.failed.add(1);
             failed(&task, buffer, lost, &mut failures)
         };
         self.finished.push(Finished { connection: task.connection, reply });

@@ -2,7 +2,7 @@
 //!
 //! Made by `service`.
 
-use crate::error::Error;
+use bywash_export::Error;
 
 /// Event at a listener.
 #[derive(Debug)]

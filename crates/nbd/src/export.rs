@@ -6,25 +6,19 @@ use crate::buffer::Pool;
 use crate::connection::PROGRESS_TIMEOUT;
 use crate::disk::Disk;
 use crate::engine::Engine;
-use crate::error::Error;
 use crate::event::Event;
 use crate::service::{Limits, Service};
 use crate::socket::Listener;
 use crate::stats::{Counters, Stats};
 use crate::tls::Tls;
-use rustix::event::{EventfdFlags, eventfd};
-use std::os::fd::OwnedFd;
+use bywash_export::{Error, ExportThread, Signal};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
 use std::time::Duration;
 
 /// Greatest number of exports behind one listener.
 pub const DISKS_MAX: usize = 256;
 /// Greatest number of clients that [`Options::clients_max`] allows.
 pub const CLIENTS_MAX: usize = 1024;
-/// Greatest time to wait for the thread to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Least amount of memory for payloads, in bytes: enough for one request of the greatest length.
 const MEMORY_MIN: usize = 64 << 20;
 
@@ -104,20 +98,14 @@ impl Options {
     }
 }
 
-/// Exports that are being served, until this value is dropped.
+/// Exports that are being served, until this value is dropped. Dropping it receives nothing more, waits until all
+/// requests in flight have completed and their replies were sent, and disconnects the clients; it waits ten seconds
+/// at most.
 #[derive(Debug)]
 pub struct Export {
-    shared: Arc<Shared>,
-    ended: Receiver<()>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-/// State that the thread shares with the exports' owner.
-#[derive(Debug)]
-struct Shared {
-    /// Readable from the time at which the thread must stop.
-    stop: OwnedFd,
     counters: Arc<Counters>,
+    /// Thread that is stopped and waited for when this export is dropped.
+    _thread: ExportThread,
 }
 
 impl Export {
@@ -141,61 +129,34 @@ impl Export {
         let limits = options.check()?;
         check_disks(&disks)?;
         let closing = listener.prepare()?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| Error::io("make an event counter", error))?;
+        let stop = Signal::new()?;
         let counters = Arc::new(Counters::default());
-        let their_stop = stop.try_clone().map_err(|error| Error::io("copy a descriptor", error))?;
-        let shared = Arc::new(Shared { stop, counters: counters.clone() });
-        let pool = Pool::new(options.memory_bytes_max);
-        let engine = Engine::new(disks, pool, counters);
-        // The kernel keeps the first 15 bytes of a thread's name.
-        let name = format!("nbd {}", engine.faces[0].name).replace('\0', "");
-        let service = Service::new(listener, closing, engine, limits, their_stop, report);
-        let (end, ended) = channel();
-        let serve = move || {
-            service.run();
-            drop(end);
-        };
-        let thread = thread::Builder::new().name(name).spawn(serve);
-        let thread = thread.map_err(|error| Error::io("start a thread", error))?;
-        Ok(Export { shared, ended, thread: Some(thread) })
+        let engine = Engine::new(disks, Pool::new(options.memory_bytes_max), counters.clone());
+        let name = format!("nbd {}", engine.faces[0].name);
+        let service = Service::new(listener, closing, engine, limits, stop.clone(), report);
+        let thread = ExportThread::start(&name, &stop, move || service.run())?;
+        Ok(Export { counters, _thread: thread })
     }
 
     /// Returns the counters of all exports together.
     pub fn stats(&self) -> Stats {
-        self.shared.counters.read()
+        self.counters.read()
     }
 
     /// Returns a handle that reads the counters from other threads, and even after the exports have ended.
     pub fn watch(&self) -> StatsHandle {
-        StatsHandle(self.shared.clone())
+        StatsHandle(self.counters.clone())
     }
 }
 
 /// Handle that reads the counters of a listener's exports.
 #[derive(Clone, Debug)]
-pub struct StatsHandle(Arc<Shared>);
+pub struct StatsHandle(Arc<Counters>);
 
 impl StatsHandle {
     /// Returns the counters of all exports together.
     pub fn stats(&self) -> Stats {
-        self.0.counters.read()
-    }
-}
-
-impl Drop for Export {
-    /// Receives nothing more, waits until all requests in flight have completed and their replies were sent,
-    /// and disconnects the clients. Waits ten seconds at most. After that the thread is abandoned, and ends when
-    /// the device allows it.
-    fn drop(&mut self) {
-        // The counter cannot be full, since this is the only write to it.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-        // Nothing is ever sent over this channel: the thread drops its end when it stops.
-        let left = self.ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout);
-        if let Some(thread) = self.thread.take().filter(|_| !left) {
-            // The panic hook has already printed a panic of the thread.
-            let _ = thread.join();
-        }
+        self.0.read()
     }
 }
 

@@ -10,8 +10,8 @@
 //!
 //! All numbers are big-endian. Called by `handshake`, `request` and `reply`.
 
-use crate::error::Error;
 use bywash_device::{Access, Geometry};
+use bywash_export::Error;
 
 /// First eight bytes that a server sends: `NBDMAGIC`.
 pub(crate) const MAGIC: u64 = 0x4e42_444d_4147_4943;

@@ -72,7 +72,6 @@ mod buffer;
 mod connection;
 mod disk;
 mod engine;
-mod error;
 mod event;
 mod export;
 mod handshake;
@@ -92,8 +91,8 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 use no_tls as tls;
 
+pub use bywash_export::Error;
 pub use disk::Disk;
-pub use error::Error;
 pub use event::Event;
 pub use export::{CLIENTS_MAX, DISKS_MAX, Export, Options, StatsHandle};
 pub use socket::{CLOSING_MAX, Listener, check_loopback};

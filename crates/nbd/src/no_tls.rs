@@ -1,7 +1,7 @@
 //! The types of `tls` without its feature: there are no values of them.
 
-use crate::error::Error;
 use crate::raw::{Moved, Raw};
+use bywash_export::Error;
 use std::io::{IoSlice, IoSliceMut};
 
 /// Certificates of a server, which there are none of without the feature `tls`.

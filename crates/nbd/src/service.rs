@@ -16,17 +16,15 @@
 
 use crate::connection::{Connection, Received};
 use crate::engine::{Engine, Finished};
-use crate::error::Error;
 use crate::event::Event;
 use crate::pace::Pace;
 use crate::socket::{Closing, Listener};
-use crate::stats::Counters;
 use crate::tls::Tls;
+use bywash_export::{Error, PollList, Signal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{nanosleep, set_current_timer_slack};
 use slab::Slab;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Greatest number of clients accepted in a turn.
@@ -45,8 +43,8 @@ pub(crate) struct Service<R> {
     listener: Listener,
     closing: Closing,
     engine: Engine,
-    /// Readable from the time at which the thread must stop.
-    stop: OwnedFd,
+    /// Signal at which the thread must stop.
+    stop: Signal,
     limits: Limits,
     report: R,
     connections: Slab<Connection>,
@@ -65,6 +63,8 @@ pub(crate) struct Service<R> {
     gone: Vec<usize>,
     /// Results of poll(2) for each connection; empty between turns.
     states: Vec<PollFlags>,
+    /// Memory of the list for poll(2).
+    polled: PollList,
 }
 
 /// Limits of what clients can make the server do, and what they must.
@@ -93,7 +93,7 @@ impl<R: FnMut(Event)> Service<R> {
         closing: Closing,
         engine: Engine,
         limits: Limits,
-        stop: OwnedFd,
+        stop: Signal,
         report: R,
     ) -> Service<R> {
         Service {
@@ -112,6 +112,7 @@ impl<R: FnMut(Event)> Service<R> {
             ready: Vec::new(),
             gone: Vec::new(),
             states: Vec::new(),
+            polled: PollList::default(),
         }
     }
 
@@ -137,7 +138,7 @@ impl<R: FnMut(Event)> Service<R> {
     /// Lets requests come together, if that has been found to pay and nothing else waits.
     #[inline]
     fn pause(&mut self, again: bool) {
-        let requests = self.engine.counters.requests();
+        let requests = self.engine.counters.requests.get();
         let pause = self.pace.after(requests - std::mem::replace(&mut self.requests, requests));
         if let Some(pause) = pause.filter(|_| !again && !self.engine.is_busy() && self.stopping.is_none()) {
             // An interrupted pause is over.
@@ -247,7 +248,7 @@ impl<R: FnMut(Event)> Service<R> {
     fn cut_off(&mut self, key: usize, error: Error) {
         let Some(number) = self.connections.get(key).map(|connection| connection.number) else { return };
         self.close(key);
-        Counters::add(&self.engine.counters.cut_off, 1);
+        self.engine.counters.cut_off.add(1);
         (self.report)(Event::CutOff { client: Some(number), error });
     }
 
@@ -278,7 +279,7 @@ impl<R: FnMut(Event)> Service<R> {
                 Ok(Some(socket)) => {
                     let number = self.number;
                     self.number += 1;
-                    Counters::add(&self.engine.counters.clients, 1);
+                    self.engine.counters.clients.add(1);
                     self.connections.insert(Connection::new(socket, number, self.limits.tls.is_some()));
                     (self.report)(Event::Connected { client: number });
                 }
@@ -317,7 +318,7 @@ impl<R: FnMut(Event)> Service<R> {
         let at_once = again || has_received || (is_busy && self.engine.arm());
         let is_pausing = self.accepts_from.is_some() || self.closing.is_full();
         let mut owes = self.stopping.is_some();
-        let mut waiting = Vec::with_capacity(3 + self.connections.len());
+        let mut waiting = self.polled.take();
         let stop = if self.stopping.is_some() { PollFlags::empty() } else { PollFlags::IN };
         waiting.push(PollFd::new(&self.stop, stop));
         waiting.push(PollFd::new(&self.listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
@@ -344,7 +345,7 @@ impl<R: FnMut(Event)> Service<R> {
         let [stop, client] = [&waiting[0], &waiting[1]].map(|waiting| !waiting.revents().is_empty());
         let mut states = std::mem::take(&mut self.states);
         states.extend(waiting[2..].iter().map(PollFd::revents));
-        drop(waiting);
+        self.polled.give_back(waiting);
         self.note(&states);
         states.clear();
         self.states = states;
@@ -372,7 +373,7 @@ impl<R: FnMut(Event)> Service<R> {
 
     fn publish(&self) {
         let counters = &self.engine.counters;
-        Counters::set(&counters.connected, self.connections.len() as u64);
-        Counters::raise(&counters.memory_bytes_max, self.engine.pool.used_bytes_max() as u64);
+        counters.connected.set(self.connections.len() as u64);
+        counters.memory_bytes_max.raise(self.engine.pool.used_bytes_max() as u64);
     }
 }

@@ -5,9 +5,9 @@
 //! in: then they are received, never used, and closed by a thread of their own, together with the connection.
 //! Called by `export`, `service` and `connection`.
 
-use crate::error::Error;
 use crate::raw::{Moved, Raw};
 use crate::tls::{Session, Tls};
+use bywash_export::{Error, prepare_listener};
 use bywash_sync::{AtomicUsize, Ordering};
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay};
@@ -62,11 +62,7 @@ pub fn check_loopback(address: &SocketAddr) -> Result<(), Error> {
 impl Listener {
     /// Prepares the socket: accepting does not block, and descriptors are kept out where the kernel can.
     pub(crate) fn prepare(&self) -> Result<Closing, Error> {
-        rustix::io::ioctl_fionbio(&self.socket, true)
-            .map_err(|error| Error::io("prepare a socket", io::Error::from(error)))?;
-        let are_kept_out = self.is_tcp
-            || bywash_link::let_descriptors_in(&self.socket, false)
-                .map_err(|error| Error::io("keep descriptors out", io::Error::other(error)))?;
+        let are_kept_out = prepare_listener(&self.socket)?;
         Ok(Closing { threads: (!are_kept_out).then(Arc::default) })
     }
 

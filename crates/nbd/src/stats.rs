@@ -2,7 +2,7 @@
 //!
 //! Written by the export's thread alone, read through [`crate::Export::stats`].
 
-use bywash_sync::{AtomicU64, Ordering};
+use bywash_link::Counter;
 
 /// Counters of all exports behind one listener, since they have been served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,51 +32,31 @@ pub struct Stats {
 /// The counters behind [`Stats`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) clients: AtomicU64,
-    pub(crate) connected: AtomicU64,
-    pub(crate) cut_off: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) bytes_read: AtomicU64,
-    pub(crate) bytes_written: AtomicU64,
-    pub(crate) socket_calls: AtomicU64,
-    pub(crate) memory_bytes_max: AtomicU64,
+    pub(crate) clients: Counter,
+    pub(crate) connected: Counter,
+    pub(crate) cut_off: Counter,
+    pub(crate) requests: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) bytes_read: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) socket_calls: Counter,
+    pub(crate) memory_bytes_max: Counter,
 }
 
-/// Ordering of the counters: no other memory access depends on their values.
-const ALONE: Ordering = Ordering::Relaxed;
-
 impl Counters {
-    pub(crate) fn add(counter: &AtomicU64, more: u64) {
-        counter.store(counter.load(ALONE).wrapping_add(more), ALONE);
-    }
-
-    pub(crate) fn set(counter: &AtomicU64, to: u64) {
-        counter.store(to, ALONE);
-    }
-
-    pub(crate) fn raise(counter: &AtomicU64, to: u64) {
-        counter.store(counter.load(ALONE).max(to), ALONE);
-    }
-
-    /// Returns the number of requests.
-    pub(crate) fn requests(&self) -> u64 {
-        self.requests.load(ALONE)
-    }
-
     pub(crate) fn read(&self) -> Stats {
         Stats {
-            clients: self.clients.load(ALONE),
-            connected: self.connected.load(ALONE),
-            cut_off: self.cut_off.load(ALONE),
-            requests: self.requests.load(ALONE),
-            refused: self.refused.load(ALONE),
-            failed: self.failed.load(ALONE),
-            bytes_read: self.bytes_read.load(ALONE),
-            bytes_written: self.bytes_written.load(ALONE),
-            socket_calls: self.socket_calls.load(ALONE),
-            memory_bytes_max: self.memory_bytes_max.load(ALONE),
+            clients: self.clients.get(),
+            connected: self.connected.get(),
+            cut_off: self.cut_off.get(),
+            requests: self.requests.get(),
+            refused: self.refused.get(),
+            failed: self.failed.get(),
+            bytes_read: self.bytes_read.get(),
+            bytes_written: self.bytes_written.get(),
+            socket_calls: self.socket_calls.get(),
+            memory_bytes_max: self.memory_bytes_max.get(),
         }
     }
 }

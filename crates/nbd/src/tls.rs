@@ -4,8 +4,8 @@
 //! everything else ("FORCEDTLS" in the specification). Invariant: bytes that a client has sent before TLS are not
 //! taken for bytes within it. Called by `socket` and `connection`.
 
-use crate::error::Error;
 use crate::raw::{Moved, Raw};
+use bywash_export::Error;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;

@@ -249,9 +249,9 @@ impl<D: Device> Disk<D> {
         let token = place as u64;
         let command = Command::new(token, operation, offset, length, &parts.segments).owner(memory.owner());
         if self.device.submit(command).is_ok() {
-            Counters::add(&self.counters.requests, 1);
-            Counters::add(&self.counters.resumed, head.inherited.into());
-            Counters::raise(&self.counters.under_way_max, self.requests.len() as u64);
+            self.counters.requests.add(1);
+            self.counters.resumed.add(head.inherited.into());
+            self.counters.under_way_max.raise(self.requests.len() as u64);
             return Ok(true);
         }
         self.requests.remove(place);
@@ -272,8 +272,8 @@ impl<D: Device> Disk<D> {
         state: u8,
         map: &Map,
     ) -> Result<bool, Broken> {
-        Counters::add(&self.counters.requests, 1);
-        Counters::add(&self.counters.refused, 1);
+        self.counters.requests.add(1);
+        self.counters.refused.add(1);
         let written = status.map_or(0, |at| write_status(at, state, map));
         self.rings[index].give_back(head, written, map).map(|()| true)
     }
@@ -289,7 +289,7 @@ impl<D: Device> Disk<D> {
         let Some(bytes) = parts.write(&self.face.name, map) else {
             return self.refuse(index, head, Some(status), FAILED, map);
         };
-        Counters::add(&self.counters.requests, 1);
+        self.counters.requests.add(1);
         let written = bytes as u32 + write_status(status, OK, map);
         self.rings[index].give_back(head, written, map).map(|()| true)
     }
@@ -317,7 +317,7 @@ impl<D: Device> Disk<D> {
                 _ => None,
             };
             if let Some((counter, more)) = counter {
-                Counters::add(counter, more);
+                counter.add(more);
             }
             let written = (bytes as u32).saturating_add(write_status(status, state, &map));
             let now = memory.as_ref().map_or(&map, Memory::map);
@@ -333,7 +333,7 @@ impl<D: Device> Disk<D> {
         for ring in self.rings.iter_mut().filter(|ring| ring.has_unsent_returns) {
             match ring.notification(memory.map()) {
                 Ok(Some(call)) => {
-                    Counters::add(&self.counters.notifications, 1);
+                    self.counters.notifications.add(1);
                     self.pending_calls.push(call);
                 }
                 Ok(None) => {}

@@ -14,27 +14,22 @@
 //! After a frontend was disconnected, none of its requests is in flight. Called by programs that serve disks.
 
 use crate::disk::{Disk, DiskProperties};
-use crate::error::Error;
 use crate::frontend::{Frontend, FrontendResult, drop_aside};
 use crate::layout::{self, NAME_BYTES};
 use crate::stats::{Counters, Stats};
 use bywash_device::Device;
+use bywash_export::{Error, ExportThread, Signal, prepare_listener};
 use bywash_sync::{AtomicUsize, Ordering};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Greatest number of queues of a disk.
 pub const QUEUES_MAX: u16 = 16;
 /// Greatest number of threads of disconnected frontends; with more, no frontend is accepted.
 pub const STUCK_MAX: usize = 16;
-/// Greatest time to wait for the export's thread to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Time without accepting after accepting has failed, for want of descriptors, for example; and interval at
 /// which a frontend is checked while another one waits.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
@@ -113,21 +108,23 @@ pub enum Event {
     CutOff(Error),
 }
 
-/// A disk that is being served, until this value is dropped.
+/// A disk that is being served, until this value is dropped. Dropping it disconnects the frontend, and waits until
+/// all requests in flight have completed, for ten seconds at most.
 ///
 /// One frontend has the disk at a time. Others that connect wait until it has disconnected.
 #[derive(Debug)]
 pub struct Export {
     shared: Arc<Shared>,
-    ended: Receiver<()>,
-    thread: Option<thread::JoinHandle<()>>,
+    /// Thread that is stopped and waited for when this export is dropped: the frontend is disconnected, and all
+    /// requests in flight complete.
+    _thread: ExportThread,
 }
 
 /// State that the threads of an export share with its owner.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Readable from the time at which all threads must stop.
-    pub(crate) stop: OwnedFd,
+    /// Signal at which all threads must stop.
+    pub(crate) stop: Signal,
     pub(crate) thread_name: String,
     /// Number of frontends' threads: of connected and of disconnected frontends.
     pub(crate) threads: AtomicUsize,
@@ -150,20 +147,12 @@ impl Export {
         mut report: impl FnMut(Event) + Send + 'static,
     ) -> Result<Export, Error> {
         layout::check(&device.geometry())?;
-        // The kernel keeps the first 15 bytes of a thread's name.
         let thread_name = format!("vhost {}", options.name);
         let face = options.check()?;
-        listener.set_nonblocking(true).map_err(|error| Error::io("prepare a socket", error))?;
-        // Until a frontend is served, its messages must carry no descriptors, or closing the listener would
-        // close them. Linux before 6.16 cannot prevent that.
-        bywash_link::let_descriptors_in(&listener, false)
-            .map_err(|error| Error::io("keep descriptors out", io::Error::other(error)))?;
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| Error::io("make an event counter", error))?;
+        prepare_listener(&listener)?;
         let counters = Arc::new(Counters::default());
-        let threads = AtomicUsize::new(0);
+        let (stop, threads) = (Signal::new()?, AtomicUsize::new(0));
         let shared = Arc::new(Shared { stop, thread_name, threads, counters: counters.clone() });
-        let (end, ended) = channel();
         let theirs = shared.clone();
         let serve = move || {
             let mut disk = Some(Box::new(Disk::new(device, face, counters)));
@@ -171,11 +160,9 @@ impl Export {
                 let Some(socket) = accept(&listener, &theirs, &mut report) else { break };
                 disk = serve(socket, free, &listener, &theirs, &mut report);
             }
-            drop((disk, end));
         };
-        let thread = thread::Builder::new().name(shared.thread_name.clone()).spawn(serve);
-        let thread = thread.map_err(|error| Error::io("start a thread", error))?;
-        Ok(Export { shared, ended, thread: Some(thread) })
+        let thread = ExportThread::start(&shared.thread_name, &shared.stop, serve)?;
+        Ok(Export { shared, _thread: thread })
     }
 
     /// Returns the disk's counters.
@@ -202,25 +189,9 @@ impl StatsHandle {
 
 impl Shared {
     fn stats(&self) -> Stats {
-        let serving = self.counters.is_serving.load(Ordering::Relaxed);
+        let serving = self.counters.is_serving.get();
         let threads = self.threads.load(Ordering::Relaxed) as u64;
         Stats { leaving: threads.saturating_sub(serving), ..self.counters.read() }
-    }
-}
-
-impl Drop for Export {
-    /// Disconnects the frontend, and waits until all requests in flight have completed, for ten seconds at
-    /// most. After that the thread is abandoned, and ends when the device allows it. A frontend's blocked
-    /// thread is not waited for.
-    fn drop(&mut self) {
-        // The counter cannot be full, since this is the only write to it.
-        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-        // Nothing is ever sent over this channel: the thread drops its end when it stops.
-        let left = self.ended.recv_timeout(STOP_LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
-        if let Some(thread) = self.thread.take().filter(|_| !left) {
-            // The panic hook has already printed a panic of the thread.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -230,9 +201,9 @@ fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Even
     loop {
         if shared.threads.load(Ordering::Relaxed) >= STUCK_MAX {
             if !std::mem::replace(&mut is_told, true) {
-                report(Event::CutOff(Error::Stuck { threads: STUCK_MAX }));
+                report(Event::CutOff(stuck(STUCK_MAX)));
             }
-            if is_time_to_stop(shared, &PAUSE) {
+            if shared.stop.wait(&PAUSE) {
                 return None;
             }
             continue;
@@ -256,15 +227,10 @@ fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Even
         };
         report(Event::CutOff(Error::io("accept a frontend", failure)));
         // Without a pause the same failure would repeat at once.
-        if is_time_to_stop(shared, &PAUSE) {
+        if shared.stop.wait(&PAUSE) {
             return None;
         }
     }
-}
-
-/// Waits up to `limit`, and returns true as soon as the export has to stop.
-fn is_time_to_stop(shared: &Shared, limit: &Timespec) -> bool {
-    poll(&mut [PollFd::new(&shared.stop, PollFlags::IN)], Some(limit)).is_ok_and(|count| count > 0)
 }
 
 /// Serves one frontend until it is disconnected. Returns the disk, or `None` if the frontend's thread has
@@ -277,12 +243,12 @@ fn serve<D: Device + 'static>(
     report: &mut impl FnMut(Event),
 ) -> Option<Box<Disk<D>>> {
     report(Event::Connected);
-    Counters::add(&shared.counters.frontends, 1);
+    shared.counters.frontends.add(1);
     let FrontendResult { disk, end } = match Frontend::start(socket, disk, shared) {
         Ok(frontend) => {
-            shared.counters.is_serving.store(1, Ordering::Relaxed);
+            shared.counters.is_serving.set(1);
             let outcome = Supervision::new(&frontend, listener, shared).wait();
-            shared.counters.is_serving.store(0, Ordering::Relaxed);
+            shared.counters.is_serving.set(0);
             outcome?
         }
         Err(outcome) => outcome,
@@ -292,6 +258,11 @@ fn serve<D: Device + 'static>(
         Err(error) => Event::CutOff(error),
     });
     Some(disk)
+}
+
+/// Makes the error for threads that are stuck with what frontends have passed.
+fn stuck(threads: usize) -> Error {
+    Error::Stuck { threads, most: STUCK_MAX }
 }
 
 /// One frontend's time with the disk, as the export's thread sees it.
@@ -335,10 +306,10 @@ impl<'a, D: Device + 'static> Supervision<'a, D> {
             if !was_wanted {
                 self.moment.1 = Instant::now();
             } else if let Some(mut disk) = self.disconnect_if_late() {
-                Counters::add(&self.shared.counters.stuck, 1);
+                self.shared.counters.stuck.add(1);
                 drop_aside(disk.forget_guest(), self.shared);
                 let threads = self.shared.threads.load(Ordering::Relaxed);
-                return Some(FrontendResult { disk, end: Err(Error::Stuck { threads }) });
+                return Some(FrontendResult { disk, end: Err(stuck(threads)) });
             }
         }
     }
@@ -378,7 +349,7 @@ impl<'a, D: Device + 'static> Supervision<'a, D> {
         if self.cut_off.is_none() && !self.stopping {
             let what = if is_held_up { "the rest of a message" } else { "its first message" };
             self.cut_off =
-                Some(Error::Frontend(format!("{what} did not come in time, and another frontend waits")));
+                Some(Error::Peer(format!("{what} did not come in time, and another frontend waits")));
             self.frontend.shut_down();
             // The thread gets this much time to notice that it was disconnected.
             self.moment.1 = now - timeout.saturating_sub(BLOCKED_TIMEOUT_AT_END);

@@ -17,16 +17,16 @@
 //! Called by `export`.
 
 use crate::disk::{Disk, FrontendObject};
-use crate::error::Error;
 use crate::export::Shared;
 use crate::request::Parts;
 use crate::ring::Ring;
 use bywash_device::Device;
+use bywash_export::{Error, PollList, Signal};
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -56,8 +56,8 @@ pub(crate) struct Frontend<D> {
     has_spoken: AtomicBool,
     /// The disk and the result of the conversation, for the export.
     outcome: Mutex<Option<FrontendResult<D>>>,
-    /// Readable when `outcome` is set or never will be.
-    ended: OwnedFd,
+    /// Signal that `outcome` is set or never will be.
+    ended: Signal,
 }
 
 /// The locked disk, held by the frontend's thread.
@@ -82,11 +82,10 @@ impl<D: Device + 'static> Frontend<D> {
     ) -> Result<Arc<Frontend<D>>, FrontendResult<D>> {
         let failed = |disk, error| Err(FrontendResult { disk, end: Err(error) });
         let clone = socket.try_clone();
-        let ended = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (clone, ended) = match (clone, ended) {
+        let (clone, ended) = match (clone, Signal::new()) {
             (Ok(clone), Ok(ended)) => (clone, ended),
             (Err(error), _) => return failed(disk, Error::io("copy a descriptor", error)),
-            (_, Err(error)) => return failed(disk, Error::io("make an event counter", error)),
+            (_, Err(error)) => return failed(disk, error),
         };
         let frontend = Arc::new(Frontend {
             memory_bytes_max: disk.face.memory_bytes_max,
@@ -113,7 +112,7 @@ impl<D: Device + 'static> Frontend<D> {
 
     /// Body of the thread: serves the disk, returns it, and drops the objects that the frontend has passed.
     fn serve(self: Arc<Self>, socket: UnixStream, shared: &Shared) {
-        let end = RingsAtEnd(&self.ended);
+        let end = GivesAtEnd(&self.ended);
         let spoken = self.converse(socket, shared);
         let disk = lock(&self.slot).take();
         let rest = disk.map(|mut disk| {
@@ -134,7 +133,7 @@ impl<D: Device + 'static> Frontend<D> {
             .map_err(|error| Error::io("let descriptors in", std::io::Error::other(error)))?;
         let heard = socket.try_clone().map_err(|error| Error::io("copy a descriptor", error))?;
         let mut messages = BackendReqHandler::from_stream(socket, self.clone());
-        let (mut parts, mut bells) = (Parts::default(), Vec::new());
+        let (mut parts, mut bells, mut polled) = (Parts::default(), Vec::new(), PollList::default());
         loop {
             let Some(mut disk) = self.disk() else { return Ok(()) };
             let again = disk.turn(&mut parts);
@@ -143,7 +142,7 @@ impl<D: Device + 'static> Frontend<D> {
             drop(released);
             bells.drain(..).for_each(|bell| bell.signal());
             let Some(mut disk) = self.disk() else { return Ok(()) };
-            let (spoken, stop) = sleep(&mut disk, &heard, shared, again)?;
+            let (spoken, stop) = sleep(&mut disk, &heard, shared, &mut polled, again)?;
             drop(disk);
             if stop {
                 return Ok(());
@@ -154,7 +153,7 @@ impl<D: Device + 'static> Frontend<D> {
                     Err(Spoken::Disconnected | Spoken::SocketBroken(_) | Spoken::PartialMessage) => {
                         return Ok(());
                     }
-                    Err(error) => return Err(Error::Frontend(error.to_string())),
+                    Err(error) => return Err(Error::Peer(error.to_string())),
                 }
             }
         }
@@ -244,13 +243,12 @@ impl Drop for ThreadCount {
     }
 }
 
-/// Rings an event counter of this process when dropped, even by a panic.
-struct RingsAtEnd<'a>(&'a OwnedFd);
+/// Gives a signal when dropped, even by a panic.
+struct GivesAtEnd<'a>(&'a Signal);
 
-impl Drop for RingsAtEnd<'_> {
+impl Drop for GivesAtEnd<'_> {
     fn drop(&mut self) {
-        // The counter cannot be full, since this is the only write to it.
-        let _ = rustix::io::write(self.0, &1u64.to_ne_bytes());
+        self.0.give();
     }
 }
 
@@ -288,11 +286,12 @@ fn sleep<D: Device>(
     disk: &mut Disk<D>,
     frontend: &UnixStream,
     shared: &Shared,
+    polled: &mut PollList,
     again: bool,
 ) -> Result<(bool, bool), Error> {
     let in_flight = disk.device.in_flight() > 0;
     let at_once = again || (in_flight && disk.device.arm());
-    let mut waiting = Vec::with_capacity(3 + disk.rings.len());
+    let mut waiting = polled.take();
     waiting.push(PollFd::new(frontend, PollFlags::IN));
     waiting.push(PollFd::new(&shared.stop, PollFlags::IN));
     let kicks = disk.rings.iter().filter_map(Ring::kick);
@@ -305,5 +304,6 @@ fn sleep<D: Device>(
     let (spoken, stop) = (!waiting[0].revents().is_empty(), !waiting[1].revents().is_empty());
     let kicked = disk.rings.iter().filter(|ring| ring.kick().is_some()).zip(&waiting[2..]);
     kicked.filter(|(_, kick)| !kick.revents().is_empty()).for_each(|(ring, _)| ring.reset_kicks());
+    polled.give_back(waiting);
     Ok((spoken, stop))
 }

@@ -19,8 +19,8 @@
 //!
 //! Called by `request`, `disk`, `messages` and `export`.
 
-use crate::error::Error;
 use bywash_device::{Access, Geometry};
+use bywash_export::Error;
 use virtio_bindings::{virtio_blk as blk, virtio_config, virtio_ring};
 
 /// Size of a sector, in bytes, whatever the block size is (5.2.4).

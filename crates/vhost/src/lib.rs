@@ -58,7 +58,6 @@
 
 mod chain;
 mod disk;
-mod error;
 mod export;
 mod frontend;
 mod inflight;
@@ -70,7 +69,7 @@ mod request;
 mod ring;
 mod stats;
 
-pub use error::Error;
+pub use bywash_export::Error;
 pub use export::{Event, Export, Options, QUEUES_MAX, STUCK_MAX, StatsHandle};
 pub use on_volume::OnVolume;
 pub use stats::Stats;

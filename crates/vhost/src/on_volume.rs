@@ -17,12 +17,12 @@
     reason = "copies between the guest's memory and what a client has, both of which others may write"
 )]
 
-use crate::error::Error;
 use bywash_client::{
     Access, Buffer, Completion as VolumeCompletion, Error as Refused, Queue, RequestMemory, SubmitError,
     VolumeId,
 };
 use bywash_device::{Command, CommandError, Completion, Device, Geometry, Operation, QueueFull, Segment};
+use bywash_export::Error;
 use rustix::io::Errno;
 use slab::Slab;
 use std::os::fd::{AsFd, BorrowedFd};

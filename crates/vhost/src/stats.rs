@@ -2,7 +2,7 @@
 //!
 //! Written by `disk` and `export`, read through [`crate::Export::stats`].
 
-use bywash_sync::{AtomicU64, Ordering};
+use bywash_link::Counter;
 
 /// Counters of a disk, over all its frontends since it has been served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,44 +35,33 @@ pub struct Stats {
 /// the export's.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) frontends: AtomicU64,
-    pub(crate) requests: AtomicU64,
-    pub(crate) resumed: AtomicU64,
-    pub(crate) refused: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) bytes_read: AtomicU64,
-    pub(crate) bytes_written: AtomicU64,
-    pub(crate) notifications: AtomicU64,
-    pub(crate) under_way_max: AtomicU64,
-    pub(crate) stuck: AtomicU64,
+    pub(crate) frontends: Counter,
+    pub(crate) requests: Counter,
+    pub(crate) resumed: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) bytes_read: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) notifications: Counter,
+    pub(crate) under_way_max: Counter,
+    pub(crate) stuck: Counter,
     /// 1 while a frontend has the disk, else 0.
-    pub(crate) is_serving: AtomicU64,
+    pub(crate) is_serving: Counter,
 }
 
-/// Ordering of the counters: no other memory access depends on their values.
-const ALONE: Ordering = Ordering::Relaxed;
-
 impl Counters {
-    pub(crate) fn add(counter: &AtomicU64, more: u64) {
-        counter.store(counter.load(ALONE).wrapping_add(more), ALONE);
-    }
-
-    pub(crate) fn raise(counter: &AtomicU64, to: u64) {
-        counter.store(counter.load(ALONE).max(to), ALONE);
-    }
-
     pub(crate) fn read(&self) -> Stats {
         Stats {
-            frontends: self.frontends.load(ALONE),
-            requests: self.requests.load(ALONE),
-            resumed: self.resumed.load(ALONE),
-            refused: self.refused.load(ALONE),
-            failed: self.failed.load(ALONE),
-            bytes_read: self.bytes_read.load(ALONE),
-            bytes_written: self.bytes_written.load(ALONE),
-            notifications: self.notifications.load(ALONE),
-            under_way_max: self.under_way_max.load(ALONE),
-            stuck: self.stuck.load(ALONE),
+            frontends: self.frontends.get(),
+            requests: self.requests.get(),
+            resumed: self.resumed.get(),
+            refused: self.refused.get(),
+            failed: self.failed.get(),
+            bytes_read: self.bytes_read.get(),
+            bytes_written: self.bytes_written.get(),
+            notifications: self.notifications.get(),
+            under_way_max: self.under_way_max.get(),
+            stuck: self.stuck.get(),
             leaving: 0,
         }
     }

@@ -50,7 +50,7 @@ impl Served {
     fn failure(&self) -> String {
         assert!(matches!(self.event(), Event::Connected));
         match self.event() {
-            Event::CutOff(error @ Error::Frontend(_)) => error.to_string(),
+            Event::CutOff(error @ Error::Peer(_)) => error.to_string(),
             event => panic!("{event:?}"),
         }
     }

@@ -1,9 +1,9 @@
-//! Errors of a server as a whole. The error of a single request is reported only to its client.
+//! Errors of an export as a whole. The error of a single request is reported only to its peer.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// Reason why exports cannot be served, or why a client was disconnected.
+/// Reason why an export cannot be served, or why a peer of it was disconnected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,8 +17,8 @@ pub enum Error {
         /// Description of the values that are allowed.
         allowed: String,
     },
-    /// The device cannot be an export.
-    #[error("the device cannot be exported: {0}")]
+    /// The device cannot be a disk.
+    #[error("the device cannot be a disk: {0}")]
     Unfit(String),
     /// A TCP address that other machines can reach would be served without encryption.
     #[error(
@@ -29,9 +29,21 @@ pub enum Error {
     /// A certificate or key cannot be used.
     #[error("TLS cannot be served: {0}")]
     Tls(String),
-    /// The client sent a message that is not allowed, or did not send or receive in time.
-    #[error("a client was cut off: {0}")]
-    Client(String),
+    /// The peer sent a message that is not allowed or that cannot be carried out, or did not go on in time.
+    #[error("the peer was cut off: {0}")]
+    Peer(String),
+    /// A peer was disconnected, or none can be accepted, because threads block in receiving, mapping or closing
+    /// objects that peers have passed.
+    #[error(
+        "{threads} threads are stuck with what peers have passed, of {most} that may be: a file or socket does not let \
+         itself be received or closed; end the program that passed it"
+    )]
+    Stuck {
+        /// Number of blocked threads.
+        threads: usize,
+        /// Greatest number of blocked threads.
+        most: usize,
+    },
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {
@@ -44,7 +56,7 @@ pub enum Error {
 
 impl Error {
     /// Makes the error of a system call that failed while doing `what`.
-    pub(crate) fn io(what: &'static str, source: impl Into<io::Error>) -> Error {
+    pub fn io(what: &'static str, source: impl Into<io::Error>) -> Error {
         Error::Io { what, source: source.into() }
     }
 }
