@@ -63,7 +63,8 @@ pub(crate) struct Connection {
     /// True if the next request waits until the client has room for it: in flight, or in memory.
     is_paused: bool,
     opened: Instant,
-    /// Time since which the client owes something, and bytes that it has moved since then.
+    /// Time at which a check found that the client owes something, and the number of bytes that it had moved by
+    /// then; `None` again as soon as it owes nothing.
     owing: Option<(Instant, u64)>,
     /// Bytes moved in all.
     moved: u64,
@@ -290,7 +291,16 @@ impl Connection {
                 break;
             }
         }
+        self.clear_owing();
         Ok(before != (self.filled.len(), self.incoming.is_some()))
+    }
+
+    /// Notes that the client owes nothing any more. Between two checks it may owe, go on, and owe again.
+    #[inline]
+    fn clear_owing(&mut self) {
+        if self.owing.is_some() && !self.owes() {
+            self.owing = None;
+        }
     }
 
     /// Handles the next message of the handshake. Returns true if another one may follow.
@@ -540,6 +550,7 @@ impl Connection {
                 self.release(reply, engine);
             }
         }
+        self.clear_owing();
     }
 
     /// Ends the connection of a client that receives nothing more: its replies are dropped.

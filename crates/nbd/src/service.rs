@@ -30,7 +30,9 @@ use std::time::{Duration, Instant};
 /// Greatest number of clients accepted in a turn.
 const ACCEPTED_MAX: usize = 16;
 /// Interval between checks of what clients owe.
-const CHECK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const CHECK: Duration = Duration::from_secs(1);
+/// Greatest time to sleep while a client owes something.
+const UNTIL_CHECK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Time without accepting after accepting has failed, for want of descriptors, for example.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Time for a client to receive its last replies when the server stops.
@@ -65,6 +67,8 @@ pub(crate) struct Service<R> {
     states: Vec<PollFlags>,
     /// Memory of the list for poll(2).
     polled: PollList,
+    /// Time of the next check of what clients owe.
+    checks_at: Instant,
 }
 
 /// Limits of what clients can make the server do, and what they must.
@@ -113,6 +117,7 @@ impl<R: FnMut(Event)> Service<R> {
             gone: Vec::new(),
             states: Vec::new(),
             polled: PollList::default(),
+            checks_at: Instant::now(),
         }
     }
 
@@ -159,8 +164,13 @@ impl<R: FnMut(Event)> Service<R> {
         // Completions and sent replies let paused connections go on.
         for key in self.keys() {
             again |= self.send(key);
+            self.close_if_over(key);
         }
-        self.check();
+        let now = Instant::now();
+        if now >= self.checks_at || self.stopping.is_some() {
+            self.checks_at = now + CHECK;
+            self.check(now);
+        }
         self.publish();
         // A connection that waits for memory has been looked at before one behind it gave some back.
         let is_any_paused = || self.connections.iter().any(|(_, connection)| connection.is_paused());
@@ -220,19 +230,25 @@ impl<R: FnMut(Event)> Service<R> {
         }
     }
 
-    /// Closes connections that are over, and those whose clients are late.
-    fn check(&mut self) {
-        let now = Instant::now();
+    /// Closes a connection that is over, and removes one that was closed and has no request in flight any more.
+    #[inline]
+    fn close_if_over(&mut self, key: usize) {
+        let Some(connection) = self.connections.get(key).filter(|connection| connection.is_over()) else {
+            return;
+        };
+        if connection.socket().is_some() {
+            self.disconnect(key);
+        } else if connection.in_flight == 0 {
+            self.connections.remove(key);
+        }
+    }
+
+    /// Closes the connections of clients that are late.
+    fn check(&mut self, now: Instant) {
         for key in self.keys() {
-            let Some(connection) = self.connections.get_mut(key) else { continue };
-            if connection.socket().is_none() {
-                if connection.in_flight == 0 {
-                    self.connections.remove(key);
-                }
-                continue;
-            }
-            let is_late = self.stopping.is_some_and(|end| now > end) && connection.in_flight == 0;
-            if connection.is_over() || is_late {
+            let open = |connection: &&mut Connection| connection.socket().is_some();
+            let Some(connection) = self.connections.get_mut(key).filter(open) else { continue };
+            if self.stopping.is_some_and(|end| now > end) && connection.in_flight == 0 {
                 self.disconnect(key);
             } else if let Err(error) = connection.check_progress(now, self.limits.progress_timeout) {
                 self.cut_off(key, error);
@@ -337,7 +353,7 @@ impl<R: FnMut(Event)> Service<R> {
         let limit = match (at_once, is_pausing || is_busy, owes) {
             (true, ..) => Some(&Timespec { tv_sec: 0, tv_nsec: 0 }),
             (_, true, _) => Some(&LOOK),
-            (.., true) => Some(&CHECK),
+            (.., true) => Some(&UNTIL_CHECK),
             _ => None,
         };
         // An error of poll(2) needs no handling: everything is looked at again in the next turn.

@@ -215,3 +215,19 @@ fn descriptors_are_not_taken() {
     }
     assert_eq!(client.read(0, 512), [0; 512]);
 }
+
+/// Whenever a check looks, a half of a request is there; between two checks there are moments with none.
+#[test]
+fn a_client_that_goes_on_between_checks_stays() {
+    let served = impatient();
+    let mut client = served.simple();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(3500) {
+        let request = request(READ, 0, 1, 0, 512);
+        client.send(&request[..14]);
+        std::thread::sleep(Duration::from_millis(200));
+        client.send(&request[14..]);
+        assert_eq!((client.reply(), client.take(512)), ((0, 1), vec![0; 512]));
+    }
+    assert_eq!(served.stats().cut_off, 0);
+}
