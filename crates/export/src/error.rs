@@ -44,6 +44,15 @@ pub enum Error {
         /// Greatest number of blocked threads.
         most: usize,
     },
+    /// An export was withdrawn, and its device is still busy.
+    #[error(
+        "clients cannot use the export any more, but its requests are still in flight on a device that does not answer; \
+         the device is closed when they complete"
+    )]
+    Busy,
+    /// The export has ended, and its thread with it.
+    #[error("the export has ended")]
+    Ended,
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     Io {

@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::signal::Signal;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ExportThread {
     stop: Signal,
-    /// Closed when the thread has dropped all that it served.
-    ended: Receiver<()>,
+    /// Closed when the thread has dropped all that it served. The lock only makes this value one that threads can
+    /// share; nobody but the destructor takes it.
+    ended: Mutex<Receiver<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -39,7 +41,7 @@ impl ExportThread {
         };
         let thread = Builder::new().name(name.replace('\0', "")).spawn(carry_out);
         let thread = thread.map_err(|error| Error::io("start a thread", error))?;
-        Ok(ExportThread { stop: stop.clone(), ended, thread: Some(thread) })
+        Ok(ExportThread { stop: stop.clone(), ended: Mutex::new(ended), thread: Some(thread) })
     }
 }
 
@@ -49,7 +51,8 @@ impl Drop for ExportThread {
     fn drop(&mut self) {
         self.stop.give();
         // Nothing is ever sent over this channel: the thread drops its end when it stops.
-        let is_left = self.ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout);
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let is_left = ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout);
         if let Some(thread) = self.thread.take().filter(|_| !is_left) {
             // The panic hook has already printed a panic of the thread.
             let _ = thread.join();

@@ -163,6 +163,17 @@ impl Connection {
         self.socket.is_none() || (self.is_ending && is_done)
     }
 
+    /// Returns true if the client uses a disk. If it may still choose one, forgets what it has selected for this one.
+    pub(crate) fn withdraw(&mut self, disk: usize) -> bool {
+        match &mut self.phase {
+            Phase::Handshake(handshake) | Phase::BeforeTls(handshake) => {
+                handshake.forget(disk);
+                false
+            }
+            Phase::Transmission(agreement) => agreement.disk == disk,
+        }
+    }
+
     /// Receives nothing more. Requests in flight complete, and their replies are sent.
     pub(crate) fn end(&mut self) {
         self.is_ending = true;
@@ -353,7 +364,7 @@ impl Connection {
             self.is_paused = true;
             return Ok(false);
         }
-        let checked = check(&header, &engine.faces[agreement.disk].geometry, &agreement);
+        let checked = check(&header, engine.geometry(agreement.disk), &agreement);
         if header.kind == command::WRITE {
             return self.begin_write(key, agreement, header, checked, engine);
         }

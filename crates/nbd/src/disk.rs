@@ -19,6 +19,8 @@ pub struct Disk {
 /// Properties of an export that clients are told.
 #[derive(Clone, Debug)]
 pub(crate) struct Face {
+    /// Number of the disk in the engine.
+    pub(crate) number: usize,
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) geometry: Geometry,
@@ -28,7 +30,8 @@ impl Disk {
     /// Exports `device` by `name`. A client that gives no name gets the only export of a listener.
     pub fn new(name: impl Into<String>, device: impl Device + 'static) -> Disk {
         let (geometry, description) = (device.geometry(), String::new());
-        Disk { device: Box::new(device), face: Face { name: name.into(), description, geometry } }
+        let face = Face { number: 0, name: name.into(), description, geometry };
+        Disk { device: Box::new(device), face }
     }
 
     /// Sets a description, which clients show: at most 256 bytes of text.
@@ -39,7 +42,7 @@ impl Disk {
 
     /// Checks the name, the description and the device.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let Face { name, description, geometry } = &self.face;
+        let Face { name, description, geometry, .. } = &self.face;
         if name.len() > STRING_MAX || name.contains('\0') {
             let allowed = format!("at most {STRING_MAX} bytes of text, without zero bytes");
             return Err(Error::Option {

@@ -14,6 +14,7 @@ use crate::buffer::{Buffer, LentBuffer, Pool};
 use crate::disk::{Disk, Face};
 use crate::handshake::Agreement;
 use crate::layout::{RequestHeader, errno, flag};
+use crate::order::OrderReply;
 use crate::reply::{Failure, Reply};
 use crate::request::{Action, error_value};
 use crate::stats::Counters;
@@ -60,7 +61,10 @@ struct Request {
 /// A device, and the requests that it had no room for.
 struct Served {
     device: Box<dyn Device>,
+    geometry: Geometry,
     waiting: VecDeque<usize>,
+    /// Reply to the order to withdraw the disk, sent when none of its requests is in flight.
+    leaving: Option<OrderReply>,
 }
 
 /// A reply, and the connection that it is for.
@@ -72,7 +76,8 @@ pub(crate) struct Finished {
 
 /// Devices, and the requests for them.
 pub(crate) struct Engine {
-    served: Vec<Served>,
+    served: Slab<Served>,
+    /// The disks that clients can choose; one that is withdrawn is only in `served`.
     pub(crate) faces: Vec<Face>,
     requests: Slab<Request>,
     pub(crate) pool: Pool,
@@ -87,18 +92,66 @@ pub(crate) struct Engine {
 impl Engine {
     /// Takes the devices, and the memory for payloads.
     pub(crate) fn new(disks: Vec<Disk>, pool: Pool, counters: Arc<Counters>) -> Engine {
-        let faces = disks.iter().map(|disk| disk.face.clone()).collect();
-        let served = disks.into_iter().map(|Disk { device, .. }| Served { device, waiting: VecDeque::new() });
-        Engine {
-            served: served.collect(),
-            faces,
+        let mut engine = Engine {
+            served: Slab::new(),
+            faces: Vec::new(),
             requests: Slab::new(),
             pool,
             zeroes: None,
             counters,
             reaped: Vec::new(),
             finished: Vec::new(),
+        };
+        disks.into_iter().for_each(|disk| engine.add(disk));
+        engine
+    }
+
+    /// Adds a disk, which clients can choose from now on.
+    pub(crate) fn add(&mut self, Disk { device, face }: Disk) {
+        let (geometry, waiting) = (face.geometry, VecDeque::new());
+        let number = self.served.insert(Served { device, geometry, waiting, leaving: None });
+        self.faces.push(Face { number, ..face });
+    }
+
+    /// Withdraws the disk `name`: no client can choose it any more. Returns its number; the caller disconnects the
+    /// clients that use it, and then calls [`Engine::remove_withdrawn`].
+    pub(crate) fn withdraw(&mut self, name: &str, reply: OrderReply) -> Result<usize, OrderReply> {
+        let Some(at) = self.faces.iter().position(|face| face.name == name) else { return Err(reply) };
+        let number = self.faces.remove(at).number;
+        self.served[number].leaving = Some(reply);
+        Ok(number)
+    }
+
+    /// Closes the devices of withdrawn disks that have no request in flight any more. Returns true if others are
+    /// left.
+    pub(crate) fn remove_withdrawn(&mut self) -> bool {
+        let requests = &self.requests;
+        let is_used = |number| requests.iter().any(|(_, request)| request.task.agreement.disk == number);
+        let mut is_left = false;
+        for number in self.disks() {
+            let withdrawn = self.served.get_mut(number).filter(|served| served.leaving.is_some());
+            match withdrawn.is_some().then(|| is_used(number)) {
+                Some(true) => is_left = true,
+                Some(false) => {
+                    let Served { device, leaving, .. } = self.served.remove(number);
+                    drop(device);
+                    leaving.into_iter().for_each(|reply| reply.send(Ok(())));
+                }
+                None => {}
+            }
         }
+        is_left
+    }
+
+    /// Returns the geometry of a disk that a client uses.
+    #[inline]
+    pub(crate) fn geometry(&self, disk: usize) -> &Geometry {
+        &self.served[disk].geometry
+    }
+
+    /// Returns a range that has the numbers of all disks.
+    fn disks(&self) -> Range<usize> {
+        0..self.served.iter().next_back().map_or(0, |(number, _)| number + 1)
     }
 
     /// Carries out a request, with the memory that it reads into or writes from. Returns the reply, or `None`
@@ -133,7 +186,7 @@ impl Engine {
         range: Range<usize>,
     ) -> Option<Reply> {
         let served = &mut self.served[task.agreement.disk];
-        let fits = u64::from(task.header.length) <= self.faces[task.agreement.disk].geometry.transfer_max;
+        let fits = u64::from(task.header.length) <= served.geometry.transfer_max;
         if !fits || !served.waiting.is_empty() || range.is_empty() {
             return None;
         }
@@ -152,7 +205,7 @@ impl Engine {
         }
         let operation = operation(&action)?;
         if let Some(buffer) = memory {
-            let fits = length <= self.faces[agreement.disk].geometry.transfer_max;
+            let fits = length <= served.geometry.transfer_max;
             let range = 0..header.length as usize;
             return fits.then(|| buffer.carry_out(&mut *served.device, operation, header.offset, range))?;
         }
@@ -160,7 +213,7 @@ impl Engine {
             // Zeros that are written as data; their memory is lent to commands in flight.
             return None;
         }
-        let fits = length <= self.faces[agreement.disk].geometry.range_max;
+        let fits = length <= served.geometry.range_max;
         let command = Command::new(0, operation, header.offset, length, &[]);
         fits.then(|| served.device.carry_out(&command))?
     }
@@ -248,8 +301,8 @@ impl Engine {
     /// Submits commands of a request until it needs none or has enough in flight. Returns false if the device
     /// is full.
     fn submit(&mut self, key: usize, disk: usize) -> bool {
-        let geometry = &self.faces[disk].geometry;
-        let (request, device) = (&mut self.requests[key], &mut *self.served[disk].device);
+        let Served { device, geometry, .. } = &mut self.served[disk];
+        let (request, device) = (&mut self.requests[key], &mut **device);
         let token = |part: u32| (key as u64) << 32 | u64::from(part);
         let header = request.task.header;
         while let Some(operation) = request.next_operation() {
@@ -288,11 +341,9 @@ impl Engine {
     /// completions.
     pub(crate) fn reap(&mut self) -> usize {
         let mut count = 0;
-        for disk in 0..self.served.len() {
-            let served = &mut self.served[disk];
-            if served.device.in_flight() == 0 {
-                continue;
-            }
+        for disk in self.disks() {
+            let busy = |served: &&mut Served| served.device.in_flight() > 0;
+            let Some(served) = self.served.get_mut(disk).filter(busy) else { continue };
             let reaped = &mut self.reaped;
             served.device.reap(&mut |completion| reaped.push((completion.token, completion.result)));
             count += self.reaped.len();
@@ -312,7 +363,7 @@ impl Engine {
         };
         request.in_flight -= 1;
         if let Err(error) = result {
-            let geometry = &self.faces[request.task.agreement.disk].geometry;
+            let geometry = &self.served[request.task.agreement.disk].geometry;
             let range = request.range_of(part, geometry);
             request.failures.push(Failure { range, error: error_value(error), message: error.to_string() });
         }
@@ -364,7 +415,8 @@ impl Engine {
 
     /// Prepares the descriptors of devices for sleeping. Returns true if the caller has to poll instead.
     pub(crate) fn arm(&mut self) -> bool {
-        let busy = self.served.iter_mut().filter(|served| served.device.in_flight() > 0);
+        let served = self.served.iter_mut().map(|(_, served)| served);
+        let busy = served.filter(|served| served.device.in_flight() > 0);
         // Each device is armed, though one of them suffices to stay awake.
         busy.fold(false, |awake, served| {
             awake | (served.device.arm() || served.device.descriptor().is_none())
@@ -373,7 +425,8 @@ impl Engine {
 
     /// Appends the descriptors of devices with commands in flight.
     pub(crate) fn descriptors<'a>(&'a self, waiting: &mut Vec<PollFd<'a>>) {
-        let busy = self.served.iter().filter(|served| served.device.in_flight() > 0);
+        let served = self.served.iter().map(|(_, served)| served);
+        let busy = served.filter(|served| served.device.in_flight() > 0);
         let descriptors = busy.filter_map(|served| served.device.descriptor());
         waiting.extend(descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
     }

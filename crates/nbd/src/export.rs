@@ -7,12 +7,13 @@ use crate::connection::PROGRESS_TIMEOUT;
 use crate::disk::Disk;
 use crate::engine::Engine;
 use crate::event::Event;
+use crate::order::{Order, OrderSender, orders};
 use crate::service::{Limits, Service};
 use crate::socket::Listener;
 use crate::stats::{Counters, Stats};
 use crate::tls::Tls;
 use bywash_export::{Error, ExportThread, Signal};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Greatest number of exports behind one listener.
@@ -104,6 +105,9 @@ impl Options {
 #[derive(Debug)]
 pub struct Export {
     counters: Arc<Counters>,
+    orders: OrderSender,
+    /// Names of the exports, under a lock that whoever changes the exports holds.
+    names: Mutex<Vec<String>>,
     /// Thread that is stopped and waited for when this export is dropped.
     _thread: ExportThread,
 }
@@ -133,9 +137,52 @@ impl Export {
         let counters = Arc::new(Counters::default());
         let engine = Engine::new(disks, Pool::new(options.memory_bytes_max), counters.clone());
         let name = format!("nbd {}", engine.faces[0].name);
-        let service = Service::new(listener, closing, engine, limits, stop.clone(), report);
+        let names = Mutex::new(engine.faces.iter().map(|face| face.name.clone()).collect());
+        let (orders, their_orders) = orders()?;
+        let service = Service::new(listener, closing, engine, limits, stop.clone(), their_orders, report);
         let thread = ExportThread::start(&name, &stop, move || service.run())?;
-        Ok(Export { counters, _thread: thread })
+        Ok(Export { counters, orders, names, _thread: thread })
+    }
+
+    /// Adds a disk, which clients find from now on. Clients that are connected are not disturbed.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the geometry of the device allows no export; [`Error::Option`] if the disk's name or
+    /// description has an invalid value, if there is an export of that name, or if there are [`DISKS_MAX`];
+    /// [`Error::Ended`] if the thread has ended.
+    pub fn add(&self, disk: Disk) -> Result<(), Error> {
+        let mut names = self.names();
+        let (name, count) = (disk.face.name.clone(), names.len() + 1);
+        check_count(count)?;
+        check_disk(&disk, names.iter())?;
+        self.orders.carry_out(|reply| Order::Add { disk, reply })?;
+        names.push(name);
+        Ok(())
+    }
+
+    /// Withdraws the disk `name`: clients that use it are disconnected, and its requests in flight complete. Returns
+    /// when its device is closed. Others are not disturbed.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if there is no export of that name; [`Error::Busy`] if requests in flight do not complete within
+    /// ten seconds, although no client can use the disk any more; [`Error::Ended`] if the thread has ended.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let mut names = self.names();
+        let Some(at) = names.iter().position(|other| other == name) else {
+            let allowed = "the name of an export".to_owned();
+            return Err(Error::Option {
+                option: "the name of an export",
+                value: format!("'{name}'"),
+                allowed,
+            });
+        };
+        names.remove(at);
+        self.orders.carry_out(|reply| Order::Remove { name: name.to_owned(), reply })
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<String>> {
+        // Whoever panicked has left no change half done: each change is one step.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the counters of all exports together.
@@ -162,22 +209,28 @@ impl StatsHandle {
 
 /// Checks the disks of a listener, and that each has a name of its own.
 fn check_disks(disks: &[Disk]) -> Result<(), Error> {
-    if disks.is_empty() || disks.len() > DISKS_MAX {
-        let allowed = format!("1 to {DISKS_MAX}");
-        let value = disks.len().to_string();
-        return Err(Error::Option { option: "the number of exports", value, allowed });
-    }
+    check_count(disks.len())?;
     for (number, disk) in disks.iter().enumerate() {
-        disk.check()?;
-        let name = &disk.face.name;
-        if disks[..number].iter().any(|other| other.face.name == *name) {
-            let allowed = "a name that no other export has".to_owned();
-            return Err(Error::Option {
-                option: "the name of an export",
-                value: format!("'{name}'"),
-                allowed,
-            });
-        }
+        check_disk(disk, disks[..number].iter().map(|other| &other.face.name))?;
+    }
+    Ok(())
+}
+
+fn check_count(count: usize) -> Result<(), Error> {
+    if count == 0 || count > DISKS_MAX {
+        let allowed = format!("1 to {DISKS_MAX}");
+        return Err(Error::Option { option: "the number of exports", value: count.to_string(), allowed });
+    }
+    Ok(())
+}
+
+/// Checks a disk, and that it has a name of its own.
+fn check_disk<'a>(disk: &Disk, mut others: impl Iterator<Item = &'a String>) -> Result<(), Error> {
+    disk.check()?;
+    let name = &disk.face.name;
+    if others.any(|other| other == name) {
+        let allowed = "a name that no other export has".to_owned();
+        return Err(Error::Option { option: "the name of an export", value: format!("'{name}'"), allowed });
     }
     Ok(())
 }

@@ -221,16 +221,15 @@ impl Handshake {
     }
 
     fn export_name(&mut self, name: &[u8], out: &mut Vec<u8>, faces: &[Face]) -> Step {
-        let Some(disk) = find(name, faces) else {
+        let Some(Face { number: disk, geometry, .. }) = find(name, faces) else {
             return Step::Broken(format!("there is no export '{}'", shown(name)));
         };
-        let geometry = &faces[disk].geometry;
         out.extend(geometry.bytes.to_be_bytes());
         out.extend(transmission_flags(geometry, self.is_structured).to_be_bytes());
         if !self.sends_no_zeroes {
             out.extend([0; EXPORT_NAME_ZEROES]);
         }
-        Step::Transmission(self.agreement(disk))
+        Step::Transmission(self.agreement(*disk))
     }
 
     /// Handles `INFO` and `GO`.
@@ -242,10 +241,9 @@ impl Handshake {
         let Some((name, wanted)) = parse_export(data) else {
             return refuse(reply::ERR_INVALID, "the lengths in the option's data are wrong");
         };
-        let Some(disk) = find(name, faces) else {
+        let Some(Face { number: disk, name, description, geometry }) = find(name, faces) else {
             return refuse(reply::ERR_UNKNOWN, "there is no export of that name");
         };
-        let Face { name, description, geometry } = &faces[disk];
         let has = |kind: u16| wanted.chunks_exact(2).any(|word| word == kind.to_be_bytes());
         let mut tell = |kind: u16, parts: &[&[u8]]| {
             let kind = kind.to_be_bytes();
@@ -269,7 +267,7 @@ impl Handshake {
         }
         option_reply(out, number, reply::ACK, &[]);
         match number {
-            option::GO => Step::Transmission(self.agreement(disk)),
+            option::GO => Step::Transmission(self.agreement(*disk)),
             _ => Step::Again,
         }
     }
@@ -288,7 +286,7 @@ impl Handshake {
         let Some((name, queries)) = parse_contexts(data) else {
             return refuse(reply::ERR_INVALID, "the lengths in the option's data are wrong");
         };
-        let Some(disk) = find(name, faces) else {
+        let Some(face) = find(name, faces) else {
             return refuse(reply::ERR_UNKNOWN, "there is no export of that name");
         };
         let lists_all = !is_set && queries.is_empty();
@@ -297,10 +295,17 @@ impl Handshake {
             let id = if is_set { ALLOCATION_ID } else { 0 };
             option_reply(out, number, reply::META_CONTEXT, &[&id.to_be_bytes(), ALLOCATION.as_bytes()]);
             if is_set {
-                self.context = Some(disk);
+                self.context = Some(face.number);
             }
         }
         option_reply(out, number, reply::ACK, &[]);
+    }
+
+    /// Forgets what was selected for an export that is withdrawn: another one may get its number.
+    pub(crate) fn forget(&mut self, disk: usize) {
+        if self.context == Some(disk) {
+            self.context = None;
+        }
     }
 
     fn agreement(&self, disk: usize) -> Agreement {
@@ -309,10 +314,10 @@ impl Handshake {
     }
 }
 
-/// Returns the number of the export `name`. The empty name means the only export.
-fn find(name: &[u8], faces: &[Face]) -> Option<usize> {
-    let found = faces.iter().position(|face| face.name.as_bytes() == name);
-    found.or_else(|| (name.is_empty() && faces.len() == 1).then_some(0))
+/// Returns the export `name`. The empty name means the only export.
+fn find<'a>(name: &[u8], faces: &'a [Face]) -> Option<&'a Face> {
+    let found = faces.iter().find(|face| face.name.as_bytes() == name);
+    found.or_else(|| faces.first().filter(|_| name.is_empty() && faces.len() == 1))
 }
 
 /// Splits the data of `INFO` and `GO` into the name and the list of information types.

@@ -59,7 +59,7 @@
 //!
 //! # Contents
 //!
-//! - [`Export`], [`Options`], [`Event`], [`StatsHandle`], [`Stats`]: serving
+//! - [`Export`], [`Options`], [`Event`], [`StatsHandle`], [`Stats`]: serving; disks can be added and removed meanwhile
 //! - [`Disk`]: a device with its name
 //! - [`Listener`], [`check_loopback`]: the socket at which clients connect
 //! - [`Error`]: every error of this crate
@@ -78,6 +78,7 @@ mod handshake;
 mod layout;
 #[cfg(not(feature = "tls"))]
 mod no_tls;
+mod order;
 mod pace;
 mod raw;
 mod reply;

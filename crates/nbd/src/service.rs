@@ -17,6 +17,7 @@
 use crate::connection::{Connection, Received};
 use crate::engine::{Engine, Finished};
 use crate::event::Event;
+use crate::order::{Order, OrderReceiver};
 use crate::pace::Pace;
 use crate::socket::{Closing, Listener};
 use crate::tls::Tls;
@@ -47,6 +48,9 @@ pub(crate) struct Service<R> {
     engine: Engine,
     /// Signal at which the thread must stop.
     stop: Signal,
+    orders: OrderReceiver,
+    /// True while a withdrawn disk has requests in flight.
+    is_withdrawing: bool,
     limits: Limits,
     report: R,
     connections: Slab<Connection>,
@@ -88,6 +92,8 @@ struct Found {
     stop: bool,
     /// True if a client waits to be accepted.
     client: bool,
+    /// True if an order of the owner has come.
+    order: bool,
 }
 
 impl<R: FnMut(Event)> Service<R> {
@@ -98,6 +104,7 @@ impl<R: FnMut(Event)> Service<R> {
         engine: Engine,
         limits: Limits,
         stop: Signal,
+        orders: OrderReceiver,
         report: R,
     ) -> Service<R> {
         Service {
@@ -105,6 +112,8 @@ impl<R: FnMut(Event)> Service<R> {
             closing,
             engine,
             stop,
+            orders,
+            is_withdrawing: false,
             limits,
             report,
             connections: Slab::new(),
@@ -132,12 +141,44 @@ impl<R: FnMut(Event)> Service<R> {
             if found.stop && self.stopping.is_none() {
                 self.stop();
             }
+            if found.order {
+                self.carry_out_orders();
+            }
             if found.client {
                 self.accept();
             }
             again = self.turn();
             self.pause(again);
         }
+    }
+
+    /// Carries out the orders of the owner.
+    #[cold]
+    fn carry_out_orders(&mut self) {
+        self.orders.signal.take();
+        while let Ok(order) = self.orders.orders.try_recv() {
+            match order {
+                Order::Add { disk, reply } => {
+                    self.engine.add(disk);
+                    reply.send(Ok(()));
+                }
+                Order::Remove { name, reply } => match self.engine.withdraw(&name, reply) {
+                    Ok(disk) => self.withdraw(disk),
+                    // The owner withdraws no disk twice.
+                    Err(reply) => reply.send(Err(Error::Ended)),
+                },
+            }
+        }
+    }
+
+    /// Disconnects the clients that use a disk.
+    fn withdraw(&mut self, disk: usize) {
+        for key in self.keys() {
+            if self.connections.get_mut(key).is_some_and(|connection| connection.withdraw(disk)) {
+                self.disconnect(key);
+            }
+        }
+        self.is_withdrawing = true;
     }
 
     /// Lets requests come together, if that has been found to pay and nothing else waits.
@@ -170,6 +211,9 @@ impl<R: FnMut(Event)> Service<R> {
         if now >= self.checks_at || self.stopping.is_some() {
             self.checks_at = now + CHECK;
             self.check(now);
+        }
+        if self.is_withdrawing {
+            self.is_withdrawing = self.engine.remove_withdrawn();
         }
         self.publish();
         // A connection that waits for memory has been looked at before one behind it gave some back.
@@ -338,6 +382,7 @@ impl<R: FnMut(Event)> Service<R> {
         let stop = if self.stopping.is_some() { PollFlags::empty() } else { PollFlags::IN };
         waiting.push(PollFd::new(&self.stop, stop));
         waiting.push(PollFd::new(&self.listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
+        waiting.push(PollFd::new(&self.orders.signal, PollFlags::IN));
         let open = self
             .connections
             .iter()
@@ -358,14 +403,14 @@ impl<R: FnMut(Event)> Service<R> {
         };
         // An error of poll(2) needs no handling: everything is looked at again in the next turn.
         let _ = poll(&mut waiting, limit);
-        let [stop, client] = [&waiting[0], &waiting[1]].map(|waiting| !waiting.revents().is_empty());
+        let [stop, client, order] = [0, 1, 2].map(|at| !waiting[at].revents().is_empty());
         let mut states = std::mem::take(&mut self.states);
-        states.extend(waiting[2..].iter().map(PollFd::revents));
+        states.extend(waiting[3..].iter().map(PollFd::revents));
         self.polled.give_back(waiting);
         self.note(&states);
         states.clear();
         self.states = states;
-        Found { stop, client: accepts && client }
+        Found { stop, client: accepts && client, order }
     }
 
     /// Takes what poll(2) has found about each client.

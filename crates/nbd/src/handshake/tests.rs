@@ -13,9 +13,11 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 fn faces(names: &[&str]) -> Vec<Face> {
-    let face =
-        |name: &&str| Face { name: name.to_string(), description: "a disk".into(), geometry: GEOMETRY };
-    names.iter().map(face).collect()
+    let face = |(number, name): (usize, &&str)| {
+        let (name, description) = (name.to_string(), "a disk".into());
+        Face { number, name, description, geometry: GEOMETRY }
+    };
+    names.iter().enumerate().map(face).collect()
 }
 
 fn message(option: u32, data: &[u8]) -> Vec<u8> {

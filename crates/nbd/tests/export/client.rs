@@ -81,7 +81,7 @@ pub fn go(name: &str) -> Vec<u8> {
 }
 
 /// Data of `SET_META_CONTEXT`, which selects base:allocation.
-fn context(name: &str) -> Vec<u8> {
+pub fn context(name: &str) -> Vec<u8> {
     let query = b"base:allocation";
     let length = (query.len() as u32).to_be_bytes();
     [&(name.len() as u32).to_be_bytes(), name.as_bytes(), &1u32.to_be_bytes(), &length, query].concat()

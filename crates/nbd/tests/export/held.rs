@@ -74,6 +74,11 @@ impl Control {
         self.0.0.lock().unwrap().held
     }
 
+    /// Returns true if the device was dropped.
+    pub fn is_closed(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+
     pub fn seen(&self) -> Vec<(Operation, u64)> {
         self.0.0.lock().unwrap().seen.clone()
     }
