@@ -242,6 +242,10 @@ pub enum Failure {
         name: String,
     },
 
+    /// A path that was named cannot be made absolute.
+    #[error("cannot tell the server a path: {0}")]
+    Path(String),
+
     /// The command needs a running server, and `--policy` was given.
     #[error("{0} needs a running server; leave --policy out")]
     NeedsServer(&'static str),

@@ -3,10 +3,11 @@
 //! [`ROW`] describes the syntax. Invariant: no process can connect before mode and group are set.
 
 use bywash_link::{SocketFile, listen_at};
-use bywash_options::{OptionError, OptionRow, Row, Value, Words};
+use bywash_options::{Escaped, OptionError, OptionRow, Row, Value, Words, option};
 use rustix::fs::{AtFlags, Mode, chmod, chownat};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,27 @@ pub struct SocketArg {
     pub group: Option<String>,
 }
 
+/// Displays the socket with its options, as the command line reads it.
+impl fmt::Display for SocketArg {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", Escaped(&self.path.to_string_lossy()))?;
+        option(out, "mode", Some(format_args!("{:o}", self.mode)))?;
+        option(out, "group", self.group.as_ref())
+    }
+}
+
+/// Makes a path absolute, for a server whose current folder is another one.
+///
+/// # Errors
+/// The reason, as text, if the path is empty, the current folder is gone, or its name is no text.
+pub fn absolute(path: &Path) -> Result<PathBuf, String> {
+    let full = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    match full.to_str() {
+        Some(_) => Ok(full),
+        None => Err(format!("{} has bytes that are no text; give another path", full.display())),
+    }
+}
+
 /// Parses a mode in octal, 0 to 777.
 ///
 /// # Errors
@@ -64,6 +86,25 @@ impl SocketArg {
             group: words.value("group", name)?,
         };
         words.check_all_taken().map(|()| socket)
+    }
+
+    /// Returns true if two sockets have the same name, even if their options differ.
+    pub fn is_same(&self, other: &SocketArg) -> bool {
+        self.path == other.path || absolute(&self.path).is_ok_and(|path| absolute(&other.path) == Ok(path))
+    }
+
+    /// Returns the path for reports: absolute, if it can be made so.
+    pub fn shown(&self) -> String {
+        absolute(&self.path).as_ref().unwrap_or(&self.path).display().to_string()
+    }
+
+    /// Makes the path absolute, for a server whose current folder is another one.
+    ///
+    /// # Errors
+    /// Same as [`absolute`].
+    pub fn absolute(mut self) -> Result<SocketArg, String> {
+        self.path = absolute(&self.path)?;
+        Ok(self)
     }
 
     /// Binds the socket and listens. A socket at which no process listens any more is replaced. Returns the
@@ -107,6 +148,7 @@ mod tests {
     fn sockets_are_read_or_refused_with_the_remedy() {
         let read = SocketArg::read("/run/a\\,b,mode=660,group=7").unwrap();
         assert_eq!(read, SocketArg { path: "/run/a,b".into(), mode: 0o660, group: Some("7".into()) });
+        assert_eq!(SocketArg::read(&read.to_string()).unwrap(), read);
         assert_eq!(SocketArg::read("x").unwrap().mode, 0o600);
         for (text, what) in [
             ("", "missing"),

@@ -4,7 +4,7 @@
 
 use crate::client::Client;
 use crate::error::Error;
-use bywash_protocol::ControlRequest;
+use bywash_protocol::{ControlRequest, ExportProtocol};
 use rustix::process::{getegid, geteuid};
 
 /// Description of a volume to create.
@@ -135,5 +135,46 @@ impl Client {
     pub fn revoke(&self, volume: &str) -> Result<(), Error> {
         let ask = ControlRequest::Revoke { volume: volume.into() };
         self.administer(&ask, || format!("cannot take back the grants of {volume}"))
+    }
+
+    /// Exports a volume to programs that are no clients, until the server ends. `address` has the options of the export
+    /// as on the command line of `bywash serve`, and absolute paths.
+    ///
+    /// # Errors
+    /// Same as [`Client::create`].
+    pub fn export(&self, volume: &str, protocol: ExportProtocol, address: &str) -> Result<(), Error> {
+        let ask = ControlRequest::Export { volume: volume.into(), protocol, address: address.into() };
+        self.administer(&ask, || format!("cannot export {volume}"))
+    }
+
+    /// Ends the exports of a volume: all, or the one by this protocol at this address. Waits until no request of theirs is
+    /// in flight.
+    ///
+    /// # Errors
+    /// Same as [`Client::create`].
+    pub fn unexport(&self, volume: &str, only: Option<(ExportProtocol, &str)>) -> Result<(), Error> {
+        let only = only.map(|(protocol, address)| (protocol, address.to_owned()));
+        let ask = ControlRequest::Unexport { volume: volume.into(), only };
+        self.administer(&ask, || format!("cannot end the export of {volume}"))
+    }
+
+    /// Adds a device, until the server ends. `device` is written as on the command line of `bywash serve`, with absolute
+    /// paths.
+    ///
+    /// # Errors
+    /// Same as [`Client::create`].
+    pub fn add_device(&self, device: &str) -> Result<(), Error> {
+        let ask = ControlRequest::AddDevice { device: device.into() };
+        self.administer(&ask, || format!("cannot add {device}"))
+    }
+
+    /// Takes a device away. Its volumes stay in the store, and can be used when the device is added again.
+    ///
+    /// # Errors
+    /// Same as [`Client::create`]; the server refuses while a client has opened a volume on the device, and takes memory
+    /// away only if no volume is on it.
+    pub fn drop_device(&self, device: &str) -> Result<(), Error> {
+        let ask = ControlRequest::DropDevice { device: device.into() };
+        self.administer(&ask, || format!("cannot drop {device}"))
     }
 }

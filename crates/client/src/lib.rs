@@ -62,7 +62,7 @@ mod volume;
 
 pub use administer::{NewVolume, Permissions};
 pub use bywash_channel::{ArenaUse, Wait};
-pub use bywash_protocol::{Access, Refusal, RefusalKind, report};
+pub use bywash_protocol::{Access, ExportProtocol, Refusal, RefusalKind, report};
 pub use client::Client;
 pub use error::Error;
 pub use options::{Options, PathChoice, Reconnect, VolumePath};

@@ -61,6 +61,14 @@ pub fn write_exclusive(device: &mut dyn Device, offset: u64, bytes: &[u8]) -> Re
     Ok(())
 }
 
+/// Makes all completed writes durable.
+///
+/// # Errors
+/// As for [`write_exclusive`].
+pub fn flush_exclusive(device: &mut dyn Device) -> Result<(), Error> {
+    wait_for(device, Command::flush(0), "flush")
+}
+
 fn wait_for(device: &mut dyn Device, command: Command<'_>, what: &'static str) -> Result<(), Error> {
     let failed = |why: String| Error::Command { what, why };
     if device.submit(command).is_err() {

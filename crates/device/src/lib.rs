@@ -89,7 +89,7 @@
 //! - [`Order`], [`Pieces`], [`gather`], [`scatter`]: for devices in other crates, the order of overlapping commands,
 //!   the pieces of bounce memory, and copies
 //!   from and to segments
-//! - [`read_exclusive`], [`write_exclusive`]: synchronous reads and writes of a device that nobody else uses
+//! - [`read_exclusive`], [`write_exclusive`], [`flush_exclusive`]: synchronous commands of a device that nobody else uses
 //!   yet
 //! - [`Error`]: errors of opening a device and of registering memory
 //! - `testing`, with the feature of that name: the conformance suite of devices, and devices that fail, crash and
@@ -112,7 +112,7 @@ mod spec;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use alone::{read_exclusive, write_exclusive};
+pub use alone::{flush_exclusive, read_exclusive, write_exclusive};
 pub use bywash_protocol::Access;
 pub use chunks::{Chunks, ReplacedContents};
 pub use command::{Command, CommandError, Completion, Operation, QueueFull};

@@ -26,6 +26,7 @@
 //! ```
 //!
 //! - [`ControlRequest`], [`ControlReply`], [`Refusal`], [`RefusalKind`]: the messages of the control socket
+//! - [`ExportProtocol`]: protocols by which volumes are exported to programs that are no clients
 //! - [`Access`]: reading, writing or both
 //! - [`layout`]: requests over the channel and their completions
 //! - [`revocations`]: the page that tells which grants were revoked
@@ -43,7 +44,8 @@ pub mod revocations;
 
 pub use access::Access;
 pub use message::{
-    ControlReply, ControlRequest, DecodeError, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind,
+    ControlReply, ControlRequest, DecodeError, ExportProtocol, GrantInfo, MESSAGE_BYTES_MAX, Refusal,
+    RefusalKind,
 };
 
 /// Version of the protocol, which the client sends in its hello message.

@@ -108,6 +108,44 @@ pub enum ControlRequest {
         /// Name of the volume.
         volume: String,
     },
+    /// Exports a volume to programs that are no clients, until the server ends. Reply: [`ControlReply::Done`], when
+    /// they can connect.
+    Export {
+        /// Name of the volume.
+        volume: String,
+        /// Protocol by which the volume is exported.
+        protocol: ExportProtocol,
+        /// Address at which the programs connect, with options, as on the server's command line. Paths are absolute.
+        address: String,
+    },
+    /// Ends exports of a volume. Reply: [`ControlReply::Done`], when no request of theirs is in flight any more.
+    Unexport {
+        /// Name of the volume when it was exported.
+        volume: String,
+        /// Protocol and address of the only export to end, or `None` to end all exports of the volume.
+        only: Option<(ExportProtocol, String)>,
+    },
+    /// Adds a device, until the server ends. Reply: [`ControlReply::Done`], when volumes on it can be used.
+    AddDevice {
+        /// Name and options of the device, as on the server's command line. Paths are absolute.
+        device: String,
+    },
+    /// Takes a device away that no client uses. Its volumes stay in the store. Reply: [`ControlReply::Done`], when the
+    /// device is closed.
+    DropDevice {
+        /// Name of the device.
+        device: String,
+    },
+}
+
+/// Protocol by which a volume is exported to programs that are no clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExportProtocol {
+    /// A disk of virtual machines, by vhost-user-blk.
+    VhostUser,
+    /// A disk of NBD clients.
+    Nbd,
 }
 
 /// Control message of a server. The server sends one for each [`ControlRequest`], in the order of these.
@@ -238,7 +276,8 @@ impl ControlRequest {
         of_bytes(bytes)
     }
 
-    /// Returns true if only the server's own user and root may send this message to change volumes.
+    /// Returns true if only the server's own user and root may send this message, which changes volumes, exports or
+    /// devices.
     pub fn is_for_administrators(&self) -> bool {
         matches!(
             self,
@@ -248,6 +287,10 @@ impl ControlRequest {
                 | ControlRequest::SetOwnership { .. }
                 | ControlRequest::Remove { .. }
                 | ControlRequest::Revoke { .. }
+                | ControlRequest::Export { .. }
+                | ControlRequest::Unexport { .. }
+                | ControlRequest::AddDevice { .. }
+                | ControlRequest::DropDevice { .. }
         )
     }
 }
@@ -302,6 +345,13 @@ mod tests {
             (ControlRequest::Close { grant: 1 << 32 }, r#"{"ask":"close","grant":4294967296}"#),
             (ControlRequest::SetUpChannel {}, r#"{"ask":"set-up-channel"}"#),
             (ControlRequest::Map { grant: 7, from: 16 }, r#"{"ask":"map","grant":7,"from":16}"#),
+            (
+                ControlRequest::Unexport {
+                    volume: "a".into(),
+                    only: Some((ExportProtocol::VhostUser, "/run/a".into())),
+                },
+                r#"{"ask":"unexport","volume":"a","only":["vhost-user","/run/a"]}"#,
+            ),
         ] {
             assert_eq!(ask.to_bytes().unwrap(), golden.as_bytes());
             assert_eq!(ControlRequest::from_bytes(golden.as_bytes()), Ok(ask));

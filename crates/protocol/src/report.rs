@@ -145,6 +145,9 @@ pub struct Export {
     /// Protocol of the export: `vhost-user` or `nbd`.
     #[serde(default)]
     pub protocol: String,
+    /// Address of the export, without its options.
+    #[serde(default)]
+    pub address: String,
     /// Number of frontends or NBD clients that have connected since the server began.
     pub frontends: u64,
     /// Number of requests that guests or NBD clients have made.

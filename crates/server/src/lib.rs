@@ -19,6 +19,7 @@
 //! - [`Server`], [`Options`], [`Timeouts`]: a running server and its settings
 //! - [`LimitsFile`], [`Limits`]: limits of a user's clients
 //! - [`identity`]: recognises a device by the label on it; adopts a device, and writes its label again
+//! - [`Exporter`]: exports volumes by other protocols, in the process of the server
 //! - [`volume_report`]: converts a volume of the store to a report
 //! - [`schedule`]: chooses whose request is served next, so that no client starves another
 //! - [`Error`]: reasons why a server cannot start
@@ -33,9 +34,11 @@ mod bell;
 mod control;
 mod core;
 mod error;
+mod exporter;
 mod helpers;
 pub mod identity;
 mod limits;
+mod open_device;
 pub mod schedule;
 mod server;
 #[cfg(feature = "testing")]
@@ -45,7 +48,9 @@ pub use crate::control::volume_report;
 pub use crate::core::Timeouts;
 pub use bywash_volume::NewBlocks;
 pub use error::Error;
+pub use exporter::Exporter;
 pub use limits::{CLIENTS_MAX, Limits, LimitsError, LimitsFile};
-pub use server::{OpenDevice, Options, Server, StatusHandle};
+pub use open_device::OpenDevice;
+pub use server::{Options, Server, StatusHandle};
 #[cfg(feature = "testing")]
 pub use stepped::SteppedServer;

@@ -1,19 +1,20 @@
 //! A running server: starts the threads of the core and of control, and stops them.
 
-use crate::control::{ControlThread, DeviceFacts, Event, EventSender, Registry, SharedState, status};
-use crate::core::order::{BoxedDevice, CoreHandle, CoreOrder};
+use crate::control::{ControlThread, Event, EventSender, Registry, SharedState, serve_device, status};
+use crate::core::order::{CoreHandle, CoreOrder};
 use crate::core::{Core, Timeouts};
 use crate::error::Error;
+use crate::exporter::Exporter;
 use crate::helpers::Helpers;
-use crate::identity::{Identities, check_before_made, volume_block};
+use crate::identity::Identities;
 use crate::limits::LimitsFile;
-use bywash_device::{Device, Spec};
+use crate::open_device::{OpenDevice, open_device};
+use bywash_device::Spec;
 use bywash_link::{Listener, SocketFile};
-use bywash_protocol::Access;
-use bywash_protocol::report::{Export, Status};
-use bywash_volume::{Bytes, NewBlocks, Store};
+use bywash_protocol::report::Status;
+use bywash_volume::Store;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +29,7 @@ pub struct Options {
     socket: PathBuf,
     socket_mode: u32,
     pub(crate) devices: Vec<Spec>,
-    policy: Option<PathBuf>,
+    pub(crate) policy: Option<PathBuf>,
     pub(crate) limits: LimitsFile,
     cpu: Option<usize>,
     pub(crate) timeouts: Timeouts,
@@ -80,18 +81,6 @@ impl Options {
     }
 }
 
-/// A device that the caller has opened, for [`Server::with_devices`].
-pub struct OpenDevice {
-    /// Name of the device, by which volumes refer to it.
-    pub name: String,
-    /// The open device.
-    pub device: Box<dyn Device>,
-    /// State of blocks that the store has not known before: cleared or unknown.
-    pub contents: NewBlocks,
-    /// True if the contents are lost when the server ends.
-    pub is_volatile: bool,
-}
-
 /// A running server. It stops when it is stopped or dropped.
 pub struct Server {
     shared: Arc<SharedState>,
@@ -134,7 +123,8 @@ impl Server {
             }
         });
         let core = core.map_err(Error::io("make a thread"))?;
-        let shared = shared_state(options.limits, store, devices, orders, helpers)?;
+        let is_temporary = options.policy.is_none();
+        let shared = shared_state(options.limits, is_temporary, store, devices, orders, helpers)?;
         let control = ControlThread::new(shared.clone(), listener).map_err(Error::io("begin to listen"))?;
         let post = control.post();
         let thread = thread::Builder::new().name("control".into()).spawn(move || control.run());
@@ -156,10 +146,10 @@ impl Server {
         StatusHandle(self.shared.clone())
     }
 
-    /// Sets the function that reports the volumes which this process exports to virtual machines and NBD
-    /// clients. Only the first call counts.
-    pub fn set_export_reporter(&self, tell: impl Fn() -> Vec<Export> + Send + Sync + 'static) {
-        let _ = self.shared.exports.0.set(Box::new(tell));
+    /// Sets what exports volumes to programs that are no clients, by order of administrators. Without it such orders
+    /// are refused. Only the first call counts.
+    pub fn set_exporter(&self, exporter: Arc<dyn Exporter>) {
+        let _ = self.shared.exports.0.set(exporter);
     }
 
     /// Returns true while both the core thread and the control thread run.
@@ -203,17 +193,6 @@ impl Drop for Server {
     }
 }
 
-impl OpenDevice {
-    /// Makes the device known to the store by its name. The caller who has opened the device vouches for its
-    /// identity.
-    fn attach(&self, store: &Store) -> Result<(), Error> {
-        let block = volume_block(&self.name, &*self.device)?;
-        let bytes = Bytes(self.device.geometry().bytes);
-        store.attach_device(&self.name, bytes, block, self.contents)?;
-        Ok(())
-    }
-}
-
 /// Resources that a server acquires before it starts its first thread.
 pub(crate) struct Ready {
     pub(crate) store: Store,
@@ -244,33 +223,20 @@ impl Ready {
     }
 }
 
-/// Hands the devices to the core, and creates the state that the other threads share.
+/// Creates the state that the server's threads share, and hands the devices to the core.
 pub(crate) fn shared_state(
     limits: LimitsFile,
+    is_temporary: bool,
     store: Store,
     devices: Vec<OpenDevice>,
     orders: CoreHandle,
     helpers: Helpers,
 ) -> Result<Arc<SharedState>, Error> {
-    let mut facts = HashMap::new();
-    for OpenDevice { name, device, is_volatile, .. } in devices {
-        let geometry = device.geometry();
-        let chunk_bytes = device.chunks().map(bywash_device::Chunks::chunk_bytes);
-        let added = orders.ask(|reply| {
-            let (name, device) = (name.clone(), BoxedDevice(device));
-            CoreOrder::AddDevice { name, device, owner: None, reply }
-        });
-        let number = added
-            .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
-        let (block, read_only) = (geometry.block, geometry.access == Access::Read);
-        let device = DeviceFacts { number, block, read_only, chunk_bytes, is_volatile };
-        facts.insert(name, device);
-    }
-    Ok(Arc::new(SharedState {
+    let shared = Arc::new(SharedState {
         orders,
         store,
-        devices: facts,
         registry: Registry::default(),
+        is_temporary,
         helpers,
         limits,
         users: Default::default(),
@@ -278,20 +244,18 @@ pub(crate) fn shared_state(
         began: Instant::now(),
         asks_refused: Default::default(),
         clients_refused: Default::default(),
-    }))
+    });
+    for device in devices {
+        serve_device(&shared, device)
+            .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
+    }
+    Ok(shared)
 }
 
 /// Opens the devices of the options, and checks their identities against the store.
 fn open_all(options: &Options, store: &Store) -> Result<Vec<OpenDevice>, Error> {
-    let mut identities = Identities::new(store, options.policy.is_none());
-    let open = |spec: &Spec| {
-        check_before_made(store, spec)?;
-        let mut device = spec.open()?;
-        identities.identify(spec, &mut *device)?;
-        let is_volatile = spec.is_volatile();
-        Ok(OpenDevice { name: spec.name.clone(), device, contents: NewBlocks::Uncleared, is_volatile })
-    };
-    options.devices.iter().map(open).collect()
+    let mut identities = Identities::new(store, options.policy.is_none(), Vec::new());
+    options.devices.iter().map(|spec| open_device(store, &mut identities, spec)).collect()
 }
 
 /// Listens on a socket of this name. A name that an ended server has left behind is taken over.

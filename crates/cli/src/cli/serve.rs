@@ -1,13 +1,14 @@
 //! The command line of `bywash serve` and `bywash volume`.
 
-use crate::socket::{self, SocketArg, mode};
+use crate::socket::{self, SocketArg, absolute, mode};
 use bywash_device::{Spec, device_kinds};
 use bywash_nvme::DEVICE_KIND;
-use bywash_options::{OptionError, OptionRow, Row, Value, Words, help};
+use bywash_options::{OptionError, OptionRow, Row, Value, Words, flag, help, option};
 use bywash_quantity::{TimeUnit, duration, size};
 use bywash_server::Timeouts;
 use clap::{Args, Subcommand, ValueHint};
 use std::ffi::OsStr;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,6 +34,33 @@ pub struct ServeArgs {
 pub enum ServeCommand {
     /// Show a server's devices, clients and grants in a table that is updated
     Status(StatusArgs),
+    /// Add a device to a running server, until the server ends
+    Add(AddArgs),
+    /// Take a device away from a running server, if no client uses it
+    Drop(DropArgs),
+}
+
+/// `bywash serve add`.
+#[derive(Args)]
+pub struct AddArgs {
+    /// Device, as for --device
+    #[arg(value_name = "NAME=SPEC[,OPTION...]")]
+    pub device: Spec,
+
+    /// Socket of the server
+    #[arg(long, value_name = "PATH", default_value = SOCKET, value_hint = ValueHint::FilePath)]
+    pub socket: PathBuf,
+}
+
+/// `bywash serve drop`.
+#[derive(Args)]
+pub struct DropArgs {
+    /// Name of the device
+    pub name: String,
+
+    /// Socket of the server
+    #[arg(long, value_name = "PATH", default_value = SOCKET, value_hint = ValueHint::FilePath)]
+    pub socket: PathBuf,
 }
 
 /// Options of the server.
@@ -145,7 +173,63 @@ pub enum NbdAddress {
         address: SocketAddr,
         /// Certificates, if clients must use TLS.
         tls: Option<NbdTls>,
+        /// True if it was declared open: other machines may reach it, without TLS.
+        is_open: bool,
     },
+}
+
+impl NbdAddress {
+    /// Returns true if two addresses are the same socket, even if their options differ.
+    pub fn is_same_socket(&self, other: &NbdAddress) -> bool {
+        match (self, other) {
+            (NbdAddress::Unix(one), NbdAddress::Unix(other)) => one.is_same(other),
+            (NbdAddress::Tcp { address: one, .. }, NbdAddress::Tcp { address: other, .. }) => one == other,
+            _ => false,
+        }
+    }
+
+    /// Returns the address without its options, as messages and reports show it.
+    pub fn shown(&self) -> String {
+        match self {
+            NbdAddress::Unix(at) => format!("unix:{}", at.shown()),
+            NbdAddress::Tcp { address, .. } => format!("tcp:{address}"),
+        }
+    }
+
+    /// Makes the paths absolute, for a server whose current folder is another one.
+    ///
+    /// # Errors
+    /// The reason, as text, if a path cannot be made absolute.
+    pub fn absolute(mut self) -> Result<NbdAddress, String> {
+        match &mut self {
+            NbdAddress::Unix(at) => at.path = absolute(&at.path)?,
+            NbdAddress::Tcp { tls: Some(NbdTls { certificate, key, authorities }), .. } => {
+                for path in [certificate, key, authorities] {
+                    *path = absolute(path)?;
+                }
+            }
+            NbdAddress::Tcp { tls: None, .. } => {}
+        }
+        Ok(self)
+    }
+}
+
+/// Displays the address with its options, as the command line reads it.
+impl fmt::Display for NbdAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NbdAddress::Unix(at) => write!(out, "unix:{at}"),
+            NbdAddress::Tcp { address, tls, is_open } => {
+                write!(out, "tcp:{address}")?;
+                if let Some(NbdTls { certificate, key, authorities }) = tls {
+                    option(out, "cert", Some(certificate.display()))?;
+                    option(out, "key", Some(key.display()))?;
+                    option(out, "clients", Some(authorities.display()))?;
+                }
+                flag(out, "open", *is_open)
+            }
+        }
+    }
 }
 
 /// Files with the certificates of TLS, in the form PEM.
@@ -194,19 +278,27 @@ pub fn nbd_addresses() -> [&'static Row; 2] {
 }
 
 fn nbd(text: &str) -> Result<NbdArg, String> {
-    let example = "as in disk1=unix:/run/bywash/nbd or disk1=tcp:127.0.0.1:10809";
     let Some((volume, address)) = text.split_once('=').filter(|(volume, _)| !volume.is_empty()) else {
+        let example = "as in disk1=unix:/run/bywash/nbd or disk1=tcp:127.0.0.1:10809";
         return Err(format!("give a volume's name and an address, {example}"));
     };
-    let parsed = if let Some(rest) = address.strip_prefix("unix:") {
+    Ok(NbdArg { volume: volume.to_owned(), address: nbd_address(address)? })
+}
+
+/// Parses an address at which NBD clients connect.
+///
+/// # Errors
+/// The reason, as text, if it is none, or other machines could reach it without TLS.
+pub fn nbd_address(text: &str) -> Result<NbdAddress, String> {
+    let parsed = if let Some(rest) = text.strip_prefix("unix:") {
         SocketArg::read(rest).map(NbdAddress::Unix)
-    } else if let Some(rest) = address.strip_prefix("tcp:") {
-        nbd_tcp(Words::cut(&NBD_TCP, OsStr::new(address), rest.as_bytes()))
+    } else if let Some(rest) = text.strip_prefix("tcp:") {
+        nbd_tcp(Words::cut(&NBD_TCP, OsStr::new(text), rest.as_bytes()))
     } else {
+        let example = "as in unix:/run/bywash/nbd or tcp:127.0.0.1:10809";
         return Err(format!("an address begins with 'unix:' or 'tcp:', {example}"));
     };
-    let address = parsed.map_err(|error| error.reason().to_owned())?;
-    Ok(NbdArg { volume: volume.to_owned(), address })
+    parsed.map_err(|error| error.reason().to_owned())
 }
 
 fn nbd_tcp(mut words: Words<'_>) -> Result<NbdAddress, OptionError> {
@@ -232,7 +324,7 @@ fn nbd_tcp(mut words: Words<'_>) -> Result<NbdAddress, OptionError> {
                       address of 127.0.0.0/8 or [::1], or open if everybody who can connect may read and write the volume";
         return Err(words.error(format!("{address}: {reason}")));
     }
-    Ok(NbdAddress::Tcp { address, tls })
+    Ok(NbdAddress::Tcp { address, tls, is_open })
 }
 
 /// Socket or address at which metrics are served.
@@ -426,6 +518,22 @@ pub enum VolumeCommand {
         /// Name of the volume
         name: String,
     },
+    /// Export a volume as a disk for programs that are not clients, until the server ends
+    Export {
+        /// Name of the volume
+        name: String,
+        /// Address of the export
+        #[command(flatten)]
+        at: ExportAt,
+    },
+    /// End the exports of a volume: all, or the one at an address
+    Unexport {
+        /// Name of the volume when it was exported
+        name: String,
+        /// Address of the export
+        #[command(flatten)]
+        at: UnexportAt,
+    },
     /// List devices with the identities on their labels
     Devices {
         /// Print JSON
@@ -461,6 +569,34 @@ pub enum VolumeCommand {
         #[arg(long)]
         volumes: bool,
     },
+}
+
+/// Address at which a volume is exported, by one of the protocols.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub struct ExportAt {
+    /// For NBD clients, at unix:PATH or tcp:ADDR:PORT, with options behind commas as for `bywash serve --nbd`
+    #[arg(long, value_name = "ADDRESS[,OPTION...]", value_parser = nbd_address)]
+    pub nbd: Option<NbdAddress>,
+    /// For virtual machines (vhost-user-blk), at a socket, with options as for `bywash serve --vhost-user`
+    #[arg(long, value_name = "PATH[,OPTION...]", value_parser = socket)]
+    pub vhost_user: Option<SocketArg>,
+}
+
+/// Address of an export that is to end, by one of the protocols; none for all exports of the volume.
+#[derive(Args)]
+#[group(multiple = false)]
+pub struct UnexportAt {
+    /// Only the export for NBD clients at unix:PATH or tcp:ADDR:PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = nbd_address)]
+    pub nbd: Option<NbdAddress>,
+    /// Only the export for virtual machines at this socket
+    #[arg(long, value_name = "PATH", value_parser = socket)]
+    pub vhost_user: Option<SocketArg>,
+}
+
+fn socket(text: &str) -> Result<SocketArg, String> {
+    SocketArg::read(text).map_err(|error| error.reason().to_owned())
 }
 
 /// The size of a volume: behind its name, or by --size.
@@ -517,6 +653,7 @@ Examples:
   bywash serve --policy volumes --device disk=nvme:0000:01:00.0
   bywash serve --device fast=mem:1G --metrics /run/bywash/metrics,mode=660,group=prometheus
   bywash serve status
+  bywash serve add more=block:/dev/nvme1n1
 
 The server runs until SIGINT, SIGTERM or SIGHUP; then it completes the requests in flight and makes
 them durable. Exit status: 0 after such a signal; 125 if it cannot start, or one of its parts fails.";
@@ -530,9 +667,11 @@ Examples:
   bywash volume --policy /var/lib/bywash/volumes list
   bywash volume --policy /var/lib/bywash/volumes adopt disk=block:/dev/nvme1n1 --force GPT
   bywash volume --policy /var/lib/bywash/volumes forget disk --volumes
+  bywash volume export log --nbd unix:/run/bywash/log,mode=660
+  bywash volume unexport log
 
 Sizes are rounded up to whole blocks of the device; the command prints a rounded size. Root and the
-user who runs the server may change volumes; other users may list those that they may open.
+user who runs the server may change and export volumes; other users may list those that they may open.
 Exit status: 0, or 125 after an error (the message says why).";
 
 #[cfg(test)]
@@ -555,13 +694,30 @@ mod tests {
         let unix = |path: &str, mode| SocketArg { path: path.into(), mode, group: None };
         let with = |address| Ok(NbdArg { volume: "v".into(), address });
         assert_eq!(nbd("v=unix:/x,mode=660"), with(NbdAddress::Unix(unix("/x", 0o660))));
-        let tcp = |address: &str, tls| NbdAddress::Tcp { address: address.parse().unwrap(), tls };
+        let tcp = |address: &str, tls, is_open| {
+            let address = address.parse().unwrap();
+            NbdAddress::Tcp { address, tls, is_open }
+        };
         for address in ["127.0.0.1:10809", "[::1]:1"] {
-            assert_eq!(nbd(&format!("v=tcp:{address}")), with(tcp(address, None)));
+            assert_eq!(nbd(&format!("v=tcp:{address}")), with(tcp(address, None, false)));
         }
-        assert_eq!(nbd("v=tcp:0.0.0.0:1,open"), with(tcp("0.0.0.0:1", None)));
+        assert_eq!(nbd("v=tcp:0.0.0.0:1,open"), with(tcp("0.0.0.0:1", None, true)));
         let tls = NbdTls { certificate: "/c".into(), key: "/k".into(), authorities: "/a".into() };
-        assert_eq!(nbd("v=tcp:0.0.0.0:1,cert=/c,key=/k,clients=/a"), with(tcp("0.0.0.0:1", Some(tls))));
+        let with_tls = with(tcp("0.0.0.0:1", Some(tls), false));
+        assert_eq!(nbd("v=tcp:0.0.0.0:1,cert=/c,key=/k,clients=/a"), with_tls);
+        // A server reads the address as it was displayed.
+        for text in [
+            "unix:/x\\,y,mode=660,group=kvm",
+            "tcp:127.0.0.1:10809",
+            "tcp:0.0.0.0:1,open",
+            "tcp:0.0.0.0:1,cert=/c\\,d,key=/k,clients=/a",
+        ] {
+            let address = nbd_address(text).unwrap();
+            assert_eq!((address.to_string().as_str(), address.absolute()), (text, nbd_address(text)));
+        }
+        let absolute = nbd_address("unix:x").unwrap().absolute().unwrap();
+        assert!(absolute.is_same_socket(&nbd_address("unix:x,mode=666").unwrap()));
+        assert!(!absolute.is_same_socket(&nbd_address("unix:/x").unwrap()));
         for (text, reason) in [
             ("v", "a volume's name"),
             ("=unix:/x", "a volume's name"),

@@ -1,14 +1,15 @@
-//! `--vhost-user`: volumes for virtual machines, each at a socket of its own.
+//! Volumes for virtual machines, each at a socket of its own.
 //!
-//! An export is a client of the server like any other, in this process. Whoever may connect to its socket can
-//! use the volume: by default the user who runs the server, and root.
+//! Whoever may connect to the socket can use the volume: by default the user who runs the server, and root. Called by
+//! `exports`.
 
 use crate::cli::serve::ExportArg;
 use crate::error::Failure;
+use crate::socket::SocketArg;
 use bywash_client::{Access, Options, Queue, RefusalKind};
 use bywash_link::SocketFile;
 use bywash_protocol::report;
-use bywash_vhost::{Event, Export, OnVolume, Stats, StatsHandle};
+use bywash_vhost::{Event, Export, OnVolume, Stats};
 use std::path::Path;
 
 /// Size of an export's arena, in bytes: requests of virtual machines and of NBD clients are large.
@@ -22,19 +23,52 @@ pub const NBD_CLIENTS: &str = "NBD clients";
 pub struct Exported {
     /// Name of the socket, which is dropped, and so removed, before the socket itself.
     _name: SocketFile,
-    volume: String,
+    /// Name of the volume when it was exported.
+    pub volume: String,
+    /// The socket.
+    pub socket: SocketArg,
     export: Export,
 }
 
-/// Returns a function that reports the state of the exports to the server's status.
-pub fn telling(exports: &[Exported]) -> impl Fn() -> Vec<report::Export> + Send + Sync + use<> {
-    let all: Vec<_> = exports.iter().map(|one| (one.volume.clone(), one.export.watch())).collect();
-    let tell = |(volume, watch): &(String, StatsHandle)| {
-        let Stats { frontends, requests, leaving, stuck: taken_back, .. } = watch.stats();
-        let (volume, protocol) = (volume.clone(), "vhost-user".to_owned());
-        report::Export { volume, protocol, frontends, requests, leaving, taken_back, ..Default::default() }
-    };
-    move || all.iter().map(tell).collect()
+impl Exported {
+    /// Exports a volume of the server at `socket`.
+    ///
+    /// # Errors
+    /// [`Failure::Export`] if the server or the volume cannot be opened, or the socket cannot be made.
+    pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
+        let ExportArg { volume, socket: at } = argument;
+        let path = &at.path;
+        let failed = |what: String| Failure::Export { volume: volume.clone(), whom: VIRTUAL_MACHINES, what };
+        let medium = open(socket, volume, "vhost-user", VIRTUAL_MACHINES)?;
+        let (listener, name_of_socket) =
+            at.listen().map_err(|error| failed(format!("{}: {error}", path.display())))?;
+        let name = volume.chars().filter(char::is_ascii_graphic).take(20).collect::<String>();
+        let volume_name = volume.clone();
+        let report = move |event| match event {
+            Event::Connected => tracing::info!("volume '{volume_name}': a virtual machine has connected"),
+            Event::Disconnected => tracing::info!("volume '{volume_name}': the virtual machine is gone"),
+            Event::CutOff(error) => tracing::warn!("volume '{volume_name}': {error}"),
+            event => tracing::info!("volume '{volume_name}': {event:?}"),
+        };
+        let export = Export::start(listener, medium, bywash_vhost::Options::new().name(name), report)
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Exported { _name: name_of_socket, volume: volume.clone(), socket: at.clone(), export })
+    }
+
+    /// Returns the export's state and counters.
+    pub fn report(&self) -> report::Export {
+        let Stats { frontends, requests, leaving, stuck: taken_back, .. } = self.export.stats();
+        report::Export {
+            volume: self.volume.clone(),
+            protocol: "vhost-user".to_owned(),
+            address: self.socket.shown(),
+            frontends,
+            requests,
+            leaving,
+            taken_back,
+            ..Default::default()
+        }
+    }
 }
 
 /// Opens a volume of the server at `socket` as the device of an export. A volume that is marked read-only, or lies
@@ -53,28 +87,4 @@ pub fn open(socket: &Path, volume: &str, protocol: &str, whom: &'static str) -> 
         _ => Access::ReadWrite,
     };
     OnVolume::open(queue()?, volume, access).map_err(|error| failed(error.to_string()))
-}
-
-/// Exports a volume of the server at `socket`.
-///
-/// # Errors
-/// [`Failure::Export`] if the server or the volume cannot be opened, or the socket cannot be made.
-pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
-    let ExportArg { volume, socket: at } = argument;
-    let path = &at.path;
-    let failed = |what: String| Failure::Export { volume: volume.clone(), whom: VIRTUAL_MACHINES, what };
-    let medium = open(socket, volume, "vhost-user", VIRTUAL_MACHINES)?;
-    let (listener, name_of_socket) =
-        at.listen().map_err(|error| failed(format!("{}: {error}", path.display())))?;
-    let name = volume.chars().filter(char::is_ascii_graphic).take(20).collect::<String>();
-    let volume_name = volume.clone();
-    let report = move |event| match event {
-        Event::Connected => tracing::info!("volume '{volume_name}': a virtual machine has connected"),
-        Event::Disconnected => tracing::info!("volume '{volume_name}': the virtual machine is gone"),
-        Event::CutOff(error) => tracing::warn!("volume '{volume_name}': {error}"),
-        event => tracing::info!("volume '{volume_name}': {event:?}"),
-    };
-    let export = Export::start(listener, medium, bywash_vhost::Options::new().name(name), report)
-        .map_err(|error| failed(error.to_string()))?;
-    Ok(Exported { _name: name_of_socket, volume: volume.clone(), export })
 }

@@ -1,6 +1,8 @@
 //! `bywash serve`: a device server, its exports, its metrics, its status.
 
+mod devices;
 mod export;
+mod exports;
 mod metrics;
 mod nbd;
 mod prometheus;
@@ -13,11 +15,12 @@ use crate::signals::Signals;
 use crate::standard::Unfailing;
 use bywash_client::Client;
 use bywash_server::{LimitsFile, Options, Server};
+use exports::Exports;
 use metrics::StatusReport;
-use nbd::NbdExport;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
@@ -29,10 +32,13 @@ const TURN: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// Any [`Failure`] of starting the server, its exports or its metrics, or of printing; [`Failure::Broken`] if
-/// a thread of the server ended unexpectedly. For `status`, same as [`status::main`].
+/// a thread of the server ended unexpectedly. For `status`, same as
+/// [`status::main`]; for `add` and `drop`, same as [`devices::add`].
 pub fn main(arguments: &ServeArgs) -> Result<i32, Failure> {
     match &arguments.command {
         Some(ServeCommand::Status(arguments)) => status::main(arguments),
+        Some(ServeCommand::Add(arguments)) => devices::add(arguments),
+        Some(ServeCommand::Drop(arguments)) => devices::drop(arguments),
         None => serve(&arguments.server),
     }
 }
@@ -59,14 +65,11 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         .timeouts(arguments.timeouts());
     let options = arguments.devices.iter().cloned().fold(options, Options::device);
     let server = Server::start(options)?;
-    let exports = arguments.exports.iter().map(|argument| export::start(&arguments.socket, argument));
-    let exports = exports.collect::<Result<Vec<_>, _>>()?;
-    let nbd_exports = nbd::start(&arguments.socket, &arguments.nbd)?;
-    let (machines, nbd_clients) = (export::telling(&exports), nbd::telling(&nbd_exports));
-    server.set_export_reporter(move || [machines(), nbd_clients()].concat());
+    let exports = Exports::start(&arguments.socket, &arguments.exports, &arguments.nbd).map(Arc::new)?;
+    server.set_exporter(exports.clone());
     let told =
         arguments.metrics.as_ref().map(|place| metrics::start(place, server.status_handle())).transpose()?;
-    tell(&server, arguments, &nbd_exports, told.as_ref())?;
+    tell(&server, arguments, &exports, told.as_ref())?;
     // A service manager waits for this notification; without one it has no effect.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     while signals.seen().is_none() {
@@ -79,7 +82,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         }
     }
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
-    drop((exports, nbd_exports));
+    exports.stop();
     server.stop();
     Ok(0)
 }
@@ -97,7 +100,7 @@ pub fn connect(socket: &Path, name: &str) -> Result<Client, Failure> {
 fn tell(
     server: &Server,
     arguments: &ServerArgs,
-    nbd_exports: &[NbdExport],
+    exports: &Exports,
     metrics: Option<&StatusReport>,
 ) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -108,7 +111,7 @@ fn tell(
         let (volume, path) = (&export.volume, export.socket.path.display());
         writeln!(out, "volume {volume} for virtual machines at {path}").map_err(Failure::Output)?;
     }
-    for (volume, uri) in nbd_exports.iter().flat_map(|export| &export.volumes) {
+    for (volume, uri) in exports.uris() {
         writeln!(out, "volume {volume} for NBD clients at {uri}").map_err(Failure::Output)?;
     }
     if let Some(told) = metrics {

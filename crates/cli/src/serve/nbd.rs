@@ -1,41 +1,28 @@
-//! `--nbd`: volumes for NBD clients, at Unix sockets and TCP addresses.
+//! Volumes for NBD clients, at Unix sockets and TCP addresses.
 //!
-//! Volumes with the same address are exports of one listener, which clients find by the volumes' names. An
-//! export is a client of the server like any other, in this process. Whoever may connect to its address can use
-//! its volumes: by default the user who runs the server, and root; over TCP every user of this machine, or whoever
-//! has a certificate.
+//! Volumes with the same address are exports of one listener, which clients find by the volumes' names. Whoever may
+//! connect to an address can use its volumes: by default the user who runs the server, and root; over TCP every user of this machine, or whoever
+//! has a certificate. Called by `exports`.
 
 use super::export::{NBD_CLIENTS, open};
 use crate::cli::serve::{NbdAddress, NbdArg, NbdTls};
 use crate::error::Failure;
 use bywash_link::SocketFile;
-use bywash_nbd::{Disk, Event, Export, Listener, Options, Stats, StatsHandle, Tls};
+use bywash_nbd::{Disk, Event, Export, Listener, Options, Stats, Tls};
 use bywash_protocol::report;
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Volumes exported at one address; the exports end when this is dropped.
 pub struct NbdExport {
     /// Name of the socket, which is dropped, and so removed, before the socket itself.
     _name: Option<SocketFile>,
-    /// Names of the volumes, and the URIs by which clients find them.
-    pub volumes: Vec<(String, String)>,
+    /// The address, with the port that it has got.
+    pub address: NbdAddress,
+    /// Names of the volumes.
+    volumes: Mutex<Vec<String>>,
     export: Export,
-}
-
-/// Returns a function that reports the state of the exports to the server's status.
-pub fn telling(exports: &[NbdExport]) -> impl Fn() -> Vec<report::Export> + Send + Sync + use<> {
-    let all: Vec<_> = exports.iter().map(|one| (names(&one.volumes), one.export.watch())).collect();
-    let tell = |(volume, watch): &(String, StatsHandle)| {
-        let Stats { clients, requests, cut_off, .. } = watch.stats();
-        let (volume, protocol) = (volume.clone(), "nbd".to_owned());
-        report::Export { volume, protocol, frontends: clients, requests, cut_off, ..Default::default() }
-    };
-    move || all.iter().map(tell).collect()
-}
-
-fn names(volumes: &[(String, String)]) -> String {
-    volumes.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(",")
 }
 
 /// Exports volumes of the server at `socket`, those with the same address together.
@@ -50,58 +37,133 @@ pub fn start(socket: &Path, arguments: &[NbdArg]) -> Result<Vec<NbdExport>, Fail
         if started.contains(&&argument.address) {
             continue;
         }
-        if let Some(other) = started.iter().find(|other| same_socket(other, &argument.address)) {
-            let what = format!("{} has other options for another volume; give the same", shown(other));
-            return Err(failed(&argument.volume, what));
+        if let Some(other) = started.iter().find(|other| other.is_same_socket(&argument.address)) {
+            return Err(failed(&argument.volume, contradicts(other)));
         }
         let volumes = arguments.iter().filter(|other| other.address == argument.address);
         let volumes: Vec<&str> = volumes.map(|argument| argument.volume.as_str()).collect();
-        exports.push(start_one(socket, &argument.address, &volumes)?);
+        exports.push(NbdExport::start(socket, &argument.address, &volumes)?);
         started.push(&argument.address);
     }
     Ok(exports)
 }
 
-fn start_one(socket: &Path, address: &NbdAddress, volumes: &[&str]) -> Result<NbdExport, Failure> {
-    let disk = |volume: &&str| {
-        let medium = open(socket, volume, "nbd", NBD_CLIENTS)?;
-        Ok(Disk::new(*volume, medium).description("a volume of bywash serve"))
-    };
-    let disks = volumes.iter().map(disk).collect::<Result<Vec<_>, Failure>>()?;
-    let all = volumes.join("', '");
-    let mut options = Options::new();
-    if let NbdAddress::Tcp { tls: Some(files), .. } = address {
-        options = options.tls(tls(files).map_err(|what| failed(&all, what))?);
+impl NbdExport {
+    /// Exports volumes of the server at `socket` at an address.
+    ///
+    /// # Errors
+    /// [`Failure::Export`] if the server or a volume cannot be opened, or the address cannot be bound.
+    pub fn start(socket: &Path, address: &NbdAddress, volumes: &[&str]) -> Result<NbdExport, Failure> {
+        let disks = volumes.iter().map(|volume| disk(socket, volume)).collect::<Result<Vec<_>, Failure>>()?;
+        let all = volumes.join("', '");
+        let mut options = Options::new();
+        if let NbdAddress::Tcp { tls: Some(files), .. } = address {
+            options = options.tls(tls(files).map_err(|what| failed(&all, what))?);
+        }
+        let unbound = |error: std::io::Error| failed(&all, format!("{}: {error}", address.shown()));
+        let (listener, name, bound) = match address {
+            NbdAddress::Unix(at) => {
+                let (listener, name) = at.listen().map_err(unbound)?;
+                (Listener::from(listener), Some(name), address.clone())
+            }
+            NbdAddress::Tcp { address, tls, is_open } => {
+                let listener = TcpListener::bind(address).map_err(unbound)?;
+                let address = listener.local_addr().map_err(unbound)?;
+                let bound = NbdAddress::Tcp { address, tls: tls.clone(), is_open: *is_open };
+                (Listener::from(listener), None, bound)
+            }
+        };
+        let told = bound.shown();
+        let report = move |event| match event {
+            Event::Connected { client } => tracing::info!("{told}: NBD client {client} has connected"),
+            Event::Disconnected { client } => tracing::info!("{told}: NBD client {client} is gone"),
+            Event::CutOff { client: Some(client), error } => {
+                tracing::warn!("{told}: NBD client {client}: {error}");
+            }
+            Event::CutOff { client: None, error } => tracing::warn!("{told}: {error}"),
+            event => tracing::info!("{told}: {event:?}"),
+        };
+        let export = Export::start(listener, disks, options, report)
+            .map_err(|error| failed(&all, error.to_string()))?;
+        let volumes = Mutex::new(volumes.iter().map(|volume| (*volume).to_owned()).collect());
+        Ok(NbdExport { _name: name, address: bound, volumes, export })
     }
-    let unbound = |error: std::io::Error| failed(&all, format!("{}: {error}", shown(address)));
-    let (listener, name, authority, query) = match address {
-        NbdAddress::Unix(at) => {
-            let (listener, name) = at.listen().map_err(unbound)?;
-            let path = encoded(at.path.as_os_str().as_encoded_bytes(), b"/");
-            (Listener::from(listener), Some(name), "nbd+unix://".to_owned(), format!("?socket={path}"))
+
+    fn volumes(&self) -> MutexGuard<'_, Vec<String>> {
+        // Whoever panicked has left no change half done: each change is one step.
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if a volume of this name is exported here.
+    pub fn has(&self, volume: &str) -> bool {
+        self.volumes().iter().any(|other| other == volume)
+    }
+
+    /// Returns true if no other volume is exported here.
+    pub fn is_only(&self, volume: &str) -> bool {
+        self.volumes().iter().all(|other| other == volume)
+    }
+
+    /// Exports another volume here; `address` is the address with its options as given for this volume.
+    ///
+    /// # Errors
+    /// [`Failure::Export`] if the options are others than those of the address, or the volume cannot be opened.
+    pub fn add(&self, socket: &Path, volume: &str, address: &NbdAddress) -> Result<(), Failure> {
+        if *address != self.address {
+            return Err(failed(volume, contradicts(&self.address)));
         }
-        NbdAddress::Tcp { address, tls } => {
-            let listener = TcpListener::bind(address).map_err(unbound)?;
-            let scheme = if tls.is_some() { "nbds" } else { "nbd" };
-            let authority = format!("{scheme}://{}", listener.local_addr().map_err(unbound)?);
-            (Listener::from(listener), None, authority, String::new())
+        let added = self.export.add(disk(socket, volume)?);
+        added.map_err(|error| failed(volume, error.to_string()))?;
+        self.volumes().push(volume.to_owned());
+        Ok(())
+    }
+
+    /// Ends the export of a volume here, and disconnects the clients that use it.
+    ///
+    /// # Errors
+    /// [`Failure::Export`] if its requests in flight do not complete in time; it is not exported any more.
+    pub fn remove(&self, volume: &str) -> Result<(), Failure> {
+        self.volumes().retain(|other| other != volume);
+        self.export.remove(volume).map_err(|error| failed(volume, error.to_string()))
+    }
+
+    /// Returns the names of the volumes, with the URIs by which clients find them.
+    pub fn uris(&self) -> Vec<(String, String)> {
+        let (authority, query) = match &self.address {
+            NbdAddress::Unix(at) => {
+                let path = encoded(at.path.as_os_str().as_encoded_bytes(), b"/");
+                ("nbd+unix://".to_owned(), format!("?socket={path}"))
+            }
+            NbdAddress::Tcp { address, tls: Some(_), .. } => (format!("nbds://{address}"), String::new()),
+            NbdAddress::Tcp { address, tls: None, .. } => (format!("nbd://{address}"), String::new()),
+        };
+        let uri = |volume: &str| format!("{authority}/{}{query}", encoded(volume.as_bytes(), b""));
+        self.volumes().iter().map(|volume| (volume.clone(), uri(volume))).collect()
+    }
+
+    /// Returns the state and counters of the exports at this address.
+    pub fn report(&self) -> report::Export {
+        let Stats { clients, requests, cut_off, .. } = self.export.stats();
+        report::Export {
+            volume: self.volumes().join(","),
+            protocol: "nbd".to_owned(),
+            address: self.address.shown(),
+            frontends: clients,
+            requests,
+            cut_off,
+            ..Default::default()
         }
-    };
-    let uri = |volume: &str| format!("{authority}/{}{query}", encoded(volume.as_bytes(), b""));
-    let told = all.clone();
-    let report = move |event| match event {
-        Event::Connected { client } => tracing::info!("volume '{told}': NBD client {client} has connected"),
-        Event::Disconnected { client } => tracing::info!("volume '{told}': NBD client {client} is gone"),
-        Event::CutOff { client: Some(client), error } => {
-            tracing::warn!("volume '{told}': NBD client {client}: {error}");
-        }
-        Event::CutOff { client: None, error } => tracing::warn!("volume '{told}': {error}"),
-        event => tracing::info!("volume '{told}': {event:?}"),
-    };
-    let export =
-        Export::start(listener, disks, options, report).map_err(|error| failed(&all, error.to_string()))?;
-    let volumes = volumes.iter().map(|volume| ((*volume).to_owned(), uri(volume))).collect();
-    Ok(NbdExport { _name: name, volumes, export })
+    }
+}
+
+/// Opens a volume of the server at `socket` as an export.
+fn disk(socket: &Path, volume: &str) -> Result<Disk, Failure> {
+    let medium = open(socket, volume, "nbd", NBD_CLIENTS)?;
+    Ok(Disk::new(volume, medium).description("a volume of bywash serve"))
+}
+
+fn contradicts(address: &NbdAddress) -> String {
+    format!("{} has other options for another volume; give the same", address.shown())
 }
 
 /// Reads the certificates of TLS.
@@ -117,22 +179,6 @@ fn tls(files: &NbdTls) -> Result<Tls, String> {
 
 fn failed(volume: &str, what: String) -> Failure {
     Failure::Export { volume: volume.to_owned(), whom: NBD_CLIENTS, what }
-}
-
-/// Returns whether two addresses are the same socket, though with other options.
-fn same_socket(one: &NbdAddress, other: &NbdAddress) -> bool {
-    match (one, other) {
-        (NbdAddress::Unix(one), NbdAddress::Unix(other)) => one.path == other.path,
-        (NbdAddress::Tcp { address: one, .. }, NbdAddress::Tcp { address: other, .. }) => one == other,
-        _ => false,
-    }
-}
-
-fn shown(address: &NbdAddress) -> String {
-    match address {
-        NbdAddress::Unix(at) => at.path.display().to_string(),
-        NbdAddress::Tcp { address, .. } => address.to_string(),
-    }
 }
 
 /// Returns bytes as a part of a URI: others than letters, digits, `-._~` and those of `plain` as `%XX` (RFC 3986).

@@ -124,14 +124,16 @@ fn write_exports(out: &mut String, status: &Status) -> std::fmt::Result {
     if !status.exports.is_empty() {
         writeln!(
             out,
-            "\n{:<24} {:>10} {:>12} {:>15} {:>11} {:>8}  protocol",
-            "exported volume", "clients", "requests", "closing threads", "taken back", "cut off"
+            "\n{:<24} {:>10} {:>12} {:>15} {:>11} {:>8}  {:<10} address",
+            "exported volume", "clients", "requests", "closing threads", "taken back", "cut off", "protocol"
         )?;
     }
-    for Export { volume, protocol, frontends, requests, cut_off, leaving, taken_back } in &status.exports {
+    for Export { volume, protocol, address, frontends, requests, cut_off, leaving, taken_back } in
+        &status.exports
+    {
         writeln!(
             out,
-            "{volume:<24} {frontends:>10} {requests:>12} {leaving:>15} {taken_back:>11} {cut_off:>8}  {protocol}"
+            "{volume:<24} {frontends:>10} {requests:>12} {leaving:>15} {taken_back:>11} {cut_off:>8}  {protocol:<10} {address}"
         )?;
     }
     Ok(())

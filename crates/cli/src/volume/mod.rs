@@ -2,10 +2,11 @@
 
 mod devices;
 
-use crate::cli::serve::{VolumeArgs, VolumeCommand};
+use crate::cli::serve::{NbdAddress, VolumeArgs, VolumeCommand};
 use crate::error::Failure;
+use crate::socket::SocketArg;
 use crate::standard;
-use bywash_client::{Client, NewVolume, Permissions, report};
+use bywash_client::{Client, ExportProtocol, NewVolume, Permissions, report};
 use bywash_quantity::Bytes;
 use bywash_server::volume_report;
 use bywash_volume::{Mode, Ownership, Store};
@@ -88,14 +89,23 @@ fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failur
                 }
             }
         }
-        VolumeCommand::Revoke { name } => match place {
-            VolumeAccess::Server(client) => client.revoke(name)?,
-            VolumeAccess::Store(_) => return Err(Failure::NeedsServer("to take grants back")),
-        },
+        VolumeCommand::Revoke { name } => place.server("taking grants back")?.revoke(name)?,
         VolumeCommand::Remove { name } => match place {
             VolumeAccess::Server(client) => client.remove(name)?,
             VolumeAccess::Store(store) => store.remove(name)?,
         },
+        VolumeCommand::Export { name, at } => {
+            let client = place.server("exporting a volume")?;
+            // The parser of the command line requires an address.
+            if let Some((protocol, address)) = address(at.nbd.as_ref(), at.vhost_user.as_ref())? {
+                client.export(name, protocol, &address)?;
+            }
+        }
+        VolumeCommand::Unexport { name, at } => {
+            let client = place.server("ending an export")?;
+            let only = address(at.nbd.as_ref(), at.vhost_user.as_ref())?;
+            client.unexport(name, only.as_ref().map(|(protocol, address)| (*protocol, address.as_str())))?;
+        }
         VolumeCommand::Devices { json } => return devices::list(place, *json),
         VolumeCommand::Adopt { device, force } => {
             return devices::adopt(place.store("adopting a device")?, device, force.as_deref());
@@ -111,12 +121,30 @@ fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failur
 }
 
 impl VolumeAccess {
+    fn server(&self, what: &'static str) -> Result<&Client, Failure> {
+        match self {
+            VolumeAccess::Server(client) => Ok(client),
+            VolumeAccess::Store(_) => Err(Failure::NeedsServer(what)),
+        }
+    }
+
     fn store(&self, what: &'static str) -> Result<&Store, Failure> {
         match self {
             VolumeAccess::Store(store) => Ok(store),
             VolumeAccess::Server(_) => Err(Failure::NeedsStore(what)),
         }
     }
+}
+
+/// Returns the address of an export as the server reads it, with absolute paths.
+fn address(
+    nbd: Option<&NbdAddress>,
+    vhost_user: Option<&SocketArg>,
+) -> Result<Option<(ExportProtocol, String)>, Failure> {
+    let nbd = nbd.map(|address| Ok((ExportProtocol::Nbd, address.clone().absolute()?.to_string())));
+    let vhost_user =
+        || vhost_user.map(|socket| Ok((ExportProtocol::VhostUser, socket.clone().absolute()?.to_string())));
+    nbd.or_else(vhost_user).transpose().map_err(Failure::Path)
 }
 
 /// Prints the size of a volume if it was rounded up from the requested size.

@@ -42,6 +42,7 @@ mod plan_web;
 mod refusals;
 mod report;
 mod serve;
+mod serve_live;
 mod serve_nbd;
 mod signals;
 mod tables;

@@ -10,11 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::Duration;
 
-const DEVICE: [&str; 4] = ["--policy", "volumes", "--device", "disk=file:disk,size=32M"];
+pub const DEVICE: [&str; 4] = ["--policy", "volumes", "--device", "disk=file:disk,size=32M"];
 const SIZE: u64 = 4 << 20;
 
 /// Makes the volumes `root` and `data`, and ends the server that did it.
-fn volumes(place: &TestFolder) {
+pub fn volumes(place: &TestFolder) {
     let mut serving = Serving::start(place, &DEVICE);
     for name in ["root", "data"] {
         done(volume(place, &["create", name, "4M", "--device", "disk"]));
@@ -28,10 +28,10 @@ fn serve(place: &TestFolder, exports: &[&str]) -> Serving {
 }
 
 /// Client that writes and reads messages as proto.md of the NBD project describes them, with simple replies.
-struct Client<S>(S);
+pub struct Client<S>(pub S);
 
 impl Client<UnixStream> {
-    fn at(place: &TestFolder, socket: &str, export: &str) -> Client<UnixStream> {
+    pub fn at(place: &TestFolder, socket: &str, export: &str) -> Client<UnixStream> {
         let stream = UnixStream::connect(place.path().join(socket)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Client(stream).enter(export)
@@ -65,7 +65,7 @@ impl<S: Read + Write> Client<S> {
         assert_eq!(reply, [[0x67, 0x44, 0x66, 0x98], [0; 4], [7; 4], [7; 4]].concat()[..]);
     }
 
-    fn write(&mut self, flags: u16, offset: u64, data: &[u8]) {
+    pub fn write(&mut self, flags: u16, offset: u64, data: &[u8]) {
         self.ask(1, flags, offset, data.len(), data);
     }
 
@@ -73,7 +73,7 @@ impl<S: Read + Write> Client<S> {
         self.ask(3, 0, 0, 0, &[]);
     }
 
-    fn read(&mut self, offset: u64, length: usize) -> Vec<u8> {
+    pub fn read(&mut self, offset: u64, length: usize) -> Vec<u8> {
         self.ask(0, 0, offset, length, &[]);
         let mut data = vec![0; length];
         self.0.read_exact(&mut data).unwrap();
@@ -123,7 +123,7 @@ fn volumes_are_exported_at_sockets_and_addresses() {
     assert_eq!((&unix["frontends"], &unix["cut_off"]), (&3.into(), &1.into()), "{json}");
     assert_eq!(json["exports"][1]["requests"], 1, "{json}");
     let table = status("--once");
-    assert!(table.lines().any(|line| line.starts_with("root,data") && line.ends_with("nbd")), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("root,data") && line.ends_with("/nbd")), "{table}");
     assert_eq!(serving.end(libc::SIGTERM), Some(0));
     assert!(!place.path().join("nbd").exists());
 }
@@ -159,7 +159,7 @@ fn exports_that_contradict_each_other_are_refused() {
         (["root=unix:nbd", "root=unix:nbd"], "a name that no other export has"),
         (["root=unix:nbd", "none=tcp:127.0.0.1:0"], "cannot export volume 'none' to NBD clients"),
         (["root=unix:nbd", "data=tcp:127.0.0.1:0,cert=a,key=b,clients=c"], "a: No such file"),
-        (["root=unix:nbd", "data=unix:volumes"], "cannot export volume 'data' to NBD clients: volumes: "),
+        (["root=unix:nbd", "data=unix:volumes"], "cannot listen at volumes: the name is taken"),
     ] {
         let exports = exports.iter().flat_map(|export| ["--nbd", *export]);
         let output = place.bywash(&["serve", "--socket", "socket"]).args(DEVICE).args(exports).output();

@@ -505,6 +505,13 @@ impl World {
                 self.revoke(&volume);
                 done()
             }
+            ControlRequest::Export { .. }
+            | ControlRequest::Unexport { .. }
+            | ControlRequest::AddDevice { .. }
+            | ControlRequest::DropDevice { .. } => {
+                let refusal = Refusal::new(RefusalKind::Unfit, "the model has no exports and no devices");
+                (ControlReply::Refused(refusal), vec![])
+            }
             ControlRequest::SetUpChannel {} => unreachable!(),
         }
     }

@@ -1,4 +1,4 @@
-//! Changes by administrators: volumes and their permissions. A thread of its own carries them out one after
+//! Changes by administrators: volumes and their permissions, exports, devices. A thread of its own carries them out one after
 //! the other.
 //!
 //! A change that takes rights away has these steps: close the volume, revoke its grants, wait until no
@@ -6,6 +6,7 @@
 //! change the store. So after the reply nobody reads or writes by the old rights, and no client can reach
 //! free blocks.
 
+use crate::control::devices;
 use crate::control::event::{Event, EventSender};
 use crate::control::granting::refusal_from;
 use crate::control::revocation_page::RevocationPage;
@@ -107,7 +108,7 @@ fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
             let mode = Mode::new(mode).map_err(refusal_from)?;
             let ownership = Ownership { owner, group, mode, read_only: false };
             let facts = device_of(shared, &device)?;
-            with_cleared_blocks(shared, &device, facts, || {
+            with_cleared_blocks(shared, &device, &facts, || {
                 shared.store.create(&volume, &device, Bytes(bytes), ownership)
             })
             .map(drop)
@@ -119,7 +120,7 @@ fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
                 // Existing grants keep their old size; a client that wants the new size opens the volume
                 // again.
                 let resize = || shared.store.resize(&volume, Bytes(bytes));
-                return with_cleared_blocks(shared, &found.device, facts, resize).map(drop);
+                return with_cleared_blocks(shared, &found.device, &facts, resize).map(drop);
             }
             change_revoked(shared, &volume, |_| shared.store.resize(&volume, Bytes(bytes)).map(drop))
         }
@@ -146,17 +147,22 @@ fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
             _ => change_revoked(shared, &volume, |_| shared.store.remove(&volume)),
         },
         ControlRequest::Revoke { volume } => change_revoked(shared, &volume, |_| Ok(())),
+        ControlRequest::Export { volume, protocol, address } => {
+            shared.exports.exporter()?.export(&volume, protocol, &address)
+        }
+        ControlRequest::Unexport { volume, only } => {
+            let only = only.as_ref().map(|(protocol, address)| (*protocol, address.as_str()));
+            shared.exports.exporter()?.unexport(&volume, only)
+        }
+        ControlRequest::AddDevice { device } => devices::add(shared, &device),
+        ControlRequest::DropDevice { device } => devices::drop_device(shared, &device),
         _ => Err(Refusal::new(RefusalKind::Malformed, "that is nothing for an administrator")),
     }
 }
 
-fn device_of<'a>(shared: &'a SharedState, device: &str) -> Result<&'a DeviceFacts, Refusal> {
-    shared.devices.get(device).ok_or_else(|| {
-        let mut names: Vec<&str> = shared.devices.keys().map(String::as_str).collect();
-        names.sort_unstable();
-        let message = format!("there is no device '{device}'; there are {}", names.join(", "));
-        Refusal::new(RefusalKind::Missing, message)
-    })
+/// Returns a device of the server. It stays as long as this thread does not drop it itself.
+fn device_of(shared: &SharedState, device: &str) -> Result<DeviceFacts, Refusal> {
+    shared.registry.lock().device(device).cloned()
 }
 
 /// Revokes all grants of a volume, and changes it while nobody can open it.
@@ -197,12 +203,11 @@ fn revoke_grants(
     for holder in &holders {
         everybody.forget(holder.client.number, holder.grant.to_word());
     }
-    let Some(facts) = shared.devices.get(&found.device).filter(|facts| facts.chunk_bytes.is_some()) else {
-        return Ok(());
-    };
+    let facts = everybody.devices.get(&found.device).filter(|facts| facts.chunk_bytes.is_some());
+    let Some(number) = facts.map(|facts| facts.number) else { return Ok(()) };
     let chunks = |extent: &Extent| extent.start.0 as usize..(extent.start.0 + extent.length.0) as usize;
     let chunks: Vec<Range<usize>> = extents.iter().map(chunks).collect();
-    let given = everybody.take_mapped(facts.number, &chunks);
+    let given = everybody.take_mapped(number, &chunks);
     drop(everybody);
     let mut given = given.into_iter();
     while let Some(chunk) = given.next() {

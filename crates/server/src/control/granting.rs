@@ -53,7 +53,7 @@ pub(crate) fn open(
         .ownership
         .decide(&connection.user(), access)
         .map_err(|denied| Refusal::new(RefusalKind::Denied, format!("volume '{name}': {denied}")))?;
-    let facts = shared.devices.get(&found.device).ok_or_else(|| {
+    let facts = everybody.devices.get(&found.device).cloned().ok_or_else(|| {
         let device = &found.device;
         let message = format!("volume '{name}' is on device '{device}', which this server does not have");
         Refusal::new(RefusalKind::Missing, message)
@@ -66,7 +66,7 @@ pub(crate) fn open(
     let grant = Grant::new(facts.number, right, found.spans(&extents)).map_err(refusal_from)?;
     let known = known(connection)?;
     let number = add(shared, known, grant)?;
-    let (chunks, not_mapped) = chunks_of(facts, found.block, &extents, access);
+    let (chunks, not_mapped) = chunks_of(&facts, found.block, &extents, access);
     let (device, block) = (found.device.clone(), facts.block);
     let volume = Some((found.id, found.name));
     let held = HeldGrant { volume, device: facts.number, access, bytes, chunks, is_mapped: false };
@@ -213,7 +213,7 @@ pub(crate) fn map(
         let given = shared.orders.ask(asked)?;
         descriptors.extend(given.map_err(|error| Refusal::new(RefusalKind::Failed, error))?);
     }
-    let chunk_bytes = shared.devices.values().find(|facts| facts.number == device);
+    let chunk_bytes = everybody.devices.values().find(|facts| facts.number == device);
     let chunk_bytes = chunk_bytes.and_then(|facts| facts.chunk_bytes).ok_or_else(missing)?;
     // The number of chunks is far below 2^32.
     Ok((ControlReply::Chunks { chunk_bytes, count: count as u32 }, descriptors))

@@ -19,6 +19,7 @@
 mod administrator;
 mod connection;
 mod descriptors;
+mod devices;
 mod event;
 mod granting;
 mod registry;
@@ -27,6 +28,7 @@ mod revocation_page;
 mod thread;
 mod users;
 
+pub(crate) use devices::serve as serve_device;
 pub(crate) use event::{Event, EventSender};
 pub(crate) use registry::Registry;
 pub(crate) use report::status;
@@ -35,13 +37,14 @@ pub(crate) use thread::ControlThread;
 pub(crate) use users::Users;
 
 use crate::core::order::CoreHandle;
+use crate::exporter::Exporter;
 use crate::helpers::Helpers;
 use crate::limits::LimitsFile;
 use bywash_protocol::report::Export;
+use bywash_protocol::{Refusal, RefusalKind};
 use bywash_sync::AtomicU64;
 use bywash_volume::{DeviceNumber, Store};
-use registry::ByName;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// State that the server's threads share.
@@ -49,13 +52,14 @@ use std::time::Instant;
 pub(crate) struct SharedState {
     pub(crate) orders: CoreHandle,
     pub(crate) store: Store,
-    pub(crate) devices: ByName<DeviceFacts>,
     pub(crate) registry: Registry,
+    /// True if the store has no file, so that volumes end with the server.
+    pub(crate) is_temporary: bool,
     pub(crate) helpers: Helpers,
     pub(crate) limits: LimitsFile,
     /// Counters of clients that have ended, by user.
     pub(crate) users: Users,
-    /// Source of reports on the volumes that this process exports.
+    /// Exporter of volumes in this process.
     pub(crate) exports: Exports,
     pub(crate) began: Instant,
     /// Number of control messages that were refused.
@@ -64,14 +68,18 @@ pub(crate) struct SharedState {
     pub(crate) clients_refused: AtomicU64,
 }
 
-/// Function that reports the volumes which are exported to virtual machines and NBD clients; unset until
-/// [`crate::Server::set_export_reporter`].
+/// Exporter of volumes to programs that are no clients; unset until [`crate::Server::set_exporter`].
 #[derive(Default)]
-pub(crate) struct Exports(pub(crate) OnceLock<Box<dyn Fn() -> Vec<Export> + Send + Sync>>);
+pub(crate) struct Exports(pub(crate) OnceLock<Arc<dyn Exporter>>);
 
 impl Exports {
-    fn tell(&self) -> Vec<Export> {
-        self.0.get().map(|tell| tell()).unwrap_or_default()
+    fn report(&self) -> Vec<Export> {
+        self.0.get().map(|exporter| exporter.report()).unwrap_or_default()
+    }
+
+    fn exporter(&self) -> Result<&dyn Exporter, Refusal> {
+        let none = || Refusal::new(RefusalKind::Unfit, "this server exports no volumes; `bywash serve` does");
+        self.0.get().map(|exporter| &**exporter).ok_or_else(none)
     }
 }
 
@@ -81,7 +89,7 @@ impl std::fmt::Debug for Exports {
     }
 }
 
-/// Properties of a device of the server that control needs, fixed when the server starts.
+/// Properties of a device of the server that control needs.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceFacts {
     pub(crate) number: DeviceNumber,

@@ -1,13 +1,14 @@
-//! Registry of clients and their grants, shared by the control thread, the administrator's thread and those
+//! Registry of clients with their grants, and of devices, shared by the control thread, the administrator's thread and those
 //! that make reports.
 //!
 //! Invariant: a grant is registered from before its client learns of it until no request by it is in flight.
 //! A volume is closed while an administrator changes it: nobody can open it meanwhile.
 
+use crate::control::DeviceFacts;
 use crate::control::revocation_page::RevocationPage;
 use crate::core::order::{Chunk, ClientKey};
 use bywash_link::Credentials;
-use bywash_protocol::Access;
+use bywash_protocol::{Access, Refusal, RefusalKind};
 use bywash_volume::{DeviceNumber, GrantNumber};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -53,6 +54,8 @@ pub(crate) struct GrantHolder {
 pub(crate) struct RegistryState {
     /// Clients, by their numbers.
     pub(crate) clients: BTreeMap<u64, Client>,
+    /// Devices of the server, by their names.
+    pub(crate) devices: HashMap<String, DeviceFacts>,
     /// Volumes that nobody can open while an administrator changes them.
     closed: HashSet<u64>,
     /// Chunks, as device and chunk number, that were given to a client for mapping since they were last
@@ -109,6 +112,35 @@ impl RegistryState {
         self.closed.remove(&volume);
     }
 
+    /// Returns a device of the server; [`RefusalKind::Missing`] if it has none of that name.
+    pub(crate) fn device(&self, name: &str) -> Result<&DeviceFacts, Refusal> {
+        self.devices.get(name).ok_or_else(|| {
+            let mut names: Vec<&str> = self.devices.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            let message = format!("there is no device '{name}'; there are {}", names.join(", "));
+            Refusal::new(RefusalKind::Missing, message)
+        })
+    }
+
+    /// Returns a description of each grant on a device: its volume and its client.
+    pub(crate) fn users_of(&self, device: DeviceNumber) -> Vec<String> {
+        let of_client = |(number, client): (&u64, &Client)| {
+            let Credentials { pid, uid, .. } = client.credentials;
+            let by = format!("by client {number} '{}' (process {pid} of user {uid})", client.name);
+            let held = client.grants.values().filter(|held| held.device == device);
+            let volumes = held.filter_map(|held| held.volume.as_ref());
+            volumes.map(|(_, volume)| format!("volume '{volume}' {by}")).collect::<Vec<_>>()
+        };
+        self.clients.iter().flat_map(of_client).collect()
+    }
+
+    /// Removes a device that no client uses. Its number may be given to another one.
+    pub(crate) fn remove_device(&mut self, name: &str) {
+        if let Some(facts) = self.devices.remove(name) {
+            self.mapped_chunks.retain(|(device, _)| *device != facts.number.0);
+        }
+    }
+
     /// Removes a client's grant.
     pub(crate) fn forget(&mut self, client: u64, grant: u64) {
         if let Some(client) = self.clients.get_mut(&client) {
@@ -131,6 +163,3 @@ impl RegistryState {
             .collect()
     }
 }
-
-/// Map from device names to values. The devices stay those that the server started with.
-pub(crate) type ByName<T> = HashMap<String, T>;

@@ -54,10 +54,12 @@ pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
         })
     });
     let clients: Vec<Client> = clients.collect();
+    let numbers: std::collections::HashMap<String, _> =
+        everybody.devices.iter().map(|(name, facts)| (name.clone(), facts.number)).collect();
     drop(everybody);
     let devices = devices.into_iter().map(|device| {
-        let facts = shared.devices.get(&device.name).filter(|facts| facts.number == device.number);
-        let stored = facts.and_then(|_| shared.store.device(&device.name).ok());
+        let number = numbers.get(&device.name).filter(|number| **number == device.number);
+        let stored = number.and_then(|_| shared.store.device(&device.name).ok());
         let id = stored.as_ref().and_then(|stored| stored.identity.id()).map(|id| id.to_string());
         let free = stored.map_or(0, |stored| {
             let blocks = stored.free.0.saturating_add(stored.to_clear.0);
@@ -84,7 +86,7 @@ pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
         clients_refused: shared.clients_refused.load(Relaxed),
         devices: devices.collect(),
         users: users::all(ended, &clients, &shared.helpers.stuck()),
-        exports: shared.exports.tell(),
+        exports: shared.exports.report(),
         clients,
     })
 }

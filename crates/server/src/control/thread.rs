@@ -552,7 +552,8 @@ impl ControlThread {
         }
         if ask.is_for_administrators() {
             if !connection.is_administrator() {
-                let message = "only root and the user who runs the server may change volumes";
+                let message =
+                    "only root and the user who runs the server may change volumes, exports and devices";
                 return Err(Refusal::new(RefusalKind::Denied, message));
             }
             return self

@@ -50,8 +50,9 @@ struct CheckedDevice<'a> {
 }
 
 impl<'a> Identities<'a> {
-    pub(crate) fn new(store: &'a Store, is_temporary: bool) -> Identities<'a> {
-        Identities { store, is_temporary, seen: Vec::new() }
+    /// Begins with the devices that are served already, with their names.
+    pub(crate) fn new(store: &'a Store, is_temporary: bool, seen: Vec<(DeviceId, String)>) -> Identities<'a> {
+        Identities { store, is_temporary, seen }
     }
 
     /// Checks a device's identity against the store, labels the device if it is new, and attaches it to the

@@ -30,7 +30,7 @@ fn spec(name: &str) -> Spec {
 }
 
 fn serve(store: &Store, name: &str, device: &mut dyn Device) -> Result<(), Error> {
-    Identities::new(store, false).identify(&spec(name), device)
+    Identities::new(store, false, Vec::new()).identify(&spec(name), device)
 }
 
 fn label(device: &mut dyn Device) -> Label {
@@ -83,7 +83,7 @@ fn a_device_that_is_another_one_is_refused() {
     // A foreign device by the name of a known one.
     let known = serve(&store, "a", &mut foreign).unwrap_err();
     assert!(matches!(known, Error::Store(StoreError::OtherIdentity { .. })), "{known}");
-    let mut both = Identities::new(&store, false);
+    let mut both = Identities::new(&store, false, Vec::new());
     both.identify(&spec("a"), &mut a).unwrap();
     let twice = refusal(both.identify(&spec("x"), &mut a));
     assert!(matches!(twice, IdentityError::Twice { .. }), "{twice}");
@@ -107,7 +107,7 @@ fn a_device_that_is_another_one_is_refused() {
 fn a_device_of_a_store_in_memory_is_free_for_the_next() {
     let mut device = blank(SIZE);
     let temporary = |device: &mut dyn Device| {
-        Identities::new(&Store::in_memory().unwrap(), true).identify(&spec("disk"), device)
+        Identities::new(&Store::in_memory().unwrap(), true, Vec::new()).identify(&spec("disk"), device)
     };
     temporary(&mut device).unwrap();
     let first = label(&mut device);

@@ -7,6 +7,7 @@ mod attack;
 mod by_hand;
 mod crowd;
 mod device;
+mod devices;
 mod faults;
 mod held;
 mod hostile;

@@ -4,7 +4,7 @@ use crate::peer::{LIMIT, Peer, Served, pattern};
 use crate::process::Serving;
 use bywash_link::{MemoryFile, PAGE};
 use bywash_protocol::layout::{Opcode, Status};
-use bywash_protocol::{Access, ControlReply, ControlRequest, RefusalKind, revocations};
+use bywash_protocol::{Access, ControlReply, ControlRequest, ExportProtocol, RefusalKind, revocations};
 use bywash_support::peers::{Child, role};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -106,6 +106,14 @@ fn another_user() {
         ControlRequest::Remove { volume: "theirs".into() },
         ControlRequest::Resize { volume: "theirs".into(), bytes: 1 << 22 },
         ControlRequest::Revoke { volume: "public".into() },
+        ControlRequest::Export {
+            volume: "theirs".into(),
+            protocol: ExportProtocol::Nbd,
+            address: "unix:/nowhere".into(),
+        },
+        ControlRequest::Unexport { volume: "theirs".into(), only: None },
+        ControlRequest::AddDevice { device: "more=mem:4M".into() },
+        ControlRequest::DropDevice { device: "fast".into() },
         ControlRequest::Status {},
     ] {
         assert_eq!(peer.ask(ask).unwrap_err().code, RefusalKind::Denied);

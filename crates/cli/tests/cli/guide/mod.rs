@@ -167,17 +167,17 @@ fn the_examples_of_accelerators() {
 
 #[test]
 fn the_examples_of_serve() {
-    run_examples("docs/guide/serve.md", 3);
+    run_examples("docs/guide/serve.md", 4);
 }
 
 #[test]
 fn the_examples_of_virtual_machines() {
-    run_examples("docs/guide/virtual-machines.md", 1);
+    run_examples("docs/guide/virtual-machines.md", 2);
 }
 
 #[test]
 fn the_examples_of_nbd() {
-    run_examples("docs/guide/nbd.md", 1);
+    run_examples("docs/guide/nbd.md", 2);
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Devices that administrators add to a running server, and take away from it. Called by the administrator's thread.
+//!
+//! Invariant: a device is in the registry only while the core serves it. A device is taken away in these steps, the first
+//! of which holds the registry's lock, so that nobody opens a volume meanwhile: no client has a grant on the device, and
+//! its name goes; the core releases it; it is flushed and closed.
+
+use super::granting::refusal_from;
+use super::registry::Registry;
+use super::{DeviceFacts, SharedState};
+use crate::core::order::{BoxedDevice, CoreOrder, CoreStopped, OnDone};
+use crate::error::Error;
+use crate::identity::Identities;
+use crate::open_device::{OpenDevice, open_device};
+use bywash_device::{Access, Spec, flush_exclusive};
+use bywash_link::Credentials;
+use bywash_protocol::{Refusal, RefusalKind};
+use bywash_volume::{DeviceId, Store};
+use std::sync::mpsc::{RecvTimeoutError, SendError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Greatest number of devices of a server to which another one can be added; each takes descriptors of the server's own.
+const DEVICES_MAX: usize = 32;
+/// Greatest time to wait until the core has released a device.
+const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+/// Greatest time to wait until clients that use a device have left: those that have just disconnected are known a moment
+/// longer.
+const GRACE: Duration = Duration::from_millis(500);
+/// Greatest number of users of a device that a refusal names.
+const NAMED_MAX: usize = 8;
+
+/// Opens a device as the server's command line does, and serves it from now on.
+pub(super) fn add(shared: &SharedState, text: &str) -> Result<(), Refusal> {
+    let spec: Spec = text.parse().map_err(|error| Refusal::new(RefusalKind::Unfit, error))?;
+    let served: Vec<String> = shared.registry.lock().devices.keys().cloned().collect();
+    if served.contains(&spec.name) {
+        let message =
+            format!("there is a device '{}' already; give another name, or drop it first", spec.name);
+        return Err(Refusal::new(RefusalKind::Exists, message));
+    }
+    if served.len() >= DEVICES_MAX {
+        let message = format!("the server has {DEVICES_MAX} devices, the greatest number; drop one first");
+        return Err(Refusal::new(RefusalKind::Limit, message));
+    }
+    let seen = identities(&shared.store, served).map_err(refusal_from)?;
+    let mut identities = Identities::new(&shared.store, shared.is_temporary, seen);
+    let device = open_device(&shared.store, &mut identities, &spec).map_err(refused)?;
+    serve(shared, device)?;
+    Ok(())
+}
+
+/// Returns the identities of the devices of these names, with the names.
+fn identities(store: &Store, names: Vec<String>) -> Result<Vec<(DeviceId, String)>, bywash_volume::Error> {
+    let mut found = Vec::new();
+    for name in names {
+        found.extend(store.device(&name)?.identity.id().map(|id| (id, name)));
+    }
+    Ok(found)
+}
+
+/// Hands an open device to the core, and registers it.
+pub(crate) fn serve(shared: &SharedState, device: OpenDevice) -> Result<(), CoreStopped> {
+    let OpenDevice { name, device, is_volatile, .. } = device;
+    let geometry = device.geometry();
+    let chunk_bytes = device.chunks().map(bywash_device::Chunks::chunk_bytes);
+    let number = shared.orders.ask(|reply| {
+        let (name, device) = (name.clone(), BoxedDevice(device));
+        CoreOrder::AddDevice { name, device, owner: None, reply }
+    })?;
+    let (block, read_only) = (geometry.block, geometry.access == Access::Read);
+    let facts = DeviceFacts { number, block, read_only, chunk_bytes, is_volatile };
+    shared.registry.lock().devices.insert(name, facts);
+    Ok(())
+}
+
+/// Takes a device away that no client uses, flushes and closes it.
+pub(super) fn drop_device(shared: &SharedState, name: &str) -> Result<(), Refusal> {
+    let facts = unregister_within_grace(shared, name)?;
+    let (sender, released) = channel();
+    let helpers = shared.helpers.clone();
+    let reply = OnDone::new(move |device: Option<BoxedDevice>| {
+        // The send fails only if the receiver has timed out. Closing the device could block the core.
+        if let Err(SendError(device)) = sender.send(device) {
+            helpers.drop_later(Credentials::own().uid, device);
+        }
+    });
+    shared.orders.send(CoreOrder::RemoveDevice { device: facts.number, reply })?;
+    let mut device = match shared.orders.wait(&released, Some(Instant::now() + RELEASE_LIMIT)) {
+        Ok(Some(BoxedDevice(device))) => device,
+        Ok(None) | Err(RecvTimeoutError::Disconnected) => return Err(CoreStopped.into()),
+        Err(RecvTimeoutError::Timeout) => {
+            let message = format!(
+                "device '{name}' is not served any more, but commands are still in flight on it; it is closed without a \
+                 flush when they complete"
+            );
+            return Err(Refusal::new(RefusalKind::Failed, message));
+        }
+    };
+    let flushed = flush_exclusive(&mut *device);
+    drop(device);
+    if facts.is_volatile {
+        shared.store.forget_device(name).map_err(refusal_from)?;
+    }
+    flushed.map_err(|error| {
+        let message = format!("device '{name}' is closed, and what was not flushed may be lost: {error}");
+        Refusal::new(RefusalKind::Failed, message)
+    })
+}
+
+/// Like [`unregister`], but first waits up to [`GRACE`] for clients that are just leaving.
+fn unregister_within_grace(shared: &SharedState, name: &str) -> Result<DeviceFacts, Refusal> {
+    let end = Instant::now() + GRACE;
+    loop {
+        match unregister(&shared.registry, &shared.store, name) {
+            Err(refusal) if refusal.code == RefusalKind::Limit && Instant::now() < end => {
+                thread::sleep(GRACE / 100)
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Removes a device from the registry if no client uses it, and nothing would be lost.
+fn unregister(registry: &Registry, store: &Store, name: &str) -> Result<DeviceFacts, Refusal> {
+    let mut everybody = registry.lock();
+    let facts = everybody.device(name)?.clone();
+    let users = everybody.users_of(facts.number);
+    if !users.is_empty() {
+        let message = format!(
+            "device '{name}' is in use: {}; end these clients or exports, or take their grants back by `bywash volume \
+             revoke`",
+            named(&users)
+        );
+        return Err(Refusal::new(RefusalKind::Limit, message));
+    }
+    if facts.is_volatile {
+        let volumes = store.list().map_err(refusal_from)?.into_iter();
+        let lost: Vec<String> = volumes
+            .filter(|volume| volume.device == name && !volume.is_gone)
+            .map(|volume| format!("'{}'", volume.name))
+            .collect();
+        if !lost.is_empty() {
+            let message = format!(
+                "device '{name}' is memory, and would be lost with volumes {}; remove them first",
+                named(&lost)
+            );
+            return Err(Refusal::new(RefusalKind::Unfit, message));
+        }
+    }
+    everybody.remove_device(name);
+    Ok(facts)
+}
+
+/// Lists the first [`NAMED_MAX`] of these, and the number of the others.
+fn named(all: &[String]) -> String {
+    let first = all[..all.len().min(NAMED_MAX)].join(", ");
+    match all.len().saturating_sub(NAMED_MAX) {
+        0 => first,
+        more => format!("{first}, and {more} more"),
+    }
+}
+
+/// Converts an error of opening a device to a refusal.
+fn refused(error: Error) -> Refusal {
+    match error {
+        Error::Store(error) => refusal_from(error),
+        error @ Error::Io { .. } => Refusal::new(RefusalKind::Failed, error),
+        error => Refusal::new(RefusalKind::Unfit, error),
+    }
+}
