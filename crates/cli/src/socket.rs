@@ -18,19 +18,18 @@ const MODE: u16 = 0o600;
 const BACKLOG: i32 = 64;
 
 /// Syntax of a Unix socket, such as `/run/bywash/metrics,mode=660,group=prometheus`.
-pub static ROW: Row = Row {
-    name: "",
-    address: "PATH",
-    sentence: "a Unix socket",
-    options: &[
-        OptionRow::new("mode", Value::Text("MODE"), "users who may connect, as for chmod(1)").or("600"),
-        OptionRow::new(
-            "group",
-            Value::Text("GROUP"),
-            "group of the socket: a name or a number; none: the server's",
-        ),
-    ],
-};
+pub static ROW: Row =
+    Row { name: "", address: "PATH", sentence: "a Unix socket", options: &[MODE_ROW, GROUP_ROW] };
+
+/// Option for the mode of a socket.
+pub const MODE_ROW: OptionRow =
+    OptionRow::new("mode", Value::Text("MODE"), "users who may connect, as for chmod(1)").or("600");
+/// Option for the group of a socket.
+pub const GROUP_ROW: OptionRow = OptionRow::new(
+    "group",
+    Value::Text("GROUP"),
+    "group of the socket: a name or a number; none: the server's",
+);
 
 /// A socket as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,12 +79,20 @@ impl SocketArg {
     /// [`OptionError`] if the path is missing, an option is unknown, or the mode is invalid.
     pub fn read(text: &str) -> Result<SocketArg, OptionError> {
         let mut words = Words::cut(&ROW, OsStr::new(text), text.as_bytes());
-        let socket = SocketArg {
+        let socket = SocketArg::take(&mut words)?;
+        words.check_all_taken().map(|()| socket)
+    }
+
+    /// Takes a socket's path and options out of words that may have others.
+    ///
+    /// # Errors
+    /// [`OptionError`] if the path is missing, or the mode is invalid.
+    pub fn take(words: &mut Words<'_>) -> Result<SocketArg, OptionError> {
+        Ok(SocketArg {
             path: words.path()?,
             mode: words.value("mode", mode)?.unwrap_or(MODE),
             group: words.value("group", name)?,
-        };
-        words.check_all_taken().map(|()| socket)
+        })
     }
 
     /// Returns true if two sockets have the same name, even if their options differ.

@@ -40,6 +40,8 @@ pub(crate) struct Disk<D> {
     pub(crate) agreed: u64,
     pub(crate) memory: Option<Memory>,
     pub(crate) rings: Vec<Ring>,
+    /// Index of the ring that has the first turn next time.
+    first_ring: usize,
     /// Event counters to ring, by the thread that has released this disk.
     pending_calls: Vec<Arc<EventCounter>>,
     /// Objects of the frontend that were replaced, and that requests in flight may still use.
@@ -91,6 +93,7 @@ impl<D: Device> Disk<D> {
             agreed: 0,
             memory: None,
             rings,
+            first_ring: 0,
             pending_calls: Vec::new(),
             replaced: Vec::new(),
             requests: Slab::new(),
@@ -105,9 +108,7 @@ impl<D: Device> Disk<D> {
     pub(crate) fn turn(&mut self, parts: &mut Parts) -> bool {
         (self.more_to_do, self.chain_waits) = (false, false);
         self.reap();
-        for ring in 0..self.rings.len() {
-            self.process_ring(ring, parts);
-        }
+        self.process_rings(parts);
         // The device may have completed fast requests by now.
         if self.reap() > 0 && self.chain_waits {
             self.more_to_do = true;
@@ -180,6 +181,21 @@ impl<D: Device> Disk<D> {
         if let Some(descriptor) = self.device.descriptor() {
             // The result of poll(2) does not matter: the caller reaps the device next in any case.
             let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&LOOK));
+        }
+    }
+
+    /// Takes chains from all rings. The ring behind the first one from which any was taken has the first turn next time,
+    /// so that no ring waits for others when the device has room for few commands.
+    fn process_rings(&mut self, parts: &mut Parts) {
+        let (first, count) = (self.first_ring, self.rings.len());
+        let mut has_taken = false;
+        for index in (first..count).chain(0..first) {
+            let before = self.rings[index].taken;
+            self.process_ring(index, parts);
+            if !has_taken && self.rings[index].taken != before {
+                has_taken = true;
+                self.first_ring = (index + 1) % count;
+            }
         }
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Ring {
     broken: bool,
     /// Number of chains that were taken and not returned.
     pub(crate) in_flight: u16,
+    /// Number of chains that were taken, and not put back, modulo 2^16.
+    pub(crate) taken: u16,
     /// True if a chain was returned since the guest was last notified.
     pub(crate) has_unsent_returns: bool,
     /// Record of the chains in flight, for the next server of the ring.
@@ -84,6 +86,7 @@ impl Ring {
             enabled: false,
             broken: false,
             in_flight: 0,
+            taken: 0,
             has_unsent_returns: false,
             record: None,
             inherited: VecDeque::new(),
@@ -246,6 +249,7 @@ impl Ring {
 
     fn taken(&mut self, head: ChainHead) -> Next {
         self.in_flight += 1;
+        self.taken = self.taken.wrapping_add(1);
         if let Some(record) = self.record.as_mut().filter(|_| !head.inherited) {
             record.take(head.number);
         }
@@ -265,6 +269,7 @@ impl Ring {
     /// Undoes the last [`Ring::next`], so that the same chain is taken again.
     pub(crate) fn put_back(&mut self, head: ChainHead) {
         self.in_flight -= 1;
+        self.taken = self.taken.wrapping_sub(1);
         if head.inherited {
             self.inherited.push_front(head.number);
             return;

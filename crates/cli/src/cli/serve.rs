@@ -88,7 +88,7 @@ pub struct ServerArgs {
     pub limits: Option<PathBuf>,
 
     /// Export a volume as a disk for virtual machines (vhost-user-blk), at a socket of its own; may be repeated
-    #[arg(long = "vhost-user", value_name = "NAME=PATH[,mode=MODE][,group=GROUP]", value_parser = export)]
+    #[arg(long = "vhost-user", value_name = "NAME=PATH[,OPTION...]", value_parser = export)]
     pub exports: Vec<ExportArg>,
 
     /// Export a volume to NBD clients, at unix:PATH or tcp:ADDR:PORT, with options behind commas; may be repeated, also
@@ -139,17 +139,83 @@ fn devices() -> impl Iterator<Item = &'static Row> {
 pub struct ExportArg {
     /// Name of the volume.
     pub volume: String,
-    /// The socket of the export.
+    /// The socket and options of the export.
+    pub at: VhostUserAddress,
+}
+
+/// Socket at which virtual machines connect to a disk, and options of the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostUserAddress {
+    /// The socket, whose mode decides who may connect.
     pub socket: SocketArg,
+    /// Greatest number of queues that a virtual machine can use.
+    pub queues: u16,
+}
+
+/// Syntax of a socket at which virtual machines connect to a disk.
+static VHOST_USER: Row = Row {
+    name: "",
+    address: "PATH",
+    sentence: "a Unix socket",
+    options: &[
+        socket::MODE_ROW,
+        socket::GROUP_ROW,
+        OptionRow::new(
+            "queues",
+            Value::Text("N"),
+            "greatest number of queues that a virtual machine can use (num-queues of QEMU), 1 to 16",
+        )
+        .or("16"),
+    ],
+};
+
+/// Returns the row of the sockets at which virtual machines connect to disks.
+pub fn vhost_user_sockets() -> [&'static Row; 1] {
+    [&VHOST_USER]
 }
 
 fn export(text: &str) -> Result<ExportArg, String> {
     match text.split_once('=') {
-        Some((volume, socket)) if !volume.is_empty() && !socket.is_empty() => {
-            let socket = SocketArg::read(socket).map_err(|error| error.reason().to_owned())?;
-            Ok(ExportArg { volume: volume.to_owned(), socket })
+        Some((volume, at)) if !volume.is_empty() && !at.is_empty() => {
+            Ok(ExportArg { volume: volume.to_owned(), at: vhost_user_address(at)? })
         }
         _ => Err("give a volume's name and a socket's, as in disk1=/run/bywash/disk1".to_owned()),
+    }
+}
+
+/// Parses a socket at which virtual machines connect to a disk, with the options of the disk.
+///
+/// # Errors
+/// The reason, as text, if the path is missing or an option is invalid.
+pub fn vhost_user_address(text: &str) -> Result<VhostUserAddress, String> {
+    let mut words = Words::cut(&VHOST_USER, OsStr::new(text), text.as_bytes());
+    let mut read = || {
+        let socket = SocketArg::take(&mut words)?;
+        let queues = words.value("queues", queues)?.unwrap_or(bywash_vhost::QUEUES_MAX);
+        words.check_all_taken().map(|()| VhostUserAddress { socket, queues })
+    };
+    read().map_err(|error: OptionError| error.reason().to_owned())
+}
+
+fn queues(text: &str) -> Result<u16, String> {
+    let queues = text.parse().ok().filter(|queues| (1..=bywash_vhost::QUEUES_MAX).contains(queues));
+    queues.ok_or_else(|| format!("give a number from 1 to {}", bywash_vhost::QUEUES_MAX))
+}
+
+impl VhostUserAddress {
+    /// Makes the path absolute, for a server whose current folder is another one.
+    ///
+    /// # Errors
+    /// The reason, as text, if it cannot be made absolute.
+    pub fn absolute(self) -> Result<VhostUserAddress, String> {
+        Ok(VhostUserAddress { socket: self.socket.absolute()?, ..self })
+    }
+}
+
+/// Displays the socket with the options of the disk, as the command line reads it.
+impl fmt::Display for VhostUserAddress {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{},queues={}", self.socket, self.queues)
     }
 }
 
@@ -579,8 +645,8 @@ pub struct ExportAt {
     #[arg(long, value_name = "ADDRESS[,OPTION...]", value_parser = nbd_address)]
     pub nbd: Option<NbdAddress>,
     /// For virtual machines (vhost-user-blk), at a socket, with options as for `bywash serve --vhost-user`
-    #[arg(long, value_name = "PATH[,OPTION...]", value_parser = socket)]
-    pub vhost_user: Option<SocketArg>,
+    #[arg(long, value_name = "PATH[,OPTION...]", value_parser = vhost_user_address)]
+    pub vhost_user: Option<VhostUserAddress>,
 }
 
 /// Address of an export that is to end, by one of the protocols; none for all exports of the volume.
@@ -591,12 +657,8 @@ pub struct UnexportAt {
     #[arg(long, value_name = "ADDRESS", value_parser = nbd_address)]
     pub nbd: Option<NbdAddress>,
     /// Only the export for virtual machines at this socket
-    #[arg(long, value_name = "PATH", value_parser = socket)]
-    pub vhost_user: Option<SocketArg>,
-}
-
-fn socket(text: &str) -> Result<SocketArg, String> {
-    SocketArg::read(text).map_err(|error| error.reason().to_owned())
+    #[arg(long, value_name = "PATH", value_parser = vhost_user_address)]
+    pub vhost_user: Option<VhostUserAddress>,
 }
 
 /// The size of a volume: behind its name, or by --size.
@@ -620,12 +682,15 @@ impl SizeArgs {
 
 /// Returns the help text behind the options of `bywash serve`.
 pub fn notes() -> String {
-    let (devices, sockets, nbd) = (help(devices()), help(sockets()), help(nbd_addresses()));
+    let (devices, sockets) = (help(devices()), help(sockets()));
+    let (vhost_user, nbd) = (help(vhost_user_sockets()), help(nbd_addresses()));
     let parts = [
         "Devices, as NAME=KIND:ADDRESS[,OPTION...]:\n",
         &devices,
         BETWEEN,
         &sockets,
+        VHOST_USER_HEAD,
+        &vhost_user,
         NBD_HEAD,
         &nbd,
         SERVE_NOTES,
@@ -638,8 +703,10 @@ const BETWEEN: &str = "\
   A label in the first MiB identifies a file or block device. A blank device gets one when it is first
   served; `bywash volume adopt` adds any other device.
 
-Sockets of --metrics and --vhost-user:
+Sockets of --metrics:
 ";
+
+const VHOST_USER_HEAD: &str = "\nSockets of --vhost-user:\n";
 
 const NBD_HEAD: &str = "\nAddresses of --nbd:\n";
 
@@ -679,6 +746,13 @@ mod tests {
     use super::*;
 
     /// The guide's table of sockets is made from their rows.
+    #[test]
+    fn the_guide_has_the_table_of_sockets_for_virtual_machines() {
+        let page = include_str!("../../../../docs/guide/virtual-machines.md");
+        let table = bywash_options::guide("socket", vhost_user_sockets());
+        assert!(page.contains(&table), "docs/guide/virtual-machines.md has another table than:\n{table}");
+    }
+
     #[test]
     fn the_guide_has_the_table_of_sockets() {
         let page = include_str!("../../../../docs/guide/serve.md");
@@ -732,6 +806,25 @@ mod tests {
             ("v=tcp:127.0.0.1:1,opn", "did you mean 'open'?"),
         ] {
             let error = nbd(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn volumes_are_exported_to_virtual_machines_at_sockets() {
+        let socket = SocketArg { path: "/x".into(), mode: 0o660, group: Some("kvm".into()) };
+        let with = |queues| VhostUserAddress { socket: socket.clone(), queues };
+        assert_eq!(export("v=/x,mode=660,group=kvm"), Ok(ExportArg { volume: "v".into(), at: with(16) }));
+        let two = vhost_user_address("/x,queues=2,mode=660,group=kvm").unwrap();
+        assert_eq!((&two, vhost_user_address(&two.to_string())), (&with(2), Ok(with(2))));
+        for (text, reason) in [
+            ("v", "a volume's name"),
+            ("v=", "a volume's name"),
+            ("v=/x,queues=0", "from 1 to 16"),
+            ("v=/x,queues=17", "from 1 to 16"),
+            ("v=/x,queue=2", "did you mean 'queues'?"),
+        ] {
+            let error = export(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
     }

@@ -3,7 +3,7 @@
 //! Whoever may connect to the socket can use the volume: by default the user who runs the server, and root. Called by
 //! `exports`.
 
-use crate::cli::serve::ExportArg;
+use crate::cli::serve::{ExportArg, VhostUserAddress};
 use crate::error::Failure;
 use crate::socket::SocketArg;
 use bywash_client::{Access, Options, Queue, RefusalKind};
@@ -36,7 +36,7 @@ impl Exported {
     /// # Errors
     /// [`Failure::Export`] if the server or the volume cannot be opened, or the socket cannot be made.
     pub fn start(socket: &Path, argument: &ExportArg) -> Result<Exported, Failure> {
-        let ExportArg { volume, socket: at } = argument;
+        let ExportArg { volume, at: VhostUserAddress { socket: at, queues } } = argument;
         let path = &at.path;
         let failed = |what: String| Failure::Export { volume: volume.clone(), whom: VIRTUAL_MACHINES, what };
         let medium = open(socket, volume, "vhost-user", VIRTUAL_MACHINES)?;
@@ -50,8 +50,9 @@ impl Exported {
             Event::CutOff(error) => tracing::warn!("volume '{volume_name}': {error}"),
             event => tracing::info!("volume '{volume_name}': {event:?}"),
         };
-        let export = Export::start(listener, medium, bywash_vhost::Options::new().name(name), report)
-            .map_err(|error| failed(error.to_string()))?;
+        let export =
+            Export::start(listener, medium, bywash_vhost::Options::new().name(name).queues(*queues), report)
+                .map_err(|error| failed(error.to_string()))?;
         Ok(Exported { _name: name_of_socket, volume: volume.clone(), socket: at.clone(), export })
     }
 

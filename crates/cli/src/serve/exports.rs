@@ -8,7 +8,7 @@
 
 use super::export::Exported;
 use super::nbd::{self, NbdExport};
-use crate::cli::serve::{ExportArg, NbdAddress, NbdArg, nbd_address};
+use crate::cli::serve::{ExportArg, NbdAddress, NbdArg, nbd_address, vhost_user_address};
 use crate::error::Failure;
 use crate::socket::SocketArg;
 use bywash_protocol::{ExportProtocol, Refusal, RefusalKind, report};
@@ -75,9 +75,9 @@ impl Exports {
     }
 
     fn export_to_machines(&self, argument: &ExportArg) -> Result<(), Refusal> {
-        let is_same = |export: &&Arc<Exported>| export.socket.is_same(&argument.socket);
+        let is_same = |export: &&Arc<Exported>| export.socket.is_same(&argument.at.socket);
         if let Some(other) = lock(&self.list).machines.iter().find(is_same) {
-            return Err(taken(&other.volume, &argument.socket.shown()));
+            return Err(taken(&other.volume, &argument.at.socket.shown()));
         }
         let export = Exported::start(&self.socket, argument).map_err(failed)?;
         lock(&self.list).machines.push(Arc::new(export));
@@ -138,8 +138,8 @@ impl Exporter for Exports {
         }
         match protocol {
             ExportProtocol::VhostUser => {
-                let socket = SocketArg::read(address).map_err(|error| unfit(error.reason()))?;
-                self.export_to_machines(&ExportArg { volume: volume.to_owned(), socket })
+                let at = vhost_user_address(address).map_err(|reason| unfit(&reason))?;
+                self.export_to_machines(&ExportArg { volume: volume.to_owned(), at })
             }
             ExportProtocol::Nbd => {
                 self.export_to_nbd(volume, &nbd_address(address).map_err(|reason| unfit(&reason))?)
@@ -152,8 +152,8 @@ impl Exporter for Exports {
         let ended = match only {
             None => self.unexport_from_machines(volume, None) + self.unexport_from_nbd(volume, None)?,
             Some((ExportProtocol::VhostUser, address)) => {
-                let socket = SocketArg::read(address).map_err(|error| unfit(error.reason()))?;
-                self.unexport_from_machines(volume, Some(&socket))
+                let at = vhost_user_address(address).map_err(|reason| unfit(&reason))?;
+                self.unexport_from_machines(volume, Some(&at.socket))
             }
             Some((ExportProtocol::Nbd, address)) => {
                 let address = nbd_address(address).map_err(|reason| unfit(&reason))?;

@@ -108,7 +108,7 @@ fn tell(
         writeln!(out, "device {}: {}", device.name, device.how).map_err(Failure::Output)?;
     }
     for export in &arguments.exports {
-        let (volume, path) = (&export.volume, export.socket.path.display());
+        let (volume, path) = (&export.volume, export.at.socket.path.display());
         writeln!(out, "volume {volume} for virtual machines at {path}").map_err(Failure::Output)?;
     }
     for (volume, uri) in exports.uris() {

@@ -2,9 +2,8 @@
 
 mod devices;
 
-use crate::cli::serve::{NbdAddress, VolumeArgs, VolumeCommand};
+use crate::cli::serve::{NbdAddress, VhostUserAddress, VolumeArgs, VolumeCommand};
 use crate::error::Failure;
-use crate::socket::SocketArg;
 use crate::standard;
 use bywash_client::{Client, ExportProtocol, NewVolume, Permissions, report};
 use bywash_quantity::Bytes;
@@ -139,11 +138,11 @@ impl VolumeAccess {
 /// Returns the address of an export as the server reads it, with absolute paths.
 fn address(
     nbd: Option<&NbdAddress>,
-    vhost_user: Option<&SocketArg>,
+    vhost_user: Option<&VhostUserAddress>,
 ) -> Result<Option<(ExportProtocol, String)>, Failure> {
     let nbd = nbd.map(|address| Ok((ExportProtocol::Nbd, address.clone().absolute()?.to_string())));
     let vhost_user =
-        || vhost_user.map(|socket| Ok((ExportProtocol::VhostUser, socket.clone().absolute()?.to_string())));
+        || vhost_user.map(|at| Ok((ExportProtocol::VhostUser, at.clone().absolute()?.to_string())));
     nbd.or_else(vhost_user).transpose().map_err(Failure::Path)
 }
 

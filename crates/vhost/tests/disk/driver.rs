@@ -3,6 +3,8 @@
 //! ```text
 //!   0x1000 descriptors, three a slot | 0x2000 available | 0x3000 used | 0x4000 heads | 0x5000 statuses | 0x8000 data
 //! ```
+//!
+//! Each ring has such a part of the guest's memory, the first one at address 0.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
@@ -23,7 +25,10 @@ pub const DATA_BYTES: usize = 4096;
 /// Greatest number of requests in flight.
 pub const SLOTS: u16 = 16;
 const ENTRIES: u16 = 64;
+/// Size of the part of the memory that belongs to a ring, in bytes.
 const MEMORY_BYTES: usize = 0x2_0000;
+/// Greatest number of rings.
+pub const RINGS: usize = 4;
 /// Address that the frontend gives for the guest's memory. Nothing is mapped there, since the disk only
 /// translates it.
 const FRONTEND: u64 = 0x7000_0000_0000;
@@ -36,6 +41,9 @@ pub struct Driver {
     pub kick: EventFd,
     pub call: EventFd,
     pub error: EventFd,
+    /// Index of the ring, and address of its part of the memory.
+    index: usize,
+    base: u64,
     next: u16,
     seen: u16,
 }
@@ -43,15 +51,28 @@ pub struct Driver {
 impl Driver {
     /// Connects, and sends no message.
     pub fn connect(socket: &Path) -> Driver {
-        let frontend = Frontend::connect(socket, 1).unwrap();
+        let frontend = Frontend::connect(socket, RINGS as u64).unwrap();
         let file = File::from(memfd_create("guest", MemfdFlags::ALLOW_SEALING).unwrap());
-        file.set_len(MEMORY_BYTES as u64).unwrap();
+        let bytes = RINGS * MEMORY_BYTES;
+        file.set_len(bytes as u64).unwrap();
         fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
         let own = FileOffset::new(file.try_clone().unwrap(), 0);
-        let map =
-            GuestMemoryMmap::from_ranges_with_files([(GuestAddress(0), MEMORY_BYTES, Some(own))]).unwrap();
+        let map = GuestMemoryMmap::from_ranges_with_files([(GuestAddress(0), bytes, Some(own))]).unwrap();
+        Driver::over(frontend, file, map, 0)
+    }
+
+    fn over(frontend: Frontend, file: File, map: GuestMemoryMmap<()>, index: usize) -> Driver {
         let event = || EventFd::new(EFD_NONBLOCK).unwrap();
-        Driver { frontend, file, map, kick: event(), call: event(), error: event(), next: 0, seen: 0 }
+        let (kick, call, error, base) = (event(), event(), event(), (index * MEMORY_BYTES) as u64);
+        Driver { frontend, file, map, kick, call, error, index, base, next: 0, seen: 0 }
+    }
+
+    /// Starts ring `index` beside this one, with the same frontend and guest.
+    pub fn beside(&self, index: usize) -> Driver {
+        let file = self.file.try_clone().unwrap();
+        let driver = Driver::over(self.frontend.clone(), file, self.map.clone(), index);
+        driver.start_ring(0);
+        driver
     }
 
     /// Connects and starts the ring, with all features that are offered except those in `without`.
@@ -67,6 +88,7 @@ impl Driver {
         frontend.set_owner().unwrap();
         let features = frontend.get_features().unwrap() & !without;
         let wanted = VhostUserProtocolFeatures::CONFIG
+            | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
         assert!(frontend.get_protocol_features().unwrap().contains(wanted));
@@ -79,7 +101,7 @@ impl Driver {
     pub fn pass_memory(&self) -> vhost::Result<()> {
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
-            memory_size: MEMORY_BYTES as u64,
+            memory_size: (RINGS * MEMORY_BYTES) as u64,
             userspace_addr: FRONTEND,
             mmap_offset: 0,
             mmap_handle: self.file.as_raw_fd(),
@@ -89,14 +111,14 @@ impl Driver {
 
     pub fn place(&self, table: u64) -> vhost::Result<()> {
         self.frontend.set_vring_addr(
-            0,
+            self.index,
             &VringConfigData {
                 queue_max_size: ENTRIES,
                 queue_size: ENTRIES,
                 flags: 0,
-                desc_table_addr: FRONTEND + table,
-                used_ring_addr: FRONTEND + 0x3000,
-                avail_ring_addr: FRONTEND + 0x2000,
+                desc_table_addr: FRONTEND + self.base + table,
+                used_ring_addr: FRONTEND + self.base + 0x3000,
+                avail_ring_addr: FRONTEND + self.base + 0x2000,
                 log_addr: None,
             },
         )
@@ -105,13 +127,19 @@ impl Driver {
     /// Starts the ring, whose next chain is number `base`.
     pub fn start(&mut self, base: u16) {
         self.pass_memory().unwrap();
-        self.frontend.set_vring_num(0, ENTRIES).unwrap();
-        self.frontend.set_vring_base(0, base).unwrap();
+        self.start_ring(base);
+    }
+
+    fn start_ring(&self, base: u16) {
+        let (frontend, index) = (&self.frontend, self.index);
+        frontend.set_vring_num(index, ENTRIES).unwrap();
+        frontend.set_vring_base(index, base).unwrap();
         self.place(0x1000).unwrap();
-        self.frontend.set_vring_err(0, &self.error).unwrap();
-        self.frontend.set_vring_call(0, &self.call).unwrap();
-        self.frontend.set_vring_kick(0, &self.kick).unwrap();
-        self.frontend.set_vring_enable(0, true).unwrap();
+        frontend.set_vring_err(index, &self.error).unwrap();
+        frontend.set_vring_call(index, &self.call).unwrap();
+        frontend.set_vring_kick(index, &self.kick).unwrap();
+        // Enabling a ring is a method that needs the frontend alone.
+        self.frontend.clone().set_vring_enable(index, true).unwrap();
     }
 
     /// Starts a record of the requests in flight, in memory that is to be passed to the next server of the
@@ -125,7 +153,7 @@ impl Driver {
 
     /// Connects to another server of the disk, which is to carry out the requests that the last one left.
     pub fn go_on(&mut self, socket: &Path, (record, file): &(VhostUserInflight, File)) {
-        self.frontend = Frontend::connect(socket, 1).unwrap();
+        self.frontend = Frontend::connect(socket, RINGS as u64).unwrap();
         self.agree(0);
         self.frontend.set_inflight_fd(record, file.as_raw_fd()).unwrap();
         // QEMU passes the used index as well, since it does not know how many chains the last server had
@@ -134,12 +162,12 @@ impl Driver {
     }
 
     pub fn put(&self, at: u64, bytes: &[u8]) {
-        self.map.write_slice(bytes, GuestAddress(at)).unwrap();
+        self.map.write_slice(bytes, GuestAddress(self.base + at)).unwrap();
     }
 
     pub fn data(&self, slot: u16) -> Vec<u8> {
         let mut bytes = vec![0; DATA_BYTES];
-        self.map.read_slice(&mut bytes, GuestAddress(data_at(slot))).unwrap();
+        self.map.read_slice(&mut bytes, GuestAddress(self.base + data_at(slot))).unwrap();
         bytes
     }
 
@@ -148,7 +176,7 @@ impl Driver {
     }
 
     pub fn status(&self, slot: u16) -> u8 {
-        self.map.read_obj(GuestAddress(status_at(slot))).unwrap()
+        self.map.read_obj(GuestAddress(self.base + status_at(slot))).unwrap()
     }
 
     /// Adds a request of one page, or of a head alone, to the ring without a kick.
@@ -171,7 +199,7 @@ impl Driver {
 
     pub fn put_descriptor(&self, number: u16, at: u64, bytes: u32, flags: u16, next: u16) {
         let place = 0x1000 + 16 * u64::from(number);
-        self.put(place, &at.to_le_bytes());
+        self.put(place, &(self.base + at).to_le_bytes());
         self.put(place + 8, &bytes.to_le_bytes());
         self.put(place + 12, &flags.to_le_bytes());
         self.put(place + 14, &next.to_le_bytes());
@@ -184,7 +212,7 @@ impl Driver {
     }
 
     pub fn set_available(&self, index: u16) {
-        self.map.store(index, GuestAddress(0x2002), Ordering::Release).unwrap();
+        self.map.store(index, GuestAddress(self.base + 0x2002), Ordering::Release).unwrap();
     }
 
     /// Adds a request to the ring and kicks.
@@ -195,7 +223,7 @@ impl Driver {
 
     /// Returns the number of requests that were returned and not yet waited for.
     pub fn given_back(&self) -> u16 {
-        let index: u16 = self.map.load(GuestAddress(0x3002), Ordering::Acquire).unwrap();
+        let index: u16 = self.map.load(GuestAddress(self.base + 0x3002), Ordering::Acquire).unwrap();
         index.wrapping_sub(self.seen)
     }
 
@@ -220,7 +248,7 @@ impl Driver {
     fn next_given_back(&mut self) -> u16 {
         let at = 0x3004 + 8 * u64::from(self.seen % ENTRIES);
         self.seen = self.seen.wrapping_add(1);
-        let first: u32 = self.map.read_obj(GuestAddress(at)).unwrap();
+        let first: u32 = self.map.read_obj(GuestAddress(self.base + at)).unwrap();
         first as u16 / 3
     }
 }

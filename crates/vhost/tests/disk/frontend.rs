@@ -1,7 +1,7 @@
 //! Tests of frontends that connect and disconnect, are malicious, or wait, against a device that the test
 //! controls.
 
-use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, SLOTS, WRITE, wait_for};
+use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, RINGS, SLOTS, WRITE, wait_for};
 use crate::held::{Control, PausedDevice};
 use bywash_device::{Device, Operation};
 use bywash_vhost::{Error, Event, Export, Options};
@@ -350,11 +350,11 @@ fn a_frontend_that_says_what_it_must_not_is_cut_off() {
         ("before it has passed on memory", |driver| drop(driver.place(0x1000).unwrap_err())),
         ("outside of the memory", |driver| {
             driver.pass_memory().unwrap();
-            driver.place(0x2_0000).unwrap_err();
+            driver.place(0x8_0000).unwrap_err();
         }),
         ("not wholly in the memory", |driver| {
             driver.pass_memory().unwrap();
-            driver.place(0x1_fff0).unwrap_err();
+            driver.place(0x7_fff0).unwrap_err();
         }),
         ("invalid message", |driver| {
             driver.pass_memory().unwrap();
@@ -432,5 +432,33 @@ fn options_that_cannot_be_are_refused() {
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         let error = Export::start(listener, PausedDevice::new(1).0, options, |_| {}).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
+    }
+}
+
+/// The device has room for two commands, and each ring has many requests: none waits until another one is empty.
+#[test]
+fn rings_have_turns_when_the_device_is_full() {
+    let (device, control) = PausedDevice::new(2);
+    let served = Served::new(device, Options::new().queues(RINGS as u16));
+    let mut rings = vec![Driver::attach(&served.socket(), 0)];
+    // Ring 2 is never started.
+    rings.extend([1, 3].map(|index| rings[0].beside(index)));
+    assert_eq!(rings[0].frontend.get_queue_num().unwrap(), RINGS as u64);
+    let kinds = [(READ, Operation::Read), (WRITE, Operation::Write), (FLUSH, Operation::Flush)];
+    for (ring, (kind, _)) in rings.iter_mut().zip(kinds) {
+        (0..SLOTS).for_each(|slot| ring.leave(slot, kind, slot.into()));
+    }
+    rings[0].kick.write(1).unwrap();
+    control.wait_for(2);
+    control.flow(true);
+    for ring in &mut rings {
+        ring.wait(SLOTS);
+        assert!((0..SLOTS).all(|slot| ring.status(slot) == 0));
+    }
+    let seen = control.seen();
+    assert_eq!(seen.len(), 3 * usize::from(SLOTS));
+    for (round, some) in seen.chunks(6).enumerate() {
+        let counts = kinds.map(|(_, kind)| some.iter().filter(|operation| **operation == kind).count());
+        assert_eq!(counts, [2, 2, 2], "round {round} of {seen:?}");
     }
 }
