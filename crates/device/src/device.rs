@@ -35,8 +35,15 @@ pub struct Geometry {
 /// A device is used by one thread at a time. No call blocks except dropping the device; `submit`, `reap` and
 /// `arm` allocate nothing.
 pub trait Device: Send {
-    /// Returns the device's size, limits and access mode, which never change.
+    /// Returns the device's size, limits and access mode. Only [`Device::refresh`] changes the size, and nothing the
+    /// others.
     fn geometry(&self) -> Geometry;
+
+    /// Looks at the size of what the device stands for, takes it over if it has changed, and returns the geometry. Commands
+    /// in flight are not affected. Most devices keep the size that they were opened with.
+    fn refresh(&mut self) -> Geometry {
+        self.geometry()
+    }
 
     /// Submits a command. The device begins it now or during the next [`Device::reap`] or [`Device::arm`]. An
     /// invalid command is accepted as well; its completion reports the failure.
@@ -112,6 +119,10 @@ pub trait Device: Send {
 impl<D: Device + ?Sized> Device for Box<D> {
     fn geometry(&self) -> Geometry {
         (**self).geometry()
+    }
+
+    fn refresh(&mut self) -> Geometry {
+        (**self).refresh()
     }
 
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {

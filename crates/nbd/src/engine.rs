@@ -13,7 +13,7 @@
 use crate::buffer::{Buffer, LentBuffer, Pool};
 use crate::disk::{Disk, Face};
 use crate::handshake::Agreement;
-use crate::layout::{RequestHeader, errno, flag};
+use crate::layout::{RequestHeader, check, errno, flag};
 use crate::order::OrderReply;
 use crate::reply::{Failure, Reply};
 use crate::request::{Action, error_value};
@@ -141,6 +141,17 @@ impl Engine {
             }
         }
         is_left
+    }
+
+    /// Looks again at the size of the disk `name`. Clients are told of it when they choose the disk; requests of others are
+    /// carried out within it.
+    pub(crate) fn refresh(&mut self, name: &str) {
+        let Some(face) = self.faces.iter_mut().find(|face| face.name == name) else { return };
+        let served = &mut self.served[face.number];
+        let now = served.device.refresh();
+        if check(&now).is_ok() {
+            (served.geometry.bytes, face.geometry.bytes) = (now.bytes, now.bytes);
+        }
     }
 
     /// Returns the geometry of a disk that a client uses.

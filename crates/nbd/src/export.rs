@@ -180,6 +180,12 @@ impl Export {
         self.orders.carry_out(|reply| Order::Remove { name: name.to_owned(), reply })
     }
 
+    /// Has the device of the disk `name` looked at again, whose size may have changed
+    /// ([`Device::refresh`](bywash_device::Device::refresh)). Clients that connect from now on are told of it.
+    pub fn refresh(&self, name: &str) {
+        self.orders.send(Order::Refresh { name: name.to_owned() });
+    }
+
     fn names(&self) -> MutexGuard<'_, Vec<String>> {
         // Whoever panicked has left no change half done: each change is one step.
         self.names.lock().unwrap_or_else(PoisonError::into_inner)

@@ -42,7 +42,8 @@
 //! durable every write whose reply had been sent before, on this connection or another one, so that several
 //! connections can use an export (`CAN_MULTI_CONN`). Requests are of whole blocks of the device, and others get
 //! `EINVAL`. Requests longer than a command of the device are carried out in parts; then a structured reply to a
-//! read tells which parts have failed. Sizes never change.
+//! read tells which parts have failed. When a device has another size ([`Export::refresh`]), clients that connect are told
+//! of it.
 //!
 //! **To the server**: no client needs to be trusted. Whatever a client sends, only the devices behind the
 //! listener are accessed, within their sizes. A client that breaks the protocol is disconnected. So is one that

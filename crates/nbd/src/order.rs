@@ -13,6 +13,8 @@ pub(crate) enum Order {
     Add { disk: Disk, reply: OrderReply },
     /// Withdraws the disk of this name. The reply is sent when its device is closed.
     Remove { name: String, reply: OrderReply },
+    /// Looks again at the size of the device of this name.
+    Refresh { name: String },
 }
 
 /// Sender of an order's result.
@@ -52,6 +54,13 @@ pub(crate) fn orders() -> Result<(OrderSender, OrderReceiver), Error> {
 }
 
 impl OrderSender {
+    /// Sends an order that has no reply. Nothing happens if the thread has ended.
+    pub(crate) fn send(&self, order: Order) {
+        if self.orders.send(order).is_ok() {
+            self.signal.give();
+        }
+    }
+
     /// Sends an order, and waits [`STOP_LIMIT`] at most for its result.
     ///
     /// # Errors

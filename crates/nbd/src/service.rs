@@ -162,6 +162,7 @@ impl<R: FnMut(Event)> Service<R> {
                     self.engine.add(disk);
                     reply.send(Ok(()));
                 }
+                Order::Refresh { name } => self.engine.refresh(&name),
                 Order::Remove { name, reply } => match self.engine.withdraw(&name, reply) {
                     Ok(disk) => self.withdraw(disk),
                     // The owner withdraws no disk twice.

@@ -22,6 +22,9 @@ pub trait Exporter: Send + Sync {
     /// The refusal for the administrator, if there is no such export, or requests in flight do not complete.
     fn unexport(&self, volume: &str, only: Option<(ExportProtocol, &str)>) -> Result<(), Refusal>;
 
+    /// Tells that a volume has another size. Called by the administrator's thread; it must not wait for requests.
+    fn resized(&self, volume: &str);
+
     /// Reports the exports. Called by the control thread: it must not wait for the server.
     fn report(&self) -> Vec<Export>;
 }

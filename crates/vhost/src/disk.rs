@@ -117,6 +117,17 @@ impl<D: Device> Disk<D> {
         self.more_to_do
     }
 
+    /// Looks at the device's size, and returns true if it has changed. A size of no block, or of none at all, is not taken
+    /// over: no disk has it.
+    pub(crate) fn refresh(&mut self) -> bool {
+        let now = self.device.refresh();
+        let has_changed = now.bytes != self.geometry.bytes && layout::check(&now).is_ok();
+        if has_changed {
+            self.geometry = now;
+        }
+        has_changed
+    }
+
     /// Waits until all chains have been returned that were taken from `ring`, or from any ring if `None`.
     pub(crate) fn drain(&mut self, ring: Option<usize>) {
         loop {

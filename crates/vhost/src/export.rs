@@ -125,6 +125,8 @@ pub struct Export {
 pub(crate) struct Shared {
     /// Signal at which all threads must stop.
     pub(crate) stop: Signal,
+    /// Signal that the device may have another size. Whoever has the disk takes it.
+    pub(crate) changed: Signal,
     pub(crate) thread_name: String,
     /// Number of frontends' threads: of connected and of disconnected frontends.
     pub(crate) threads: AtomicUsize,
@@ -151,8 +153,8 @@ impl Export {
         let face = options.check()?;
         prepare_listener(&listener)?;
         let counters = Arc::new(Counters::default());
-        let (stop, threads) = (Signal::new()?, AtomicUsize::new(0));
-        let shared = Arc::new(Shared { stop, thread_name, threads, counters: counters.clone() });
+        let (stop, changed, threads) = (Signal::new()?, Signal::new()?, AtomicUsize::new(0));
+        let shared = Arc::new(Shared { stop, changed, thread_name, threads, counters: counters.clone() });
         let theirs = shared.clone();
         let serve = move || {
             let mut disk = Some(Box::new(Disk::new(device, face, counters)));
@@ -168,6 +170,12 @@ impl Export {
     /// Returns the disk's counters.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
+    }
+
+    /// Has the device looked at again, whose size may have changed ([`Device::refresh`]). A frontend that is connected is
+    /// notified, and tells its guest; others see the size when they connect.
+    pub fn refresh(&self) {
+        self.shared.changed.give();
     }
 
     /// Returns a handle that reads the counters from other threads, and even after the export has ended.
@@ -237,12 +245,15 @@ fn accept(listener: &UnixListener, shared: &Shared, report: &mut impl FnMut(Even
 /// panicked.
 fn serve<D: Device + 'static>(
     socket: UnixStream,
-    disk: Box<Disk<D>>,
+    mut disk: Box<Disk<D>>,
     listener: &UnixListener,
     shared: &Arc<Shared>,
     report: &mut impl FnMut(Event),
 ) -> Option<Box<Disk<D>>> {
     report(Event::Connected);
+    if shared.changed.take() {
+        disk.refresh();
+    }
     shared.counters.frontends.add(1);
     let FrontendResult { disk, end } = match Frontend::start(socket, disk, shared) {
         Ok(frontend) => {

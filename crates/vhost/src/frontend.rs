@@ -16,6 +16,7 @@
 //! the disk can be taken out of the slot. The thread then finds the slot empty, and ends as soon as it can.
 //! Called by `export`.
 
+use crate::backend_channel::BackendChannel;
 use crate::disk::{Disk, FrontendObject};
 use crate::export::Shared;
 use crate::request::Parts;
@@ -30,7 +31,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
-use vhost::vhost_user::{BackendReqHandler, Error as Spoken};
+use vhost::vhost_user::{BackendReqHandler, Error as Spoken, VhostUserProtocolFeatures};
 
 /// Place of the disk: `None` once its thread has returned it, or the export has taken it back.
 type Slot<D> = Mutex<Option<Box<Disk<D>>>>;
@@ -54,6 +55,8 @@ pub(crate) struct Frontend<D> {
     /// Count of times that the thread has taken or released the disk: odd while the thread does not have it.
     lock_count: AtomicU64,
     has_spoken: AtomicBool,
+    /// Protocol features that the frontend has accepted.
+    protocol_features: AtomicU64,
     /// The disk and the result of the conversation, for the export.
     outcome: Mutex<Option<FrontendResult<D>>>,
     /// Signal that `outcome` is set or never will be.
@@ -93,6 +96,7 @@ impl<D: Device + 'static> Frontend<D> {
             socket: Mutex::new(Some(clone)),
             lock_count: AtomicU64::new(1),
             has_spoken: AtomicBool::new(false),
+            protocol_features: AtomicU64::new(0),
             outcome: Mutex::default(),
             ended,
         });
@@ -134,6 +138,7 @@ impl<D: Device + 'static> Frontend<D> {
         let heard = socket.try_clone().map_err(|error| Error::io("copy a descriptor", error))?;
         let mut messages = BackendReqHandler::from_stream(socket, self.clone());
         let (mut parts, mut bells, mut polled) = (Parts::default(), Vec::new(), PollList::default());
+        let mut channel: Option<BackendChannel> = None;
         loop {
             let Some(mut disk) = self.disk() else { return Ok(()) };
             let again = disk.turn(&mut parts);
@@ -142,12 +147,21 @@ impl<D: Device + 'static> Frontend<D> {
             drop(released);
             bells.drain(..).for_each(|bell| bell.signal());
             let Some(mut disk) = self.disk() else { return Ok(()) };
-            let (spoken, stop) = sleep(&mut disk, &heard, shared, &mut polled, again)?;
+            let Woken { spoken, stop, changed } = sleep(&mut disk, &heard, shared, &mut polled, again)?;
+            let has_changed = changed && shared.changed.take() && disk.refresh();
             drop(disk);
             if stop {
                 return Ok(());
             }
-            if spoken {
+            if let Some(channel) = channel.as_ref().filter(|_| has_changed) {
+                channel.tell_of_change();
+            }
+            if !spoken {
+                continue;
+            }
+            if let Some(passed) = self.receive_channel(&heard)? {
+                channel = Some(passed);
+            } else {
                 match messages.handle_request() {
                     Ok(()) => self.has_spoken.store(true, Ordering::Relaxed),
                     Err(Spoken::Disconnected | Spoken::SocketBroken(_) | Spoken::PartialMessage) => {
@@ -163,6 +177,22 @@ impl<D: Device + 'static> Frontend<D> {
     pub(crate) fn disk(&self) -> Option<LockedDisk<'_, D>> {
         let slot = lock(&self.slot);
         slot.is_some().then(|| LockedDisk::new(slot, &self.lock_count))
+    }
+
+    /// Notes the protocol features that the frontend has accepted.
+    pub(crate) fn accept(&self, features: VhostUserProtocolFeatures) {
+        self.protocol_features.store(features.bits(), Ordering::Relaxed);
+    }
+
+    /// Receives the channel for notifications, if that is the next message, and the frontend has accepted the feature.
+    fn receive_channel(&self, heard: &UnixStream) -> Result<Option<BackendChannel>, Error> {
+        let features = self.protocol_features.load(Ordering::Relaxed);
+        let has = |feature: VhostUserProtocolFeatures| features & feature.bits() != 0;
+        match has(VhostUserProtocolFeatures::BACKEND_REQ) {
+            true => BackendChannel::receive(heard, has(VhostUserProtocolFeatures::REPLY_ACK)),
+            // The crate `vhost` refuses the message.
+            false => Ok(None),
+        }
     }
 
     /// Does the work that must not hold the disk: rings event counters, and drops objects that are no longer
@@ -280,20 +310,30 @@ impl<D> DerefMut for LockedDisk<'_, D> {
     }
 }
 
-/// Waits for a message, a kick, a completion or the order to stop. Returns whether a message has come, and
-/// whether to stop.
+/// Reasons for which a frontend's thread goes on.
+struct Woken {
+    /// True if a message has come.
+    spoken: bool,
+    /// True if the thread has to stop.
+    stop: bool,
+    /// True if the disk may have another size.
+    changed: bool,
+}
+
+/// Waits for a message, a kick, a completion, the order to stop, or one to look at the disk's size.
 fn sleep<D: Device>(
     disk: &mut Disk<D>,
     frontend: &UnixStream,
     shared: &Shared,
     polled: &mut PollList,
     again: bool,
-) -> Result<(bool, bool), Error> {
+) -> Result<Woken, Error> {
     let in_flight = disk.device.in_flight() > 0;
     let at_once = again || (in_flight && disk.device.arm());
     let mut waiting = polled.take();
     waiting.push(PollFd::new(frontend, PollFlags::IN));
     waiting.push(PollFd::new(&shared.stop, PollFlags::IN));
+    waiting.push(PollFd::new(&shared.changed, PollFlags::IN));
     let kicks = disk.rings.iter().filter_map(Ring::kick);
     let descriptors = kicks.chain(disk.device.descriptor().filter(|_| in_flight));
     waiting.extend(descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
@@ -301,9 +341,9 @@ fn sleep<D: Device>(
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(Error::io("wait for a frontend", error)),
     }
-    let (spoken, stop) = (!waiting[0].revents().is_empty(), !waiting[1].revents().is_empty());
-    let kicked = disk.rings.iter().filter(|ring| ring.kick().is_some()).zip(&waiting[2..]);
+    let [spoken, stop, changed] = [0, 1, 2].map(|at| !waiting[at].revents().is_empty());
+    let kicked = disk.rings.iter().filter(|ring| ring.kick().is_some()).zip(&waiting[3..]);
     kicked.filter(|(_, kick)| !kick.revents().is_empty()).for_each(|(ring, _)| ring.reset_kicks());
     polled.give_back(waiting);
-    Ok((spoken, stop))
+    Ok(Woken { spoken, stop, changed })
 }

@@ -28,7 +28,8 @@
 //! discards, writes of zeros, the disk's name. A completed flush has made durable every write that completed
 //! before the flush was submitted. Requests complete in any order. For a driver that has not negotiated
 //! flushes, every write is durable before it completes. An unknown request completes with "unsupported", a
-//! malformed one with "failed".
+//! malformed one with "failed". When the device has another size ([`Export::refresh`]), the frontend is notified, and
+//! tells the guest.
 //!
 //! **To the server**: neither the guest nor the frontend needs to be trusted. Only memory is mapped that
 //! cannot shrink under the mapping. Whatever the rings contain, only the guest's memory is accessed, no more
@@ -56,6 +57,7 @@
 
 #![deny(unsafe_code)]
 
+mod backend_channel;
 mod chain;
 mod disk;
 mod export;

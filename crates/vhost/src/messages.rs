@@ -24,10 +24,11 @@ use vhost::vhost_user::{
     Error, GpuBackend, Result, VhostUserBackendReqHandler, VhostUserProtocolFeatures, VhostUserVirtioFeatures,
 };
 
-/// Protocol features offered: access to the configuration space, several queues, a record of requests in
-/// flight. The crate `vhost` adds acknowledgements.
+/// Protocol features offered: access to the configuration space, several queues, a channel for notifications, a record
+/// of requests in flight. The crate `vhost` adds acknowledgements.
 const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::CONFIG
     .union(VhostUserProtocolFeatures::MQ)
+    .union(VhostUserProtocolFeatures::BACKEND_REQ)
     .union(VhostUserProtocolFeatures::INFLIGHT_SHMFD);
 
 const ENABLING: u64 = VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits();
@@ -223,6 +224,7 @@ impl<D: Device + 'static> VhostUserBackendReqHandler for Frontend<D> {
                 "it wants protocol features {features:#x}, offered were {offered:#x}"
             )));
         }
+        self.accept(VhostUserProtocolFeatures::from_bits_truncate(features));
         Ok(())
     }
 

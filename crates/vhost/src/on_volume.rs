@@ -47,6 +47,8 @@ const PAGE: u32 = 4096;
 pub struct OnVolume {
     queue: Queue,
     volume: VolumeId,
+    /// The volume as it was opened before its size changed, until no request is in flight that uses it.
+    retired: Vec<VolumeId>,
     name: String,
     geometry: Geometry,
     commands: Slab<InFlight>,
@@ -93,8 +95,25 @@ impl OnVolume {
             segments_max: (transfer_max / SEGMENT_BYTES).min(SEGMENTS_MAX),
             access,
         };
-        let (commands, failed, spare) = (Slab::new(), Vec::new(), Vec::new());
-        Ok(OnVolume { queue, volume, name: name.to_owned(), geometry, commands, failed, spare })
+        Ok(OnVolume {
+            queue,
+            volume,
+            retired: Vec::new(),
+            name: name.to_owned(),
+            geometry,
+            commands: Slab::new(),
+            failed: Vec::new(),
+            spare: Vec::new(),
+        })
+    }
+
+    /// Closes the volume as it was opened before, once all requests have completed.
+    #[cold]
+    fn close_retired(&mut self) {
+        if self.queue.in_flight() == 0 {
+            // The grant may have been taken back meanwhile, and is gone then.
+            self.retired.drain(..).for_each(|volume| drop(self.queue.close(volume)));
+        }
     }
 
     /// Submits a command of `length` bytes to the queue with `number` as its user data.
@@ -148,6 +167,18 @@ impl OnVolume {
 
 impl Device for OnVolume {
     fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Opens the volume again, since a grant keeps the size that the volume had. If that fails, as when the volume is not
+    /// there any more, nothing changes, and requests fail by the old grant.
+    fn refresh(&mut self) -> Geometry {
+        let Ok(volume) = self.queue.open(&self.name, self.geometry.access) else { return self.geometry };
+        if let Ok(bytes) = self.queue.len(volume) {
+            self.geometry.bytes = bytes;
+            self.retired.push(std::mem::replace(&mut self.volume, volume));
+            self.close_retired();
+        }
         self.geometry
     }
 
@@ -218,6 +249,9 @@ impl Device for OnVolume {
             self.give_back(segments);
             done(Completion { result: outcome.map_err(|_| FAILED), ..completion });
             count += 1;
+        }
+        if !self.retired.is_empty() {
+            self.close_retired();
         }
         count
     }

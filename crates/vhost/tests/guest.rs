@@ -3,10 +3,11 @@
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use bywash_client::{Access, Client, NewVolume, Options as ClientOptions, Queue};
 use bywash_device::testing::Late;
 use bywash_device::{Device, Spec};
 use bywash_support::guest::{Disk, Guest, check_files, script};
-use bywash_vhost::{Event, Export, Options};
+use bywash_vhost::{Event, Export, OnVolume, Options};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -221,4 +222,37 @@ dd if=/dev/zero of=/dev/vda bs=4k count=1 2> /dev/null && fail "written"
     assert_eq!(guest.wait_for_end(), ["read-only 1", "letters 0 1048576", "end"]);
     assert_eq!(export.stats().bytes_written, 0);
     assert_eq!(std::fs::read(disk.image()).unwrap(), [b'a'; 1 << 20]);
+}
+
+/// A volume grows, and the guest's disk with it, without another boot.
+#[test]
+fn it_sees_that_its_disk_has_grown() {
+    let disk = Disk::new(0);
+    let folder = disk.image().parent().unwrap().to_owned();
+    let device = format!("disk=file:{},size=64M", folder.join("medium").display());
+    let options = bywash_server::Options::new(folder.join("server")).device(device.parse().unwrap());
+    let _server = bywash_server::Server::start(options).unwrap();
+    let client = Client::connect(folder.join("server"), ClientOptions::new()).unwrap();
+    client.create(NewVolume::new("root", "disk", 16 << 20)).unwrap();
+    let queue = Queue::connect(folder.join("server"), ClientOptions::new()).unwrap();
+    let volume = OnVolume::open(queue, "root", Access::ReadWrite).unwrap();
+    let listener = UnixListener::bind(disk.socket()).unwrap();
+    let export = Export::start(listener, volume, Options::new().queues(2), |_| ()).unwrap();
+    let mut guest = Guest::new(&disk.socket()).queues(2).boot(
+        r#"
+step /sbin/mke2fs -q -F -t ext4 /dev/vda
+say before $(cat /sys/block/vda/size)
+while [ $(cat /sys/block/vda/size) = 32768 ]; do sleep 0.1; done
+say after $(cat /sys/block/vda/size)
+step dd if=/dev/urandom of=/dev/vda bs=64k seek=500 count=12 conv=fsync
+step /sbin/e2fsck -f -n /dev/vda
+"#,
+    );
+    assert_eq!(guest.wait_for("before"), "32768");
+    client.resize("root", 32 << 20).unwrap();
+    export.refresh();
+    assert_eq!(guest.wait_for("after"), "65536");
+    guest.wait_for_end();
+    let stats = export.stats();
+    assert_eq!((stats.frontends, stats.refused, stats.failed), (1, 0, 0));
 }

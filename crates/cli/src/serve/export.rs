@@ -56,6 +56,11 @@ impl Exported {
         Ok(Exported { _name: name_of_socket, volume: volume.clone(), socket: at.clone(), export })
     }
 
+    /// Has the volume's size looked at again.
+    pub fn refresh(&self) {
+        self.export.refresh();
+    }
+
     /// Returns the export's state and counters.
     pub fn report(&self) -> report::Export {
         let Stats { frontends, requests, leaving, stuck: taken_back, .. } = self.export.stats();

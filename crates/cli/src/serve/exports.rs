@@ -168,6 +168,12 @@ impl Exporter for Exports {
         Err(Refusal::new(RefusalKind::Missing, message))
     }
 
+    fn resized(&self, volume: &str) {
+        let list = lock(&self.list);
+        list.machines.iter().filter(|export| export.volume == volume).for_each(|export| export.refresh());
+        list.nbd.iter().for_each(|export| export.refresh(volume));
+    }
+
     fn report(&self) -> Vec<report::Export> {
         let list = lock(&self.list);
         let machines = list.machines.iter().map(|export| export.report());

@@ -127,6 +127,11 @@ impl NbdExport {
         self.export.remove(volume).map_err(|error| failed(volume, error.to_string()))
     }
 
+    /// Has the size of a volume looked at again, if it is exported here.
+    pub fn refresh(&self, volume: &str) {
+        self.export.refresh(volume);
+    }
+
     /// Returns the names of the volumes, with the URIs by which clients find them.
     pub fn uris(&self) -> Vec<(String, String)> {
         let (authority, query) = match &self.address {

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn serve_command(place: &TestFolder, arguments: &[&str]) -> Output {
     place.bywash(&["serve"]).args(arguments).args(["--socket", "socket"]).output().unwrap()
@@ -70,6 +70,33 @@ fn volumes_are_exported_and_withdrawn_while_others_are_served() {
     assert!(!place.path().join("nbd").exists() && !place.path().join("vm").exists());
     let said = refused(&volume(&place, &["unexport", "root"]));
     assert!(said.contains("volume 'root' is not exported"), "{said}");
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+}
+
+/// Clients that connect after the change see the new size.
+#[test]
+fn an_export_has_the_size_of_its_volume() {
+    let place = TestFolder::new();
+    volumes(&place);
+    let mut serving = Serving::start(&place, &[&DEVICE[..], &["--nbd", "root=unix:nbd"]].concat());
+    let mut root = Client::at(&place, "nbd", "root");
+    done(volume(&place, &["resize", "root", "6M"]));
+    // The client may not know it, and can use it all the same.
+    root.write(0, 5 << 20, &[6; 512]);
+    let size = || {
+        let mut stream = UnixStream::connect(place.path().join("nbd")).unwrap();
+        let mut told = [0; 28];
+        let name = [&1u32.to_be_bytes()[..], &4u32.to_be_bytes(), b"root"].concat();
+        stream.write_all(&[&3u32.to_be_bytes()[..], b"IHAVEOPT", &name].concat()).unwrap();
+        stream.read_exact(&mut told).unwrap();
+        u64::from_be_bytes(told[18..26].try_into().unwrap())
+    };
+    assert_eq!(size(), 6 << 20);
+    done(volume(&place, &["resize", "root", "4M"]));
+    let until = Instant::now() + Duration::from_secs(20);
+    while size() != 4 << 20 {
+        assert!(Instant::now() < until, "the export keeps the former size");
+    }
     assert_eq!(serving.end(libc::SIGTERM), Some(0));
 }
 

@@ -3,7 +3,11 @@
 use crate::client::*;
 use crate::held::HeldDevice;
 use crate::served::{Served, memory};
+use bywash_device::{Command, Completion, Device, Geometry, Memory, QueueFull};
 use bywash_nbd::{Disk, Options};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Returns the names that a client is told of.
@@ -104,4 +108,69 @@ fn a_context_that_was_selected_for_a_removed_disk_is_none_of_the_next() {
     client.go("new");
     client.is_structured = true;
     assert_eq!(client.ask(BLOCK_STATUS, 0, 0, 512), 22, "without a context");
+}
+
+/// Memory of which clients see as much as the test says.
+struct Growing {
+    memory: Memory,
+    shown: u64,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Device for Growing {
+    fn geometry(&self) -> Geometry {
+        Geometry { bytes: self.shown, ..self.memory.geometry() }
+    }
+
+    fn refresh(&mut self) -> Geometry {
+        self.shown = self.bytes.load(Ordering::Relaxed);
+        self.geometry()
+    }
+
+    fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
+        self.memory.submit(command)
+    }
+
+    fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        self.memory.reap(done)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.memory.arm()
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.memory.descriptor()
+    }
+
+    fn depth(&self) -> usize {
+        self.memory.depth()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.memory.in_flight()
+    }
+
+    fn description(&self) -> String {
+        self.memory.description()
+    }
+}
+
+/// The protocol has no message for it: clients that connect later see the new size, and the others may use it.
+#[test]
+fn the_size_of_a_disk_changes_while_it_is_served() {
+    let bytes = Arc::new(AtomicU64::new(1 << 20));
+    let device = Growing { memory: memory(), shown: 1 << 20, bytes: bytes.clone() };
+    let served = Served::one(device);
+    let mut first = served.simple();
+    assert_eq!((first.bytes, first.write(0, 1 << 20, &[5; 512])), (1 << 20, 28), "ENOSPC");
+    bytes.store(2 << 20, Ordering::Relaxed);
+    served.export.as_ref().unwrap().refresh("disk");
+    // The order is carried out before a client that connects behind it is greeted.
+    let mut second = served.simple();
+    assert_eq!((second.bytes, second.write(0, 1 << 20, &[6; 512])), (2 << 20, 0));
+    assert_eq!(first.read(1 << 20, 512), [6; 512]);
+    bytes.store(1 << 20, Ordering::Relaxed);
+    served.export.as_ref().unwrap().refresh("disk");
+    assert_eq!((served.simple().bytes, second.write(0, 1 << 20, &[7; 512])), (1 << 20, 28));
 }

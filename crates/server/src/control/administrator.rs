@@ -120,9 +120,12 @@ fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
                 // Existing grants keep their old size; a client that wants the new size opens the volume
                 // again.
                 let resize = || shared.store.resize(&volume, Bytes(bytes));
-                return with_cleared_blocks(shared, &found.device, &facts, resize).map(drop);
+                with_cleared_blocks(shared, &found.device, &facts, resize)?;
+            } else {
+                change_revoked(shared, &volume, |_| shared.store.resize(&volume, Bytes(bytes)).map(drop))?;
             }
-            change_revoked(shared, &volume, |_| shared.store.resize(&volume, Bytes(bytes)).map(drop))
+            shared.exports.resized(&volume);
+            Ok(())
         }
         ControlRequest::Rename { volume, to } => {
             let renamed = shared.store.rename(&volume, &to).map_err(refusal_from)?;

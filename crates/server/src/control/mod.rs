@@ -77,6 +77,12 @@ impl Exports {
         self.0.get().map(|exporter| exporter.report()).unwrap_or_default()
     }
 
+    fn resized(&self, volume: &str) {
+        if let Some(exporter) = self.0.get() {
+            exporter.resized(volume);
+        }
+    }
+
     fn exporter(&self) -> Result<&dyn Exporter, Refusal> {
         let none = || Refusal::new(RefusalKind::Unfit, "this server exports no volumes; `bywash serve` does");
         self.0.get().map(|exporter| &**exporter).ok_or_else(none)

@@ -9,10 +9,11 @@
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use vhost::vhost_user::message::VhostUserInflight;
+use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserInflight};
 use vhost::vhost_user::{Frontend, VhostUserFrontend, VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
@@ -90,6 +91,7 @@ impl Driver {
         let wanted = VhostUserProtocolFeatures::CONFIG
             | VhostUserProtocolFeatures::MQ
             | VhostUserProtocolFeatures::REPLY_ACK
+            | VhostUserProtocolFeatures::BACKEND_REQ
             | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
         assert!(frontend.get_protocol_features().unwrap().contains(wanted));
         frontend.set_protocol_features(wanted).unwrap();
@@ -159,6 +161,21 @@ impl Driver {
         // QEMU passes the used index as well, since it does not know how many chains the last server had
         // taken.
         self.start(self.map.load(GuestAddress(0x3002), Ordering::Acquire).unwrap());
+    }
+
+    /// Passes a socket for the disk's notifications, and returns the other end.
+    pub fn listen(&mut self) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        self.frontend.set_backend_request_fd(&theirs).unwrap();
+        ours.set_read_timeout(Some(LIMIT)).unwrap();
+        ours
+    }
+
+    /// Returns the size of the disk, in bytes, as the configuration tells it.
+    pub fn bytes(&mut self) -> u64 {
+        let flags = VhostUserConfigFlags::empty();
+        let (_, sectors) = self.frontend.get_config(0, 8, flags, &[0; 8]).unwrap();
+        u64::from_le_bytes(sectors.try_into().unwrap()) * 512
     }
 
     pub fn put(&self, at: u64, bytes: &[u8]) {

@@ -462,3 +462,17 @@ fn rings_have_turns_when_the_device_is_full() {
         assert_eq!(counts, [2, 2, 2], "round {round} of {seen:?}");
     }
 }
+
+#[test]
+fn notifications_go_to_a_socket_and_to_nothing_else() {
+    let (served, control) = Served::held(64);
+    let mut driver = Driver::connect(&served.socket());
+    driver.agree(0);
+    let file = tempfile::tempfile().unwrap();
+    // The connection ends instead of an acknowledgement.
+    driver.frontend.set_backend_request_fd(&file).unwrap_err();
+    let failure = served.failure();
+    assert!(failure.contains("no Unix socket for the disk's notifications"), "{failure}");
+    drop(driver);
+    check_next(&served, &control);
+}

@@ -5,9 +5,10 @@ use bywash_client::{Access, Client, NewVolume, Options as ClientOptions, PathCho
 use bywash_device::{Command, CommandError, Device, Operation, Segment};
 use bywash_server::Server;
 use bywash_vhost::{Error, Export, OnVolume, Options};
+use std::io::Read;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 struct Bench {
@@ -180,4 +181,60 @@ fn a_guest_makes_a_file_system_on_it() {
     let image = bench.folder.path().join("copy");
     copy_volume(&bench.client(), "slow", &image);
     bywash_support::guest::check_files(&image, &said);
+}
+
+/// A volume changes its size while a guest uses it: the frontend is notified, and requests keep to the new size.
+#[test]
+fn the_size_of_a_volume_changes_while_it_is_used() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for name in ["fast", "slow"] {
+        let device = OnVolume::open(bench.queue(PathChoice::Automatic), name, Access::ReadWrite).unwrap();
+        let export = bench.serve(device);
+        let mut driver = Driver::attach(&bench.socket(), 0);
+        let mut notified = driver.listen();
+        assert_eq!(driver.bytes(), 64 << 20);
+        for megabytes in [72, 32, 80] {
+            client.resize(name, megabytes << 20).unwrap();
+            export.refresh();
+            let mut message = [0; 12];
+            notified.read_exact(&mut message).unwrap();
+            assert_eq!(message, [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0], "the configuration has changed");
+            assert_eq!(driver.bytes(), megabytes << 20);
+            let pages = (megabytes << 20) / DATA_BYTES as u64;
+            driver.fill(0, megabytes as u8);
+            driver.ask(0, WRITE, pages - 1);
+            driver.ask(1, WRITE, pages);
+            driver.wait(2);
+            assert_eq!((driver.status(0), driver.status(1)), (0, 1), "{name} of {megabytes} MiB");
+            driver.ask(1, READ, pages - 1);
+            driver.wait(1);
+            assert_eq!(driver.data(1), [megabytes as u8; DATA_BYTES]);
+        }
+        // The grants of former sizes were given back.
+        let grants =
+            || client.status().unwrap().clients.iter().map(|client| client.grants.len()).sum::<usize>();
+        let end = Instant::now() + Duration::from_secs(20);
+        while grants() != 1 {
+            assert!(Instant::now() < end, "{} grants are held", grants());
+        }
+        // Nothing is told of if nothing has changed.
+        export.refresh();
+        driver.ask(0, FLUSH, 0);
+        driver.wait(1);
+        notified.set_nonblocking(true).unwrap();
+        assert!(notified.read(&mut [0]).is_err());
+    }
+}
+
+/// A size that changes while nobody is connected is seen by whoever connects next.
+#[test]
+fn the_next_frontend_sees_the_new_size() {
+    let bench = Bench::new();
+    let device = OnVolume::open(bench.queue(PathChoice::Automatic), "slow", Access::ReadWrite).unwrap();
+    let export = bench.serve(device);
+    bench.client().resize("slow", 80 << 20).unwrap();
+    export.refresh();
+    let mut driver = Driver::attach(&bench.socket(), 0);
+    assert_eq!(driver.bytes(), 80 << 20);
 }
