@@ -7,7 +7,7 @@
 
 use crate::inflight::Record;
 use crate::layout::{self, FAILED, FLUSHES, NAME_BYTES, OK, UNSUPPORTED};
-use crate::memory::{self, Map, Memory};
+use crate::memory::{self, Map, Memory, WatchedMap};
 use crate::request::{Action, ParsedChain, Parts};
 use crate::ring::{Broken, ChainHead, EventCounter, Next, Ring};
 use crate::stats::Counters;
@@ -59,7 +59,7 @@ pub(crate) struct Disk<D> {
 /// An object that a frontend has passed and that is no longer needed. Unmapping it can take seconds.
 #[derive(Debug)]
 pub(crate) enum FrontendObject {
-    Map(Arc<Map>),
+    Map(Arc<WatchedMap>),
     Record(#[expect(dead_code, reason = "kept until it is dropped")] Record),
     Ring(#[expect(dead_code, reason = "kept until it is dropped")] Ring),
 }
@@ -79,7 +79,7 @@ struct InFlight {
     length: u64,
     status: GuestAddress,
     /// The memory that the chain lies in; the guest may have other memory by the time the request completes.
-    map: Arc<Map>,
+    map: Arc<WatchedMap>,
 }
 
 impl<D: Device> Disk<D> {
@@ -115,6 +115,11 @@ impl<D: Device> Disk<D> {
         }
         self.notify();
         self.more_to_do
+    }
+
+    /// Returns true if the frontend has taken pages of the guest's memory away.
+    pub(crate) fn has_lost_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.map().is_broken())
     }
 
     /// Looks at the device's size, and returns true if it has changed. A size of no block, or of none at all, is not taken
@@ -220,7 +225,7 @@ impl<D: Device> Disk<D> {
         }
     }
 
-    fn take_chains(&mut self, index: usize, parts: &mut Parts, map: &Arc<Map>) -> Result<(), Broken> {
+    fn take_chains(&mut self, index: usize, parts: &mut Parts, map: &Arc<WatchedMap>) -> Result<(), Broken> {
         self.rings[index].keep_looking(map)?;
         for _ in 0..TURN_MAX {
             match self.rings[index].next(map)? {
@@ -251,7 +256,7 @@ impl<D: Device> Disk<D> {
         head: ChainHead,
         asked: ParsedChain,
         parts: &Parts,
-        map: &Arc<Map>,
+        map: &Arc<WatchedMap>,
     ) -> Result<bool, Broken> {
         let ParsedChain { status: Some(status), what: Ok(what) } = asked else {
             let state = asked.what.err().unwrap_or(FAILED);

@@ -142,6 +142,9 @@ impl<D: Device + 'static> Frontend<D> {
         loop {
             let Some(mut disk) = self.disk() else { return Ok(()) };
             let again = disk.turn(&mut parts);
+            if disk.has_lost_memory() {
+                return Err(Error::Peer("it has taken pages of its guest's memory away".into()));
+            }
             let released = disk.take_released(&mut bells);
             drop(disk);
             drop(released);

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Source: QEMU's docs/interop/vhost-user.rst, the region of a split virtqueue. If a server dies between any
-//! two steps of [`Record::give_back`], [`Record::left`] can still tell which chains were returned. Invariant:
+//! two steps of [`Record::give_back`], [`Record::inherited`] can still tell which chains were returned. Invariant:
 //! a value read from here is used only as a descriptor's number, after a check, or to order chains.
 
-use crate::memory::{self, Map};
+use crate::memory::{self, Map, Pages};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::File;
 use std::sync::Arc;
@@ -56,7 +56,11 @@ pub(crate) fn create(rings: u16, entries: u16) -> Result<File, String> {
 /// Maps a record that the frontend has passed, and returns the part of each ring.
 pub(crate) fn adopt(file: File, offset: u64, rings: u16, entries: u16) -> Result<Vec<Record>, String> {
     let bytes = bytes_needed(rings, entries);
-    memory::check(&file, offset, bytes)?;
+    if memory::check(&file, offset, bytes)? != Pages::Lasting {
+        return Err(
+            "the record of what is in flight is in huge pages: pass the one that was made here".into()
+        );
+    }
     let wrong =
         |error: &dyn std::fmt::Display| format!("memory for what is in flight cannot be mapped: {error}");
     let region = MmapRegion::from_file(FileOffset::new(file, offset), bytes as usize)

@@ -32,7 +32,7 @@
 //! tells the guest.
 //!
 //! **To the server**: neither the guest nor the frontend needs to be trusted. Only memory is mapped that
-//! cannot shrink under the mapping. Whatever the rings contain, only the guest's memory is accessed, no more
+//! cannot shrink under the mapping, or whose missing pages are replaced by zeros (reserved huge pages). Whatever the rings contain, only the guest's memory is accessed, no more
 //! requests are in flight than the rings have entries, and a ring with invalid contents is stopped. A
 //! frontend that breaks the protocol is disconnected. Guest and frontend can use up the processor time of the
 //! disk's thread, and no other resource.
@@ -61,6 +61,7 @@ mod backend_channel;
 mod chain;
 mod disk;
 mod export;
+mod faults;
 mod frontend;
 mod inflight;
 mod layout;

@@ -1,18 +1,20 @@
 //! The memory of a guest, as its frontend passes it.
 //!
-//! Invariant: an access to the mapping never faults. A frontend that could shrink a file afterwards could end
-//! this process by SIGBUS, so only memory that is sealed against shrinking is mapped (fcntl(2),
-//! F_SEAL_SHRINK), as in `bywash_link`. Reserved huge pages are refused, since they can be removed from a
-//! file under a mapping and then be missing.
+//! Invariant: an access to the mapping never ends this process. A frontend that could shrink a file afterwards could do
+//! that by SIGBUS, so of ordinary memory only what is sealed against shrinking is mapped (fcntl(2), F_SEAL_SHRINK), as in
+//! `bywash_link`. Reserved huge pages can be taken out of a file under any seal that QEMU sets; their mapping is watched,
+//! and missing pages are replaced (`faults`). Files of other file systems are refused, since an access could block.
 
 #![expect(
     unsafe_code,
     reason = "segments of guest memory are addresses, which the owner of the mapping keeps mapped"
 )]
 
+use crate::faults::Watched;
 use bywash_device::{MemoryOwner, Segment};
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use std::fs::File;
+use std::ops::Deref;
 use std::sync::Arc;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{
@@ -26,10 +28,33 @@ const HUGETLBFS: i64 = 0x9584_58f6;
 /// Mapping of all memory that a guest's addresses reach.
 pub(crate) type Map = GuestMemoryMmap<()>;
 
+/// A mapping, and the watch over those of its regions whose pages can vanish.
+#[derive(Debug)]
+pub(crate) struct WatchedMap {
+    /// Dropped before the mapping, at whose addresses another one may be made.
+    watched: Vec<Watched>,
+    map: Map,
+}
+
+impl Deref for WatchedMap {
+    type Target = Map;
+
+    fn deref(&self) -> &Map {
+        &self.map
+    }
+}
+
+impl WatchedMap {
+    /// Returns true if the frontend has taken pages away.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.watched.iter().any(Watched::is_broken)
+    }
+}
+
 /// The memory of one guest, with the translation of its frontend's addresses.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    map: Arc<Map>,
+    map: Arc<WatchedMap>,
     places: Vec<RegionAddresses>,
 }
 
@@ -52,7 +77,7 @@ impl Memory {
     ) -> Result<Memory, String> {
         let mut mapped = Vec::with_capacity(regions.len());
         let mut places = Vec::with_capacity(regions.len());
-        let mut left = bytes_max;
+        let (mut left, mut watched) = (bytes_max, Vec::new());
         for (region, file) in regions.iter().zip(files) {
             let (frontend, guest, bytes) = (region.user_addr, region.guest_phys_addr, region.memory_size);
             left = left.checked_sub(bytes).ok_or_else(|| {
@@ -60,19 +85,26 @@ impl Memory {
                     "its memory is larger than the {bytes_max} bytes that are allowed: give the guest less"
                 )
             })?;
-            check(&file, region.mmap_offset, bytes)?;
+            let pages = check(&file, region.mmap_offset, bytes)?;
             let mapping =
                 region.mmap_region(file).map_err(|error| format!("its memory cannot be mapped: {error}"))?;
+            if let Pages::Huge(page) = pages {
+                let start = mapping.as_ptr().addr();
+                // Dropped in front of the mapping, also if one of the next regions is refused.
+                watched.push(Watched::new(start, mapping.size(), page)?);
+            }
             let region = GuestRegionMmap::new(mapping, GuestAddress(guest));
-            mapped.push(region.ok_or("its memory goes past the last address")?);
+            mapped.push(Arc::new(region.ok_or("its memory goes past the last address")?));
             places.push(RegionAddresses { frontend, guest, bytes });
         }
         mapped.sort_by_key(|region| region.start_addr());
-        let map = Map::from_regions(mapped).map_err(|error| format!("its memory makes no sense: {error}"))?;
-        Ok(Memory { map: Arc::new(map), places })
+        // These clones keep regions that make no sense mapped as long as they are watched.
+        let map = Map::from_arc_regions(mapped.clone())
+            .map_err(|error| format!("its memory makes no sense: {error}"))?;
+        Ok(Memory { map: Arc::new(WatchedMap { watched, map }), places })
     }
 
-    pub(crate) fn map(&self) -> &Arc<Map> {
+    pub(crate) fn map(&self) -> &Arc<WatchedMap> {
         &self.map
     }
 
@@ -147,23 +179,37 @@ pub(crate) fn for_each_segment(
     slices.all(|slice| slice.is_ok_and(|slice| take(&slice)))
 }
 
-/// Checks that a file has `bytes` bytes from `offset` on, and can never lose them.
-pub(crate) fn check(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
+/// Pages of a guest's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// Ordinary ones, which cannot vanish.
+    Lasting,
+    /// Reserved huge pages of this size in bytes, which can.
+    Huge(usize),
+}
+
+/// Checks that a file has `bytes` bytes from `offset` on, and can never lose them, or only as reserved huge pages.
+pub(crate) fn check(file: &File, offset: u64, bytes: u64) -> Result<Pages, String> {
     const REMEDY: &str =
         "give QEMU -object memory-backend-memfd,share=on, whose seals are on if nothing else is said";
     let look = |error| format!("its memory cannot be looked at: {error}");
-    let seals = fcntl_get_seals(file).map_err(|_| format!("its memory is no memfd: {REMEDY}"))?;
-    if !seals.contains(SealFlags::SHRINK) {
-        return Err(format!("its memory is not sealed against shrinking: {REMEDY}"));
-    }
-    if fstatfs(file).map_err(look)?.f_type == HUGETLBFS {
-        return Err(format!(
-            "its memory is of reserved huge pages, which can vanish: {REMEDY}, and no hugetlb"
-        ));
-    }
+    let place = fstatfs(file).map_err(look)?;
+    let pages = if place.f_type == HUGETLBFS {
+        let page = place.f_bsize as u64;
+        if page == 0 || !offset.is_multiple_of(page) || !bytes.is_multiple_of(page) {
+            return Err(format!("its memory is no whole number of its huge pages of {page} bytes"));
+        }
+        Pages::Huge(page as usize)
+    } else {
+        let seals = fcntl_get_seals(file).map_err(|_| format!("its memory is no memfd: {REMEDY}"))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(format!("its memory is not sealed against shrinking: {REMEDY}"));
+        }
+        Pages::Lasting
+    };
     let has = fstat(file).map_err(look)?.st_size as u64;
     match offset.checked_add(bytes) {
-        Some(end) if end <= has => Ok(()),
+        Some(end) if end <= has => Ok(pages),
         _ => Err(format!("its memory has {has} bytes, and should have {bytes} from {offset} on")),
     }
 }

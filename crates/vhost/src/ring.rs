@@ -4,7 +4,7 @@
 //! Invariant: no method of [`Ring`] blocks. Descriptors that a frontend passes for notifications must be
 //! event counters (eventfd(2)): a pipe, or a file on a file system of the frontend's own, could block each
 //! use and its closing. Even an event counter blocks when it is full and the frontend has cleared O_NONBLOCK.
-//! So only the frontend's own thread rings it, while holding nothing that others need ([`Event::ring`]).
+//! So only the frontend's own thread rings it, while holding nothing that others need ([`EventCounter::signal`]).
 //! Called by `disk` and `messages`.
 
 use crate::chain::Chain;
@@ -125,7 +125,8 @@ impl Ring {
         placed.map_err(|error| format!("a ring is at an odd address: {error}"))?;
         self.placed = true;
         // A guest that another server has served before has a used index of its own.
-        let given_back = self.queue.used_idx(memory.map().as_ref(), Ordering::Acquire);
+        let map: &Map = memory.map();
+        let given_back = self.queue.used_idx(map, Ordering::Acquire);
         self.queue.set_next_used(given_back.map_err(|error| format!("a ring cannot be read: {error}"))?.0);
         self.check(memory.map())
     }

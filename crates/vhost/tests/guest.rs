@@ -6,7 +6,8 @@
 use bywash_client::{Access, Client, NewVolume, Options as ClientOptions, Queue};
 use bywash_device::testing::Late;
 use bywash_device::{Device, Spec};
-use bywash_support::guest::{Disk, Guest, check_files, script};
+use bywash_support::guest::{Disk, Guest, HUGE_PAGES, check_files, script};
+use bywash_support::huge_pages::HugePages;
 use bywash_vhost::{Event, Export, OnVolume, Options};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -255,4 +256,20 @@ step /sbin/e2fsck -f -n /dev/vda
     guest.wait_for_end();
     let stats = export.stats();
     assert_eq!((stats.frontends, stats.refused, stats.failed), (1, 0, 0));
+}
+
+/// Memory of reserved huge pages, as SPDK wants it.
+#[test]
+fn its_memory_can_be_of_huge_pages() {
+    let _pages = match HugePages::reserve(HUGE_PAGES) {
+        Ok(pages) => pages,
+        Err(reason) => return eprintln!("left out: {reason}"),
+    };
+    let disk = Disk::new(64 << 20);
+    let export = serve(&disk, "", 2);
+    let said = Guest::new(&disk.socket()).queues(2).huge_pages().boot(script::FILE_SYSTEM).wait_for_end();
+    let stats = export.stats();
+    assert_eq!((stats.frontends, stats.refused, stats.failed), (1, 0, 0));
+    drop(export);
+    check_files(&disk.image(), &said);
 }

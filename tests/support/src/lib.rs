@@ -7,6 +7,7 @@
 //! - `hosts`: several hosts on one machine, by network namespaces
 //! - `disks`: loop devices and mounted file systems that disappear with the test
 //! - `log`: a commit log and its memory, as a keeper makes them
+//! - `huge_pages`: reserved huge pages, while a test needs them
 //! - `riscv`: a cross compiler and an emulator for RISC-V, where they are installed
 //! - `guest`: a virtual machine with a disk that is served by vhost-user (x86-64 alone)
 //!
@@ -20,6 +21,7 @@ pub mod disks;
 pub mod guest;
 #[cfg(feature = "hosts")]
 pub mod hosts;
+pub mod huge_pages;
 #[cfg(feature = "log")]
 pub mod log;
 #[cfg(feature = "peers")]

@@ -52,13 +52,18 @@ pub struct Driver {
 impl Driver {
     /// Connects, and sends no message.
     pub fn connect(socket: &Path) -> Driver {
+        Driver::over_memory(socket, MemfdFlags::ALLOW_SEALING, (RINGS * MEMORY_BYTES) as u64)
+    }
+
+    /// Connects with guest memory of this kind and size, and sends no message.
+    pub fn over_memory(socket: &Path, memory: MemfdFlags, bytes: u64) -> Driver {
         let frontend = Frontend::connect(socket, RINGS as u64).unwrap();
-        let file = File::from(memfd_create("guest", MemfdFlags::ALLOW_SEALING).unwrap());
-        let bytes = RINGS * MEMORY_BYTES;
-        file.set_len(bytes as u64).unwrap();
+        let file = File::from(memfd_create("guest", memory).unwrap());
+        file.set_len(bytes).unwrap();
         fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
         let own = FileOffset::new(file.try_clone().unwrap(), 0);
-        let map = GuestMemoryMmap::from_ranges_with_files([(GuestAddress(0), bytes, Some(own))]).unwrap();
+        let map =
+            GuestMemoryMmap::from_ranges_with_files([(GuestAddress(0), bytes as usize, Some(own))]).unwrap();
         Driver::over(frontend, file, map, 0)
     }
 
@@ -103,7 +108,7 @@ impl Driver {
     pub fn pass_memory(&self) -> vhost::Result<()> {
         self.frontend.set_mem_table(&[VhostUserMemoryRegionInfo {
             guest_phys_addr: 0,
-            memory_size: (RINGS * MEMORY_BYTES) as u64,
+            memory_size: self.file.metadata().unwrap().len(),
             userspace_addr: FRONTEND,
             mmap_offset: 0,
             mmap_handle: self.file.as_raw_fd(),

@@ -4,8 +4,9 @@
 use crate::driver::{DATA_BYTES, Driver, FLUSH, READ, RINGS, SLOTS, WRITE, wait_for};
 use crate::held::{Control, PausedDevice};
 use bywash_device::{Device, Operation};
+use bywash_support::huge_pages::{HugePages, free};
 use bywash_vhost::{Error, Event, Export, Options};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -55,6 +56,9 @@ impl Served {
         }
     }
 }
+
+/// Size of a huge page, in bytes.
+const HUGE_PAGE: u64 = 2 << 20;
 
 /// An action that a frontend, or its guest, must not do.
 type Deed = fn(&mut Driver);
@@ -473,6 +477,39 @@ fn notifications_go_to_a_socket_and_to_nothing_else() {
     driver.frontend.set_backend_request_fd(&file).unwrap_err();
     let failure = served.failure();
     assert!(failure.contains("no Unix socket for the disk's notifications"), "{failure}");
+    drop(driver);
+    check_next(&served, &control);
+}
+
+/// The guest's memory is of huge pages, and its frontend takes a page away and lets nobody have another one.
+#[test]
+fn huge_pages_can_vanish_and_the_next_frontend_is_served() {
+    let pages = match HugePages::reserve(1) {
+        Ok(pages) => pages,
+        Err(reason) => return eprintln!("left out: {reason}"),
+    };
+    let (served, control) = Served::held(64);
+    control.flow(true);
+    let memory = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let mut driver = Driver::over_memory(&served.socket(), memory, HUGE_PAGE);
+    driver.agree(0);
+    driver.start(0);
+    driver.fill(0, 9);
+    driver.ask(0, WRITE, 2);
+    driver.wait(1);
+    driver.ask(1, READ, 2);
+    driver.wait(1);
+    assert!(driver.status(1) == 0 && driver.data(1) == [9; DATA_BYTES]);
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&driver.file, hole, 0, HUGE_PAGE).unwrap();
+    // The page that has become free is nobody's any more.
+    drop(pages);
+    if free() > 0 {
+        return eprintln!("left out: the machine has other huge pages that are free");
+    }
+    driver.kick.write(1).unwrap();
+    let failure = served.failure();
+    assert!(failure.contains("taken pages of its guest's memory away"), "{failure}");
     drop(driver);
     check_next(&served, &control);
 }

@@ -23,6 +23,7 @@ pub struct Guest {
     queues: u16,
     reconnects: bool,
     memory: &'static str,
+    has_huge_pages: bool,
     seconds_max: u32,
     hardware: Vec<String>,
     kernel_options: String,
@@ -46,6 +47,7 @@ impl Guest {
             queues: 1,
             reconnects: false,
             memory: "512M",
+            has_huge_pages: false,
             seconds_max: SECONDS_MAX,
             hardware: Vec::new(),
             kernel_options: String::new(),
@@ -70,6 +72,12 @@ impl Guest {
     /// Makes QEMU connect to the disk again every second after its server has died.
     pub fn reconnects(mut self) -> Guest {
         self.reconnects = true;
+        self
+    }
+
+    /// Backs the machine's memory by reserved huge pages of 2 MiB, of which the host must have [`HUGE_PAGES`] free ones.
+    pub fn huge_pages(mut self) -> Guest {
+        self.has_huge_pages = true;
         self
     }
 
@@ -114,10 +122,11 @@ impl Guest {
         let contents = system(kernel, &self.contents, script, self.seconds_max);
         fs::write(&archive, contents).expect("the guest's file system is written");
         let (queues, memory) = (self.queues, if self.socket.is_some() { DISK_MEMORY } else { self.memory });
+        let pages = if self.has_huge_pages { ",hugetlb=on,hugetlbsize=2M" } else { "" };
         let mut qemu = Command::new(find("qemu-system-x86_64"));
         qemu.args(["-accel", "tcg", "-machine", "q35,memory-backend=memory", "-cpu", "max", "-nodefaults"])
             .args(["-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", memory])
-            .args(["-object", &format!("memory-backend-memfd,id=memory,size={memory},share=on")])
+            .args(["-object", &format!("memory-backend-memfd,id=memory,size={memory},share=on{pages}")])
             .args(["-smp", &queues.to_string()]);
         if let Some(socket) = &self.socket {
             let (socket, reconnect) = (socket.display(), if self.reconnects { ",reconnect=1" } else { "" });
@@ -152,6 +161,8 @@ pub const HOST: &str = "10.0.2.2";
 
 /// Memory of a machine with a disk.
 const DISK_MEMORY: &str = "256M";
+/// Number of huge pages of 2 MiB that a machine with a disk needs, if its memory is made of them.
+pub const HUGE_PAGES: u64 = 128;
 
 /// Starts a thread that sends each line of `from`, until its end.
 fn listen(from: impl std::io::Read + Send + 'static, to: mpsc::Sender<String>) {

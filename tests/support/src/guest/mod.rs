@@ -13,7 +13,7 @@
 //! guest.wait_for_end();
 //! ```
 //!
-//! - [`Guest`], [`Running`], [`HOST`]: starting a guest, reading its output, ending it gently or by SIGKILL; its network
+//! - [`Guest`], [`Running`], [`HOST`], [`HUGE_PAGES`]: starting a guest, reading its output, ending it gently or by SIGKILL; its network
 //! - [`script`]: work that several tests do in a guest
 //! - [`Disk`], [`check_files`]: an image and its socket, and a check of its contents
 //! - [`kernel`]: Debian's kernel, downloaded once into the target folder
@@ -31,4 +31,4 @@ pub mod script;
 pub mod system;
 
 pub use disk::{Disk, check_files};
-pub use machine::{Guest, HOST, Running};
+pub use machine::{Guest, HOST, HUGE_PAGES, Running};
