@@ -74,6 +74,11 @@ impl Kind {
         matches!(self, Kind::Open | Kind::End)
     }
 
+    /// Returns true if calls of the kind wait until changes are durable.
+    pub fn is_sync(self) -> bool {
+        matches!(self, Kind::Sync | Kind::SyncData)
+    }
+
     /// Returns the kind of a recorded call; `None` if it is of another kind.
     pub fn from_function(function: Function) -> Option<Kind> {
         Some(match function {

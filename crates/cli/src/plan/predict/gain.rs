@@ -56,9 +56,13 @@ pub struct Change {
 }
 
 /// Difference that the library makes for a call, in seconds: of the medians, with bounds by the quartiles of both
-/// sides, which are independent of each other.
-fn difference(times: &Times) -> Option<Summary> {
-    let (with, without) = (Summary::of(&times.with)?, Summary::of(&times.without)?);
+/// sides, which are independent of each other. `recorded`, if known, replaces the median without the library.
+fn difference(times: &Times, recorded: Option<f64>) -> Option<Summary> {
+    let (with, mut without) = (Summary::of(&times.with)?, Summary::of(&times.without)?);
+    if let Some(recorded) = recorded.filter(|_| without.median > 0.0) {
+        let scaled = |seconds: f64| seconds * recorded / without.median;
+        without = Summary { low: scaled(without.low), median: recorded, high: scaled(without.high) };
+    }
     let median = with.median - without.median;
     Some(Summary {
         low: median - (with.median - with.low).hypot(without.high - without.median),
@@ -67,11 +71,30 @@ fn difference(times: &Times) -> Option<Summary> {
     })
 }
 
+/// Returns the mean recorded time of the syncs, by process and kind, in seconds. A sync writes what the program's other
+/// calls have changed, such as names and sizes of files; the calls that are made again have changed less.
+fn recorded_syncs(steps: &Steps) -> HashMap<(u32, Kind), f64> {
+    let mut sums: HashMap<(u32, Kind), (f64, u32)> = HashMap::new();
+    for (recorded, call) in steps.calls.iter().zip(&steps.trace.calls).filter(|(call, _)| !call.failed) {
+        let kind = Kind::from_function(recorded.function).filter(|kind| kind.is_sync());
+        let on_file = steps.files.get(recorded.file as usize).is_some_and(is_file);
+        if let (Some(kind), Some(timing), true) = (kind, call.timing, on_file) {
+            let (seconds, count) = sums.entry((recorded.owner.process, kind)).or_default();
+            *seconds += timing.end - call.at;
+            *count += 1;
+        }
+    }
+    sums.into_iter().map(|(key, (seconds, count))| (key, seconds / f64::from(count))).collect()
+}
+
 impl Prediction {
     /// Predicts from a recording, from its calls made again, and from the cost of starting programs.
     pub fn new(steps: &Steps, repeated: &Repeated, starts: Starts, now: Summary) -> Prediction {
-        let differences: HashMap<(u32, Kind), Summary> =
-            repeated.times.iter().filter_map(|(key, times)| Some((*key, difference(times)?))).collect();
+        let syncs = recorded_syncs(steps);
+        let differences = repeated.times.iter();
+        let differences: HashMap<(u32, Kind), Summary> = differences
+            .filter_map(|(key, times)| Some((*key, difference(times, syncs.get(key).copied())?)))
+            .collect();
         let of_call = |index: usize, pick: fn(&Summary) -> f64| -> f64 {
             let call = &steps.calls[index];
             if call.function == Function::Start {
@@ -213,6 +236,21 @@ mod tests {
         assert!(
             change.kind == Kind::ReadAt && change.calls == 1000 && (change.difference + 6e-4).abs() < 1e-9
         );
+    }
+
+    /// The recorded calls are made syncs of 1 us, which take half of that when they are made again.
+    #[test]
+    fn syncs_save_what_they_took_in_the_program() {
+        let mut steps = reads();
+        for call in steps.calls.iter_mut().filter(|call| call.function == Function::ReadAt) {
+            call.function = Function::SyncData;
+        }
+        let now = Summary { median: 2e-3, low: 2e-3, high: 2e-3 };
+        let mut repeated = Repeated::default();
+        let (without, with) = (vec![0.5e-6; 3], vec![0.1e-6; 3]);
+        repeated.times.insert((1, Kind::SyncData), Times { without, with });
+        let prediction = Prediction::new(&steps, &repeated, starts(0.0), now);
+        assert!((prediction.then.median - 1.1e-3).abs() < 1e-9, "{prediction:?}");
     }
 
     #[test]
