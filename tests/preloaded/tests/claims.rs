@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
-use bywash_preloaded::{library, output};
 use bywash_log::layout::{BLOCK, Superblock};
 use bywash_log::read;
 use bywash_log::shared::Counter;
+use bywash_preloaded::{library, output};
 use bywash_support::log::{LogReader, TestLog};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -7,9 +7,9 @@
 
 #![allow(clippy::unwrap_used)] // helpers of the tests
 
-use bywash_preloaded::{library, output};
 use bywash_log::read;
 use bywash_log::shared::{AGE_NS, Counter, State};
+use bywash_preloaded::{library, output};
 use bywash_support::log::{LogReader, TestLog};
 use std::collections::BTreeMap;
 use std::fs::File;
