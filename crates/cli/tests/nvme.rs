@@ -111,6 +111,12 @@ grep -q '2 pairs of queues.*polling' /tmp/serve || fail 'the options have no eff
 inside finds_what_was_written
 say started again
 
+step /sbin/bywash serve drop --socket /tmp/socket disk
+listed "ready: bywash serve --device NAME=nvme:$controller"
+step /sbin/bywash serve add --socket /tmp/socket disk=nvme:$controller,depth=32
+inside finds_what_was_written
+say added again
+
 kill -TERM $server
 wait $server || { cat /tmp/serve; fail 'the server did not end well'; }
 step /sbin/bywash nvme unbind $controller
@@ -122,7 +128,7 @@ say given back
     let guest =
         guest(&disk).hardware(&["-device", "intel-iommu,intremap=on"]).kernel_option("intel_iommu=on");
     let mut guest = guest.boot(&format!("{FUNCTIONS}{script}"));
-    for what in ["refused", "bound", "served", "started again", "given back"] {
+    for what in ["refused", "bound", "served", "started again", "added again", "given back"] {
         guest.wait_for(what);
     }
     guest.wait_for_end();

@@ -9,7 +9,7 @@ use crate::helpers::Helpers;
 use crate::identity::Identities;
 use crate::limits::LimitsFile;
 use crate::open_device::{OpenDevice, open_device};
-use bywash_device::Spec;
+use bywash_device::{DeviceKind, Spec};
 use bywash_link::{Listener, SocketFile};
 use bywash_protocol::report::Status;
 use bywash_volume::Store;
@@ -29,6 +29,7 @@ pub struct Options {
     socket: PathBuf,
     socket_mode: u32,
     pub(crate) devices: Vec<Spec>,
+    pub(crate) device_kinds: Vec<&'static DeviceKind>,
     pub(crate) policy: Option<PathBuf>,
     pub(crate) limits: LimitsFile,
     cpu: Option<usize>,
@@ -42,6 +43,7 @@ impl Options {
             socket: socket.into(),
             socket_mode: 0o666,
             devices: Vec::new(),
+            device_kinds: Vec::new(),
             policy: None,
             limits: LimitsFile::default(),
             cpu: None,
@@ -58,6 +60,11 @@ impl Options {
     pub fn device(mut self, device: Spec) -> Options {
         self.devices.push(device);
         self
+    }
+
+    /// Sets the kinds of devices that administrators can add besides those of `bywash-device`. Default: none.
+    pub fn device_kinds(self, device_kinds: impl Into<Vec<&'static DeviceKind>>) -> Options {
+        Options { device_kinds: device_kinds.into(), ..self }
     }
 
     /// Sets the file of the store of volumes. Default: a store in memory, whose volumes end with the server.
@@ -123,8 +130,7 @@ impl Server {
             }
         });
         let core = core.map_err(Error::io("make a thread"))?;
-        let is_temporary = options.policy.is_none();
-        let shared = shared_state(options.limits, is_temporary, store, devices, orders, helpers)?;
+        let shared = shared_state(options, store, devices, orders, helpers)?;
         let control = ControlThread::new(shared.clone(), listener).map_err(Error::io("begin to listen"))?;
         let post = control.post();
         let thread = thread::Builder::new().name("control".into()).spawn(move || control.run());
@@ -225,8 +231,7 @@ impl Ready {
 
 /// Creates the state that the server's threads share, and hands the devices to the core.
 pub(crate) fn shared_state(
-    limits: LimitsFile,
-    is_temporary: bool,
+    options: Options,
     store: Store,
     devices: Vec<OpenDevice>,
     orders: CoreHandle,
@@ -236,9 +241,10 @@ pub(crate) fn shared_state(
         orders,
         store,
         registry: Registry::default(),
-        is_temporary,
+        is_temporary: options.policy.is_none(),
+        device_kinds: options.device_kinds,
         helpers,
-        limits,
+        limits: options.limits,
         users: Default::default(),
         exports: Default::default(),
         began: Instant::now(),
@@ -312,10 +318,10 @@ fn stay_on(cpu: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bywash_client::{Client, NewVolume};
+    use bywash_client::{Access, Client, NewVolume};
     use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
     use bywash_nvme::{Nvme, Options as ControllerOptions};
-    use bywash_volume::DeviceNumber;
+    use bywash_volume::{DeviceNumber, NewBlocks};
     use std::time::Duration;
 
     const LIMIT: Duration = Duration::from_secs(60);

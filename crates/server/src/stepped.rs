@@ -42,8 +42,7 @@ impl SteppedServer {
         let core = Core::new(orders.clone(), waiting, rung.clone(), options.timeouts, helpers.clone());
         let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
         stepped::add(rung, &core);
-        let is_temporary = options.policy.is_none();
-        let shared = shared_state(options.limits, is_temporary, store, devices, orders, helpers.clone())?;
+        let shared = shared_state(options, store, devices, orders, helpers.clone())?;
         let control =
             ControlThread::stepped(shared.clone(), listener).map_err(Error::io("begin to listen"))?;
         Ok(SteppedServer { shared, control, core, helpers, name: Some(name) })

@@ -44,7 +44,7 @@ pub enum ServeCommand {
 #[derive(Args)]
 pub struct AddArgs {
     /// Device, as for --device
-    #[arg(value_name = "NAME=SPEC[,OPTION...]")]
+    #[arg(value_name = "NAME=SPEC[,OPTION...]", value_parser = device)]
     pub device: Spec,
 
     /// Socket of the server

@@ -62,7 +62,8 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         .policy(arguments.policy.clone())
         .limits(limits)
         .cpu(arguments.cpu)
-        .timeouts(arguments.timeouts());
+        .timeouts(arguments.timeouts())
+        .device_kinds([&bywash_nvme::DEVICE_KIND]);
     let options = arguments.devices.iter().cloned().fold(options, Options::device);
     let server = Server::start(options)?;
     let exports = Exports::start(&arguments.socket, &arguments.exports, &arguments.nbd).map(Arc::new)?;

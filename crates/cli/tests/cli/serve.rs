@@ -83,8 +83,7 @@ fn standard_error_that_is_closed_or_full_ends_no_server() {
         let script =
             format!("exec \"$0\" serve --socket socket --device fast=mem:4M --limits limits {stderr}");
         place.file("limits", "");
-        let mut serving =
-            Serving::started(place.command("sh").args(["-c", &script]).arg(bywash()));
+        let mut serving = Serving::started(place.command("sh").args(["-c", &script]).arg(bywash()));
         done(volume(&place, &["create", "log", "--device", "fast", "--size", "1M"]));
         done(volume(&place, &["list"]));
         assert_eq!(serving.end(libc::SIGTERM), Some(0), "{stderr}");

@@ -31,7 +31,8 @@ const NAMED_MAX: usize = 8;
 
 /// Opens a device as the server's command line does, and serves it from now on.
 pub(super) fn add(shared: &SharedState, text: &str) -> Result<(), Refusal> {
-    let spec: Spec = text.parse().map_err(|error| Refusal::new(RefusalKind::Unfit, error))?;
+    let spec =
+        Spec::parse(text, &shared.device_kinds).map_err(|error| Refusal::new(RefusalKind::Unfit, error))?;
     let served: Vec<String> = shared.registry.lock().devices.keys().cloned().collect();
     if served.contains(&spec.name) {
         let message =

@@ -40,6 +40,7 @@ use crate::core::order::CoreHandle;
 use crate::exporter::Exporter;
 use crate::helpers::Helpers;
 use crate::limits::LimitsFile;
+use bywash_device::DeviceKind;
 use bywash_protocol::report::Export;
 use bywash_protocol::{Refusal, RefusalKind};
 use bywash_sync::AtomicU64;
@@ -55,6 +56,8 @@ pub(crate) struct SharedState {
     pub(crate) registry: Registry,
     /// True if the store has no file, so that volumes end with the server.
     pub(crate) is_temporary: bool,
+    /// Kinds of devices that administrators can add besides those of `bywash-device`.
+    pub(crate) device_kinds: Vec<&'static DeviceKind>,
     pub(crate) helpers: Helpers,
     pub(crate) limits: LimitsFile,
     /// Counters of clients that have ended, by user.
