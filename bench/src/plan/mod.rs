@@ -145,7 +145,8 @@ mod tests {
     fn every_case_has_a_name_of_its_own() {
         let cases = cases();
         let names: std::collections::HashSet<_> = cases.iter().map(Declared::name).collect();
-        assert_eq!((cases.len(), names.len()), (36, 36));
+        assert!(cases.len() > 30);
+        assert_eq!(names.len(), cases.len());
     }
 
     #[test]

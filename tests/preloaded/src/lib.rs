@@ -26,5 +26,5 @@ pub fn recorder() -> PathBuf {
 pub fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(output.stdout).unwrap_or_else(|error| panic!("{command:?} prints no text: {error}"))
 }

@@ -26,7 +26,7 @@ pub fn file(package: &str, name: &str) -> PathBuf {
     file
 }
 
-/// Builds the launcher, the preloaded library and the recorder with the profile of the running test, as [`file`] builds
+/// Builds the launcher, the preloaded library and the recorder with the profile of the running test, as [`file()`] builds
 /// one; returns the path of the launcher, which finds the others beside it.
 ///
 /// # Panics
