@@ -85,6 +85,13 @@ impl DeviceOptions for FileOptions {
     fn file_to_create(&self) -> Option<(&Path, u64)> {
         Some((&self.path, self.bytes?))
     }
+
+    fn in_folder(&self, folder: &Path) -> Option<Arc<dyn DeviceOptions>> {
+        let in_folder = || -> Arc<dyn DeviceOptions> {
+            Arc::new(FileOptions { path: folder.join(&self.path), ..self.clone() })
+        };
+        self.path.is_relative().then(in_folder)
+    }
 }
 
 impl fmt::Display for FileOptions {

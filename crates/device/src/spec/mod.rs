@@ -56,6 +56,12 @@ pub trait DeviceOptions: fmt::Display + fmt::Debug + Send + Sync {
 
     /// Returns path and size of the file that is created when the device is opened, if it does not exist.
     fn file_to_create(&self) -> Option<(&Path, u64)>;
+
+    /// Returns the same options with the path of their file taken from `folder`; `None` if they name no file by a
+    /// relative path.
+    fn in_folder(&self, _folder: &Path) -> Option<Arc<dyn DeviceOptions>> {
+        None
+    }
 }
 
 /// A kind of device: its row, and the function that parses the words of such a device.
@@ -104,6 +110,14 @@ impl Spec {
     /// or the file exists.
     pub fn file_to_create(&self) -> Option<(&Path, u64)> {
         self.options.file_to_create().filter(|(path, _)| !path.exists())
+    }
+
+    /// Takes a relative path of the device's file from `folder`, for a process whose current folder is another one.
+    pub fn in_folder(self, folder: &Path) -> Spec {
+        match self.options.in_folder(folder) {
+            Some(options) => Spec { options, ..self },
+            None => self,
+        }
     }
 }
 
@@ -190,6 +204,18 @@ mod tests {
             let spec: Spec = text.parse().unwrap();
             assert_eq!(spec.to_string(), printed);
             assert_eq!(printed.parse::<Spec>().unwrap(), spec);
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_taken_from_a_folder_and_all_else_stays() {
+        for (text, expected) in [
+            ("a=mem:4096", "a=mem:4096"),
+            ("a=file:/x\\,y,sparse", "a=file:/x\\,y,sparse"),
+            ("a=block:x\\,y,read-only", "a=block:/f\\,g/x\\,y,read-only"),
+        ] {
+            let spec: Spec = text.parse().unwrap();
+            assert_eq!(spec.in_folder(Path::new("/f,g")).to_string(), expected);
         }
     }
 
