@@ -5,12 +5,10 @@
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use bywash_support::guest::script::INSIDE;
 use bywash_support::guest::system::VFIO;
 use bywash_support::guest::{Disk, Guest};
 use std::path::Path;
-
-/// Environment variable that says that this program runs in the guest.
-const IS_INSIDE: &str = "BYWASH_TEST_INSIDE";
 
 /// Describes a guest with a controller at 0000:00:04.0, the modules of VFIO, the command as `/sbin/bywash`, and this
 /// program as `/sbin/tests`.
@@ -24,16 +22,8 @@ fn guest(disk: &Disk) -> Guest {
         .seconds_max(400)
 }
 
-/// Functions of a guest's script. `inside` runs one of the tests below `inside`, and fails if there is no such test.
-/// `refused` runs a command that has to fail with a message that contains the first argument.
+/// Functions of a guest's script. `refused` runs a command that has to fail with a message that contains the first argument.
 const FUNCTIONS: &str = r#"
-inside() {
-    BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact "inside::$1" --nocapture --test-threads 1 > /tmp/inside 2>&1
-    result=$?
-    cat /tmp/inside
-    [ $result = 0 ] || fail "$1"
-    grep -q '1 passed' /tmp/inside || fail "$1 was not run"
-}
 refused() {
     message=$1; shift
     "$@" > /tmp/refused 2>&1 && fail "$* was not refused"
@@ -127,7 +117,7 @@ say given back
 "#;
     let guest =
         guest(&disk).hardware(&["-device", "intel-iommu,intremap=on"]).kernel_option("intel_iommu=on");
-    let mut guest = guest.boot(&format!("{FUNCTIONS}{script}"));
+    let mut guest = guest.boot(&format!("{INSIDE}{FUNCTIONS}{script}"));
     for what in ["refused", "bound", "served", "started again", "added again", "given back"] {
         guest.wait_for(what);
     }
@@ -151,8 +141,8 @@ say left alone
 
 /// Clients that run in the guest.
 mod inside {
-    use super::IS_INSIDE;
     use bywash_client::{Access, Client, Options, Volume};
+    use bywash_support::guest::script::check_is_inside;
     use std::os::unix::process::CommandExt;
     use std::path::PathBuf;
     use std::process::Command;
@@ -167,7 +157,7 @@ mod inside {
 
     /// Connects to the server in the guest, and opens its volume.
     fn open() -> (Client, Volume) {
-        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
+        check_is_inside();
         let client = Client::connect("/tmp/socket", Options::new()).unwrap();
         let volume = client.open("data", Access::ReadWrite).unwrap();
         assert_eq!(volume.len(), VOLUME as u64);
@@ -190,7 +180,7 @@ mod inside {
     #[test]
     #[ignore = "run in the guest by the test above"]
     fn tells_another_user_what_to_do() {
-        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
+        check_is_inside();
         let serve = ["serve", "--socket", "/tmp/another", "--device", "disk=nvme:00:04.0"];
         let refused = Command::new("/sbin/bywash").args(serve).uid(1000).output().unwrap();
         let said = String::from_utf8(refused.stderr).unwrap();
@@ -257,7 +247,7 @@ mod inside {
     #[test]
     #[ignore = "run in the guest by the test above"]
     fn finds_it_on_the_disk_of_the_kernel() {
-        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
+        check_is_inside();
         // The kernel counts controllers as it finds them.
         let mut names = std::fs::read_dir("/dev").unwrap().map(|entry| entry.unwrap().path());
         let is_disk = |path: &PathBuf| {

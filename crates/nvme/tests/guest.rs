@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_device::testing::conformance::CASES;
+use bywash_support::guest::script::INSIDE;
 use bywash_support::guest::system::VFIO;
 use bywash_support::guest::{Disk, Guest};
 
@@ -19,8 +20,6 @@ const BAD: &str = "0000:00:05.0";
 const SLOW: &str = "0000:00:06.0";
 /// Time that the slow controller takes for a command, in milliseconds.
 const LATENCY_MS: u64 = 1000;
-/// Environment variable that says that this program runs in the guest.
-const IS_INSIDE: &str = "BYWASH_TEST_INSIDE";
 
 /// Describes a guest with the three controllers, the modules of VFIO, and this program as `/sbin/tests`.
 fn guest(disk: &Disk, bad: &Disk) -> Guest {
@@ -44,17 +43,6 @@ fn guest(disk: &Disk, bad: &Disk) -> Guest {
         .program("tests", &std::env::current_exe().unwrap())
         .seconds_max(400)
 }
-
-/// Function of a guest's script that runs one of the tests below `inside`, and fails if there is no such test.
-const INSIDE: &str = r#"
-inside() {
-    BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact "inside::$1" --nocapture --test-threads 1 > /tmp/inside 2>&1
-    result=$?
-    cat /tmp/inside
-    [ $result = 0 ] || fail "$1"
-    grep -q '1 passed' /tmp/inside || fail "$1 was not run"
-}
-"#;
 
 #[test]
 fn it_passes_the_conformance_suite() {
@@ -117,20 +105,16 @@ say started again
 
 /// Tests that run in the guest.
 mod inside {
-    use super::{BAD, IS_INSIDE, LATENCY_MS, PLAIN, SLOW};
+    use super::{BAD, LATENCY_MS, PLAIN, SLOW};
     use bywash_device::testing::conformance::{Area, CASES, Subject, pattern};
     use bywash_device::{Command, CommandError, Completion, Device, Region};
     use bywash_nvme::{Address, Error, Function, Nvme, Options, Sysfs, Vfio};
+    use bywash_support::guest::script::check_is_inside;
     use std::collections::BTreeSet;
     use std::os::fd::BorrowedFd;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::{Duration, Instant};
-
-    /// Checks that this is a guest: nothing else has controllers that a test may take.
-    fn check_is_inside() {
-        assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
-    }
 
     fn address(text: &str) -> Address {
         text.parse().unwrap()

@@ -3,6 +3,29 @@
 use crate::guest::installed::output;
 use std::path::Path;
 
+/// Environment variable that says to a test program that it runs in a guest.
+const IS_INSIDE: &str = "BYWASH_TEST_INSIDE";
+
+/// Shell function `inside NAME`, for guests that have a test program as `/sbin/tests`: runs its ignored test
+/// `inside::NAME`, and fails if there is no such test.
+pub const INSIDE: &str = r#"
+inside() {
+    BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact "inside::$1" --nocapture --test-threads 1 > /tmp/inside 2>&1
+    result=$?
+    cat /tmp/inside
+    [ $result = 0 ] || fail "$1"
+    grep -q '1 passed' /tmp/inside || fail "$1 was not run"
+}
+"#;
+
+/// Checks that this test program runs in a guest, by [`INSIDE`] or with the variable set.
+///
+/// # Panics
+/// If it does not.
+pub fn check_is_inside() {
+    assert!(std::env::var_os(IS_INSIDE).is_some(), "this test runs in a guest only");
+}
+
 /// Makes a file system on the disk, fills it with files of random contents, several of them at the same time,
 /// unmounts and checks it, and reads every file again from the disk. Prints `file HASH NAME` for each file,
 /// and after reading it again `again HASH NAME`.
