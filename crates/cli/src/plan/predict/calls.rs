@@ -10,7 +10,7 @@ use super::fastest::Requested;
 use super::runs::Launch;
 use crate::error::Failure;
 use crate::plan::measure::failed;
-use crate::plan::record::steps::{Steps, is_file};
+use crate::plan::record::steps::Steps;
 use crate::plan::repeat::{Class, FinishedScript, LENGTH_MAX, Repetition, SLOTS_MAX, Script, Side};
 use bywash_session::recording::{Function, RecordedCall};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -221,7 +221,7 @@ fn scripts(steps: &Steps, has_log: bool) -> io::Result<(Vec<(u32, FinishedScript
             _ => true,
         };
         all += usize::from(is_counted);
-        if steps.files.get(call.file as usize).is_some_and(is_file) {
+        if steps.is_on_file(call) {
             processes.entry(call.owner.process).or_default().push(call);
         }
     }

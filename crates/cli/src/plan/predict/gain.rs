@@ -3,7 +3,7 @@
 use super::calls::{Kind, Repeated, Times};
 use super::runs::Starts;
 use super::timeline::Timeline;
-use crate::plan::record::steps::{Steps, is_file};
+use crate::plan::record::steps::Steps;
 use bywash_bench::statistics::Summary;
 use bywash_session::recording::Function;
 use bywash_sim::trace::CallKind;
@@ -77,8 +77,7 @@ fn recorded_syncs(steps: &Steps) -> HashMap<(u32, Kind), f64> {
     let mut sums: HashMap<(u32, Kind), (f64, u32)> = HashMap::new();
     for (recorded, call) in steps.calls.iter().zip(&steps.trace.calls).filter(|(call, _)| !call.failed) {
         let kind = Kind::from_function(recorded.function).filter(|kind| kind.is_sync());
-        let on_file = steps.files.get(recorded.file as usize).is_some_and(is_file);
-        if let (Some(kind), Some(timing), true) = (kind, call.timing, on_file) {
+        if let (Some(kind), Some(timing), true) = (kind, call.timing, steps.is_on_file(recorded)) {
             let (seconds, count) = sums.entry((recorded.owner.process, kind)).or_default();
             *seconds += timing.end - call.at;
             *count += 1;
@@ -101,8 +100,7 @@ impl Prediction {
                 return pick(&starts.library);
             }
             let kind = Kind::from_function(call.function).filter(|_| !call.failed);
-            let on_file = kind.is_some_and(Kind::is_without_file)
-                || steps.files.get(call.file as usize).is_some_and(is_file);
+            let on_file = kind.is_some_and(Kind::is_without_file) || steps.is_on_file(call);
             let difference =
                 kind.filter(|_| on_file).and_then(|kind| differences.get(&(call.owner.process, kind)));
             difference.map_or(0.0, pick)
@@ -132,7 +130,7 @@ impl Prediction {
         let calls = 0..steps.calls.len();
         let on_files = |index: &usize| {
             Kind::from_function(steps.calls[*index].function).is_some()
-                && steps.files.get(steps.calls[*index].file as usize).is_some_and(is_file)
+                && steps.is_on_file(&steps.calls[*index])
         };
         Prediction {
             now,
@@ -166,7 +164,7 @@ fn changes(steps: &Steps, repeated: &Repeated, difference: &dyn Fn(usize) -> f64
         let Some(kind) = Kind::from_function(recorded.function).filter(|_| !recorded.failed) else {
             continue;
         };
-        if !kind.is_without_file() && !steps.files.get(recorded.file as usize).is_some_and(is_file) {
+        if !kind.is_without_file() && !steps.is_on_file(recorded) {
             continue;
         }
         let (count, seconds, changed) = all.entry(kind).or_default();

@@ -82,6 +82,11 @@ impl Steps {
         steps
     }
 
+    /// Returns true if the call is on a regular file or a block device.
+    pub fn is_on_file(&self, call: &RecordedCall) -> bool {
+        self.files.get(call.file as usize).is_some_and(is_file)
+    }
+
     /// Returns the number of threads that made calls.
     pub fn threads(&self) -> u32 {
         let mut threads: Vec<u32> = self.trace.calls.iter().map(|call| call.process).collect();
@@ -113,7 +118,7 @@ impl Steps {
 }
 
 /// Returns true if the entry is a regular file or a block device.
-pub fn is_file(file: &RecordedFile) -> bool {
+fn is_file(file: &RecordedFile) -> bool {
     matches!(file.mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFBLK) && !file.name.is_empty()
 }
 
