@@ -1,10 +1,12 @@
 //! The command line: flags, help texts and exit codes. Help, man pages and completions all come from here.
 
+pub mod addresses;
 pub mod flow;
 pub mod log;
 pub mod nvme;
 pub mod plan;
 pub mod serve;
+pub mod volume;
 
 use bywash_bench::command::BenchArgs;
 use bywash_options::help_entry;
@@ -82,8 +84,8 @@ pub enum Command {
     #[command(after_help = serve::notes())]
     Serve(serve::ServeArgs),
     /// Create, list, change and remove the volumes of a device server
-    #[command(after_help = serve::VOLUME_NOTES)]
-    Volume(serve::VolumeArgs),
+    #[command(after_help = volume::NOTES)]
+    Volume(volume::VolumeArgs),
     /// List NVMe controllers, take them from the kernel for `bywash serve`, and give them back
     #[command(after_help = nvme::NOTES)]
     Nvme(nvme::NvmeArgs),

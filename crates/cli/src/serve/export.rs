@@ -3,7 +3,7 @@
 //! Whoever may connect to the socket can use the volume: by default the user who runs the server, and root. Called by
 //! `exports`.
 
-use crate::cli::serve::{ExportArg, VhostUserAddress};
+use crate::cli::addresses::{ExportArg, VhostUserAddress};
 use crate::error::Failure;
 use crate::socket::SocketArg;
 use bywash_client::{Access, Options, Queue, RefusalKind};

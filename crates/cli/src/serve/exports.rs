@@ -8,7 +8,7 @@
 
 use super::export::Exported;
 use super::nbd::{self, NbdExport};
-use crate::cli::serve::{ExportArg, NbdAddress, NbdArg, nbd_address, vhost_user_address};
+use crate::cli::addresses::{ExportArg, NbdAddress, NbdArg, nbd_address, vhost_user_address};
 use crate::error::Failure;
 use crate::socket::SocketArg;
 use bywash_protocol::{ExportProtocol, Refusal, RefusalKind, report};

@@ -5,7 +5,7 @@
 //! bear a token.
 
 use super::prometheus;
-use crate::cli::serve::MetricsArg;
+use crate::cli::addresses::MetricsArg;
 use crate::error::Failure;
 use crate::http::{Content, Listener, Service};
 use bywash_link::SocketFile;

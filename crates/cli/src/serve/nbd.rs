@@ -5,7 +5,7 @@
 //! has a certificate. Called by `exports`.
 
 use super::export::{NBD_CLIENTS, open};
-use crate::cli::serve::{NbdAddress, NbdArg, NbdTls};
+use crate::cli::addresses::{NbdAddress, NbdArg, NbdTls};
 use crate::error::Failure;
 use bywash_link::SocketFile;
 use bywash_nbd::{Disk, Event, Export, Listener, Options, Stats, Tls};

@@ -2,7 +2,8 @@
 
 mod devices;
 
-use crate::cli::serve::{NbdAddress, VhostUserAddress, VolumeArgs, VolumeCommand};
+use crate::cli::addresses::{NbdAddress, VhostUserAddress};
+use crate::cli::volume::{VolumeArgs, VolumeCommand};
 use crate::error::Failure;
 use crate::standard;
 use bywash_client::{Client, ExportProtocol, NewVolume, Permissions, report};
