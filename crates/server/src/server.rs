@@ -351,6 +351,11 @@ mod tests {
             volume.write_at(&[7; 4096], 0).unwrap();
             model.mapped_bytes() > own
         });
+        // Commands that use the pinned memory: the device refers to it, not only the client's channel.
+        for _ in 0..8 {
+            volume.write_at(&[7; 4096], 0).unwrap();
+            thread::sleep(Duration::from_millis(2));
+        }
         let device = DeviceNumber(0);
         let removed = server.shared.orders.ask(|reply| CoreOrder::RemoveDevice { device, reply }).unwrap();
         wait_until("the arena is unpinned, though its client is there", || model.mapped_bytes() == own);

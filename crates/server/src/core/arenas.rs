@@ -87,6 +87,14 @@ impl Client {
         self.forget_regions(disks, |_| true, Registration::Refused);
     }
 
+    /// Has a device that is removed forget the client and its arena.
+    pub(crate) fn leave_device(&mut self, number: usize, disk: &mut ServedDevice) {
+        let member = self.members.get_mut(number).and_then(Option::take);
+        if let Some(Registration::Registered(arena)) = member.map(|member| member.arena) {
+            disk.device.unregister(arena.region);
+        }
+    }
+
     /// Has the devices that `concerns` names forget the client's arena; their registration becomes `then`.
     fn forget_regions(
         &mut self,

@@ -116,12 +116,10 @@ impl Core {
         if self.disks[number].device.in_flight() > 0 || self.disks[number].leaving.is_none() {
             return;
         }
-        let disk = self.disks.remove(number);
+        let mut disk = self.disks.remove(number);
         self.active.retain(|active| *active != number);
         for (_, client) in &mut self.clients {
-            if let Some(member) = client.members.get_mut(number) {
-                *member = None;
-            }
+            client.leave_device(number, &mut disk);
         }
         if let Some(descriptor) = disk.device.descriptor() {
             self.sleeper.unwatch(descriptor);
