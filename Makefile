@@ -209,7 +209,7 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test parts note-machine nothing-left built unit programs browser python loom miri fuzz bench-peers bench-quick
+.PHONY: packages test parts note-machine nothing-left built unit programs browser python loom miri fuzz fuzz-random bench-peers bench-quick
 packages:
 	scripts/packages test
 
@@ -229,13 +229,14 @@ test-quick: format
 
 # What chance finds in minutes: call sequences against the kernel, kills, power cuts, fuzzers' inputs, all rows of the bench
 # of flows.
-test-long: package package-test
+test-long: package package-test bench-peers
 	BYWASH_MODEL_SECONDS=600 $(CARGO) test --locked --workspace $(features) -- model
 	BYWASH_STRESS_ROUNDS=2000 $(CARGO) test --locked --workspace $(features) -- kill
 	BYWASH_POWER_CUTS=4000 $(CARGO) test --locked -p bywash-power --test cuts -- model sqlite
 	BYWASH_POWER_CUTS=200 $(CARGO) test --locked -p bywash-power --test cuts -- berkeley_db mariadb postgresql rocksdb
 	FUZZ_SECONDS=60 $(MAKE) --no-print-directory fuzz
 	BYWASH_ALL_BARS=1 $(CARGO) test --locked -p bywash-sim --test papers -- --nocapture
+	$(release)/bywash bench ipc --quick
 	$(release)/bywash bench flow
 
 # What the tests mount, attach, start or write outside of target/ is gone when they end: the last step fails if not.
@@ -244,10 +245,11 @@ before := $(target)/machine-before
 test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
 test: packages note-machine parts nothing-left
 # The first list builds what all others use, in the common folder, which only one build at a time can use; the second one
-# begins with what builds in folders of its own. Much of `unit` and `programs` is waiting.
+# begins with what builds in folders of its own. Much of `unit` and `programs` is waiting. What `words` does is one of the
+# tests of `unit`.
 parts: page
-	scripts/side-by-side "format words subjects publishable spelling unit browser" \
-	  "licences advisories miri loom fuzz clippy docs" \
+	scripts/side-by-side "format subjects publishable spelling unit browser" \
+	  "licences advisories miri loom fuzz-random clippy docs" \
 	  "programs python bench-quick"
 
 note-machine:
@@ -325,9 +327,14 @@ miri:
 	  echo "miri: left out, since it cannot be installed: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
-# Inputs that a fuzzer makes up, for the ends that a lying peer can reach: four seconds a target, which finds what broke
-# today; for more see scripts/fuzz. It builds with cargo and the flags of cargo-fuzz: that command would have to be
-# built first and adds nothing that is used here. Those who have it can use it, fuzz/ is laid out as it wants.
+# Random inputs for the ends that a lying peer can reach, two seconds a target: what broke today and is hit at once. To build
+# the targets for a fuzzer takes as long as half of the unit tests.
+fuzz-random:
+	scripts/fuzz --random
+
+# Inputs that a fuzzer makes up, for the same targets: four seconds each; for more see scripts/fuzz. It builds with cargo
+# and the flags of cargo-fuzz: that command would have to be built first and adds nothing that is used here. Those who have
+# it can use it, fuzz/ is laid out as it wants.
 fuzz:
 	scripts/packages fuzz
 	@if reason=$$(rustup toolchain install nightly --profile minimal 2>&1); then \
@@ -337,25 +344,20 @@ fuzz:
 	fi
 
 # iceoryx2 as published, for `bywash bench ipc`: a program beside the command, since it needs libclang. Where it cannot be
-# built, the reason is kept there for the rows of the bench. PEERS_IN: the folders of the commands.
-PEERS_IN ?= $(release)
-# Its profile: what is published is measured with `release`.
-PEERS_PROFILE ?= release
-iceoryx2 := bywash-bench-iceoryx2
+# built, the reason is kept there for the rows of the bench.
+iceoryx2 := $(release)/bywash-bench-iceoryx2
 bench-peers:
-	@mkdir -p $(PEERS_IN); \
+	@mkdir -p $(release); \
 	if reason=$$({ scripts/packages bench-peers && \
-	    $(CARGO) build --profile $(PEERS_PROFILE) --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(target)/iceoryx2; } 2>&1); then \
-	  for folder in $(PEERS_IN); do rm -f $$folder/$(iceoryx2).reason; cp $(target)/iceoryx2/$(PEERS_PROFILE:dev=debug)/$(iceoryx2) $$folder; done; \
+	    $(CARGO) build --release --locked --manifest-path bench/iceoryx2/Cargo.toml --target-dir $(target)/iceoryx2; } 2>&1); then \
+	  rm -f $(iceoryx2).reason; cp $(target)/iceoryx2/release/$(notdir $(iceoryx2)) $(release); \
 	else \
-	  for folder in $(PEERS_IN); do rm -f $$folder/$(iceoryx2); tail -n 1 <<< "$$reason" > $$folder/$(iceoryx2).reason; done; \
+	  rm -f $(iceoryx2); tail -n 1 <<< "$$reason" > $(iceoryx2).reason; \
 	  echo "bench-peers: iceoryx2 left out, since it cannot be built: $$(tail -n 1 <<< "$$reason")"; \
 	fi
 
 # Whether the benches work, not how fast anything is.
-bench-quick: PEERS_IN = $(debug)
-bench-quick: PEERS_PROFILE = dev
-bench-quick: built bench-peers
+bench-quick: built
 	$(debug)/bywash bench run --quick --pairs 1
 	$(debug)/bywash bench log --quick --pairs 1
 	$(debug)/bywash bench ipc --quick --pairs 1

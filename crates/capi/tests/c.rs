@@ -145,7 +145,8 @@ fn programs_with_the_shared_library() {
 
 #[test]
 fn programs_with_the_static_library() {
-    for source in PROGRAMS {
+    // It is the same library: what may differ is what it needs when it is linked, which takes seconds for each.
+    for source in ["tests/c/operations.c", "tests/c/channels.c", "tests/c/flows.c"] {
         Program { is_static: true, ..Program::c(source) }.check(&[], &[]);
     }
 }

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 3000000 };
+enum { SIZE = 600000 };
 
 static char here[4096], there[4096], elsewhere[4096];
 
