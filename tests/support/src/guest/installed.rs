@@ -30,6 +30,7 @@ fn package(name: &str) -> &str {
         "qemu-storage-daemon" => "qemu-system-common",
         "qemu-system-x86_64" => "qemu-system-x86",
         "apt-cache" | "apt-get" => "apt",
+        "xz" => "xz-utils",
         name => name,
     }
 }

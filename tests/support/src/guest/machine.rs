@@ -4,7 +4,7 @@
 //! take long to react to SIGTERM.
 
 use crate::guest::installed::find;
-use crate::guest::kernel::kernel;
+use crate::guest::kernel::{Release, kernel};
 use crate::guest::system::{Contents, NETWORK, SECONDS_MAX, VIRTIO_DISK, system};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -26,6 +26,7 @@ pub struct Guest {
     has_huge_pages: bool,
     seconds_max: u32,
     hardware: Vec<String>,
+    kernel: Release,
     kernel_options: String,
     contents: Contents,
 }
@@ -50,6 +51,7 @@ impl Guest {
             has_huge_pages: false,
             seconds_max: SECONDS_MAX,
             hardware: Vec::new(),
+            kernel: Release::default(),
             kernel_options: String::new(),
             contents: Contents::default(),
         }
@@ -93,6 +95,12 @@ impl Guest {
         self
     }
 
+    /// Sets the kernel that the machine boots.
+    pub fn kernel(mut self, release: Release) -> Guest {
+        self.kernel = release;
+        self
+    }
+
     /// Adds an option to the kernel's command line.
     pub fn kernel_option(mut self, option: &str) -> Guest {
         self.kernel_options += &format!(" {option}");
@@ -102,6 +110,12 @@ impl Guest {
     /// Loads modules of the kernel, named by their paths without `.ko`, each after those that it needs.
     pub fn modules(mut self, modules: &[&str]) -> Guest {
         self.contents.modules.extend(modules.iter().map(|&module| module.to_owned()));
+        self
+    }
+
+    /// Adds a module of the kernel that the script loads, as `/modules/NAME.ko`.
+    pub fn later_module(mut self, module: &str) -> Guest {
+        self.contents.later_modules.push(module.to_owned());
         self
     }
 
@@ -116,7 +130,7 @@ impl Guest {
     /// # Panics
     /// If QEMU, the kernel or a program is missing, with what to do.
     pub fn boot(self, script: &str) -> Running {
-        let kernel = kernel();
+        let kernel = kernel(self.kernel);
         let folder = tempfile::tempdir().expect("a temporary folder");
         let archive = folder.path().join("initrd");
         let contents = system(kernel, &self.contents, script, self.seconds_max);

@@ -16,7 +16,7 @@
 //! - [`Guest`], [`Running`], [`HOST`], [`HUGE_PAGES`]: starting a guest, reading its output, ending it gently or by SIGKILL; its network
 //! - [`script`]: work that several tests do in a guest
 //! - [`Disk`], [`check_files`]: an image and its socket, and a check of its contents
-//! - [`kernel`]: Debian's kernel, downloaded once into the target folder
+//! - [`kernel`]: Debian's kernels, downloaded once into the target folder
 //! - [`system`]: the contents of the memory file system; [`archive`]: their format
 //! - [`installed`]: paths of the host's programs, and the Debian packages that contain them
 //!

@@ -42,6 +42,8 @@ pub const VFIO: [&str; 6] = [
 pub struct Contents {
     /// Modules to load: their paths below the kernel's modules, without `.ko`, each after those that it needs.
     pub modules: Vec<String>,
+    /// Modules that the script loads, as `/modules/NAME.ko`.
+    pub later_modules: Vec<String>,
     /// Programs of the host: the name in `/sbin`, and the path.
     pub programs: Vec<(String, PathBuf)>,
 }
@@ -76,10 +78,12 @@ pub fn system(kernel: &Kernel, contents: &Contents, script: &str, seconds_max: u
         archive.program(&format!("{folder}/{name}"), &read(path));
     }
     let mut load = String::new();
-    for module in &contents.modules {
+    for module in contents.modules.iter().chain(&contents.later_modules) {
         let name = module.rsplit('/').next().expect("the name of a module");
-        archive.program(&format!("modules/{name}.ko"), &read(&kernel.modules.join(format!("{module}.ko"))));
-        load += &format!("insmod /modules/{name}.ko || fail 'module {name}'\n");
+        archive.program(&format!("modules/{name}.ko"), &kernel.module(module));
+        if contents.modules.contains(module) {
+            load += &format!("insmod /modules/{name}.ko || fail 'module {name}'\n");
+        }
     }
     archive.program("script", script.as_bytes());
     archive.program(
