@@ -50,6 +50,9 @@ pub enum Error {
          the device is closed when they complete"
     )]
     Busy,
+    /// An export cannot end, since what it serves is in use.
+    #[error("{0} is in use: unmount it, or end the program that has it")]
+    InUse(String),
     /// The export has ended, and its thread with it.
     #[error("the export has ended")]
     Ended,

@@ -146,6 +146,8 @@ pub enum ExportProtocol {
     VhostUser,
     /// A disk of NBD clients.
     Nbd,
+    /// A disk of the kernel, by its driver ublk.
+    Ublk,
 }
 
 /// Control message of a server. The server sends one for each [`ControlRequest`], in the order of these.

@@ -142,7 +142,7 @@ pub struct User {
 pub struct Export {
     /// Name of the volume, or names of the volumes with commas between them.
     pub volume: String,
-    /// Protocol of the export: `vhost-user` or `nbd`.
+    /// Protocol of the export: `vhost-user`, `nbd` or `ublk`.
     #[serde(default)]
     pub protocol: String,
     /// Address of the export, without its options.

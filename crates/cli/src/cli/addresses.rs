@@ -266,6 +266,57 @@ fn nbd_tcp(mut words: Words<'_>) -> Result<NbdAddress, OptionError> {
     Ok(NbdAddress::Tcp { address, tls, is_open })
 }
 
+/// A volume, and the disk of the kernel that it becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UblkArg {
+    /// Name of the volume.
+    pub volume: String,
+    /// The disk.
+    pub disk: UblkDisk,
+}
+
+/// Disk of the kernel, made by its driver ublk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UblkDisk {
+    /// The first one that is free.
+    Any,
+    /// The disk `/dev/ublkbN` of this number.
+    Number(u32),
+}
+
+/// Displays the disk as the command line reads it.
+impl fmt::Display for UblkDisk {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UblkDisk::Any => out.write_str("any"),
+            UblkDisk::Number(number) => write!(out, "/dev/ublkb{number}"),
+        }
+    }
+}
+
+pub(super) fn ublk(text: &str) -> Result<UblkArg, String> {
+    match text.split_once('=') {
+        Some((volume, disk)) if !volume.is_empty() => {
+            Ok(UblkArg { volume: volume.to_owned(), disk: ublk_disk(disk)? })
+        }
+        _ => Err("give a volume's name and a disk, as in disk1=/dev/ublkb0 or disk1=any".to_owned()),
+    }
+}
+
+/// Parses a disk of the kernel: `/dev/ublkbN`, or `any`.
+///
+/// # Errors
+/// The reason, as text, if it is neither.
+pub fn ublk_disk(text: &str) -> Result<UblkDisk, String> {
+    if text == "any" {
+        return Ok(UblkDisk::Any);
+    }
+    let number = text.strip_prefix("/dev/ublkb").and_then(|number| number.parse().ok());
+    number
+        .map(UblkDisk::Number)
+        .ok_or_else(|| format!("'{text}' is neither 'any' nor a disk such as /dev/ublkb0"))
+}
+
 /// Socket or address at which metrics are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetricsArg {
@@ -340,6 +391,19 @@ mod tests {
         let page = include_str!("../../../../docs/guide/virtual-machines.md");
         let table = bywash_options::guide("socket", vhost_user_sockets());
         assert!(page.contains(&table), "docs/guide/virtual-machines.md has another table than:\n{table}");
+    }
+
+    #[test]
+    fn disks_of_the_kernel_are_read_as_they_are_written() {
+        for (text, disk) in [("any", UblkDisk::Any), ("/dev/ublkb17", UblkDisk::Number(17))] {
+            assert_eq!(ublk_disk(text), Ok(disk));
+            assert_eq!(disk.to_string(), text);
+            assert_eq!(ublk(&format!("v={text}")), Ok(UblkArg { volume: "v".into(), disk }));
+        }
+        for text in ["", "/dev/ublkb", "/dev/ublkb-1", "/dev/ublkc0", "0", "/dev/ublkb99999999999"] {
+            assert!(ublk_disk(text).unwrap_err().contains("/dev/ublkb0"), "{text}");
+        }
+        assert!(ublk("=any").is_err() && ublk("v").is_err());
     }
 
     #[test]

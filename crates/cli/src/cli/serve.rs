@@ -1,7 +1,8 @@
 //! The command line of `bywash serve`.
 
 use super::addresses::{
-    ExportArg, MetricsArg, NbdArg, export, metrics, nbd, nbd_addresses, sockets, vhost_user_sockets,
+    ExportArg, MetricsArg, NbdArg, UblkArg, export, metrics, nbd, nbd_addresses, sockets, ublk,
+    vhost_user_sockets,
 };
 use crate::socket::mode;
 use bywash_device::{Spec, device_kinds};
@@ -95,6 +96,11 @@ pub struct ServerArgs {
     /// with the same address
     #[arg(long = "nbd", value_name = "NAME=ADDRESS[,OPTION...]", value_parser = nbd)]
     pub nbd: Vec<NbdArg>,
+
+    /// Make a volume a disk of this machine, by the kernel's driver ublk: /dev/ublkbN, or any, the first one that is free;
+    /// may be repeated
+    #[arg(long = "ublk", value_name = "NAME=/dev/ublkbN|any", value_parser = ublk)]
+    pub ublk: Vec<UblkArg>,
 
     /// Publish metrics for Prometheus as /metrics, at a Unix socket or at tcp:ADDR:PORT,token=FILE
     #[arg(long, value_name = "PATH[,mode=MODE][,group=GROUP]", value_parser = metrics)]
@@ -204,6 +210,7 @@ Examples:
   bywash volume create log 10G --device disk --owner mysql --mode 600
   bywash serve --policy volumes --device disk=file:disk --vhost-user root=/run/bywash/root
   bywash serve --policy volumes --device disk=file:disk --nbd root=unix:/run/bywash/nbd
+  bywash serve --policy volumes --device disk=file:disk --ublk root=/dev/ublkb0
   bywash serve --policy volumes --device disk=nvme:0000:01:00.0
   bywash serve --device fast=mem:1G --metrics /run/bywash/metrics,mode=660,group=prometheus
   bywash serve status

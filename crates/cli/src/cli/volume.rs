@@ -1,6 +1,6 @@
 //! The command line of `bywash volume`.
 
-use super::addresses::{NbdAddress, VhostUserAddress, nbd_address, vhost_user_address};
+use super::addresses::{NbdAddress, UblkDisk, VhostUserAddress, nbd_address, ublk_disk, vhost_user_address};
 use super::serve::{SOCKET, device};
 use crate::socket::mode;
 use bywash_device::Spec;
@@ -165,6 +165,9 @@ pub struct ExportAt {
     /// For virtual machines (vhost-user-blk), at a socket, with options as for `bywash serve --vhost-user`
     #[arg(long, value_name = "PATH[,OPTION...]", value_parser = vhost_user_address)]
     pub vhost_user: Option<VhostUserAddress>,
+    /// As a disk of this machine, by the kernel's driver ublk: /dev/ublkbN, or any, the first one that is free
+    #[arg(long, value_name = "DISK", value_parser = ublk_disk)]
+    pub ublk: Option<UblkDisk>,
 }
 
 /// Address of an export that is to end, by one of the protocols; none for all exports of the volume.
@@ -177,6 +180,9 @@ pub struct UnexportAt {
     /// Only the export for virtual machines at this socket
     #[arg(long, value_name = "PATH", value_parser = vhost_user_address)]
     pub vhost_user: Option<VhostUserAddress>,
+    /// Only the disk /dev/ublkbN of this machine
+    #[arg(long, value_name = "DISK", value_parser = ublk_disk)]
+    pub ublk: Option<UblkDisk>,
 }
 
 /// The size of a volume: behind its name, or by --size.
@@ -210,6 +216,7 @@ Examples:
   bywash volume --policy /var/lib/bywash/volumes forget disk --volumes
   bywash volume export log --nbd unix:/run/bywash/log,mode=660
   bywash volume unexport log
+  bywash volume export log --ublk any
 
 Sizes are rounded up to whole blocks of the device; the command prints a rounded size. Root and the
 user who runs the server may change and export volumes; other users may list those that they may open.

@@ -18,6 +18,8 @@ const ARENA: usize = 32 << 20;
 const VIRTUAL_MACHINES: &str = "virtual machines";
 /// Users of exports by NBD, as messages name them.
 pub const NBD_CLIENTS: &str = "NBD clients";
+/// User of exports by ublk, as messages name it.
+pub const KERNEL: &str = "the kernel of this machine";
 
 /// A volume exported to virtual machines; the export ends when this is dropped.
 pub struct Exported {

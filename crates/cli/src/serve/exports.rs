@@ -8,7 +8,11 @@
 
 use super::export::Exported;
 use super::nbd::{self, NbdExport};
-use crate::cli::addresses::{ExportArg, NbdAddress, NbdArg, nbd_address, vhost_user_address};
+use super::ublk::KernelDisk;
+use crate::cli::addresses::{
+    ExportArg, NbdAddress, UblkArg, UblkDisk, nbd_address, ublk_disk, vhost_user_address,
+};
+use crate::cli::serve::ServerArgs;
 use crate::error::Failure;
 use crate::socket::SocketArg;
 use bywash_protocol::{ExportProtocol, Refusal, RefusalKind, report};
@@ -34,11 +38,12 @@ pub struct Exports {
 struct List {
     machines: Vec<Arc<Exported>>,
     nbd: Vec<Arc<NbdExport>>,
+    disks: Vec<Arc<KernelDisk>>,
 }
 
 impl List {
     fn count(&self) -> usize {
-        self.machines.len() + self.nbd.len()
+        self.machines.len() + self.nbd.len() + self.disks.len()
     }
 }
 
@@ -52,17 +57,27 @@ impl Exports {
     ///
     /// # Errors
     /// [`Failure::Export`] if the server or a volume cannot be opened, or a socket cannot be made.
-    pub fn start(socket: &Path, machines: &[ExportArg], nbd: &[NbdArg]) -> Result<Exports, Failure> {
-        let machines = machines.iter().map(|argument| Exported::start(socket, argument).map(Arc::new));
+    pub fn start(socket: &Path, arguments: &ServerArgs) -> Result<Exports, Failure> {
+        let machines =
+            arguments.exports.iter().map(|argument| Exported::start(socket, argument).map(Arc::new));
         let machines = machines.collect::<Result<_, _>>()?;
-        let nbd = nbd::start(socket, nbd)?.into_iter().map(Arc::new).collect();
-        let list = Mutex::new(List { machines, nbd });
+        let nbd = nbd::start(socket, &arguments.nbd)?.into_iter().map(Arc::new).collect();
+        let disk =
+            |argument: &UblkArg| KernelDisk::start(socket, &argument.volume, argument.disk).map(Arc::new);
+        let disks = arguments.ublk.iter().map(disk).collect::<Result<_, _>>()?;
+        let list = Mutex::new(List { machines, nbd, disks });
         Ok(Exports { socket: socket.to_owned(), accepts: Mutex::new(true), list })
     }
 
     /// Returns the names of volumes that NBD clients can use, with the URIs by which they find them.
     pub fn uris(&self) -> Vec<(String, String)> {
         lock(&self.list).nbd.iter().flat_map(|export| export.uris()).collect()
+    }
+
+    /// Returns the names of volumes that are disks of this machine, with the disks' paths.
+    pub fn disks(&self) -> Vec<(String, PathBuf)> {
+        let disks = &lock(&self.list).disks;
+        disks.iter().map(|disk| (disk.volume.clone(), disk.path().to_owned())).collect()
     }
 
     /// Ends all exports, and lets none be added any more.
@@ -96,6 +111,33 @@ impl Exports {
             return Err(taken(volume, &address.shown()));
         }
         there.add(&self.socket, volume, address).map_err(failed)
+    }
+
+    fn export_to_kernel(&self, volume: &str, disk: UblkDisk) -> Result<(), Refusal> {
+        let is_same = |other: &&Arc<KernelDisk>| disk != UblkDisk::Any && other.is_at(disk);
+        if let Some(other) = lock(&self.list).disks.iter().find(is_same) {
+            return Err(taken(&other.volume, &disk.to_string()));
+        }
+        let disk = KernelDisk::start(&self.socket, volume, disk).map_err(failed)?;
+        lock(&self.list).disks.push(Arc::new(disk));
+        Ok(())
+    }
+
+    /// Stops the disks that a volume is: one, or all. Returns their number.
+    ///
+    /// # Errors
+    /// [`RefusalKind::Limit`] if one is in use, which stays.
+    fn unexport_from_kernel(&self, volume: &str, at: UblkDisk) -> Result<usize, Refusal> {
+        let is_meant = |disk: &&Arc<KernelDisk>| disk.volume == volume && disk.is_at(at);
+        let meant: Vec<_> = lock(&self.list).disks.iter().filter(is_meant).cloned().collect();
+        for disk in &meant {
+            disk.remove().map_err(|error| match error {
+                bywash_ublk::Error::InUse(_) => Refusal::new(RefusalKind::Limit, error),
+                error => Refusal::new(RefusalKind::Failed, error),
+            })?;
+            lock(&self.list).disks.retain(|other| !Arc::ptr_eq(other, disk));
+        }
+        Ok(meant.len())
     }
 
     /// Ends the exports of a volume to virtual machines: at one socket, or all. Returns their number.
@@ -144,13 +186,21 @@ impl Exporter for Exports {
             ExportProtocol::Nbd => {
                 self.export_to_nbd(volume, &nbd_address(address).map_err(|reason| unfit(&reason))?)
             }
+            ExportProtocol::Ublk => {
+                self.export_to_kernel(volume, ublk_disk(address).map_err(|reason| unfit(&reason))?)
+            }
         }
     }
 
     fn unexport(&self, volume: &str, only: Option<(ExportProtocol, &str)>) -> Result<(), Refusal> {
         let _changes = lock(&self.accepts);
         let ended = match only {
-            None => self.unexport_from_machines(volume, None) + self.unexport_from_nbd(volume, None)?,
+            // First what can be refused.
+            None => {
+                self.unexport_from_kernel(volume, UblkDisk::Any)?
+                    + self.unexport_from_machines(volume, None)
+                    + self.unexport_from_nbd(volume, None)?
+            }
             Some((ExportProtocol::VhostUser, address)) => {
                 let at = vhost_user_address(address).map_err(|reason| unfit(&reason))?;
                 self.unexport_from_machines(volume, Some(&at.socket))
@@ -158,6 +208,9 @@ impl Exporter for Exports {
             Some((ExportProtocol::Nbd, address)) => {
                 let address = nbd_address(address).map_err(|reason| unfit(&reason))?;
                 self.unexport_from_nbd(volume, Some(&address))?
+            }
+            Some((ExportProtocol::Ublk, address)) => {
+                self.unexport_from_kernel(volume, ublk_disk(address).map_err(|reason| unfit(&reason))?)?
             }
         };
         if ended > 0 {
@@ -177,7 +230,8 @@ impl Exporter for Exports {
     fn report(&self) -> Vec<report::Export> {
         let list = lock(&self.list);
         let machines = list.machines.iter().map(|export| export.report());
-        machines.chain(list.nbd.iter().map(|export| export.report())).collect()
+        let nbd = list.nbd.iter().map(|export| export.report());
+        machines.chain(nbd).chain(list.disks.iter().map(|disk| disk.report())).collect()
     }
 }
 

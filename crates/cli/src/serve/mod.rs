@@ -7,6 +7,7 @@ mod metrics;
 mod nbd;
 mod prometheus;
 mod status;
+mod ublk;
 
 use crate::cli::serve::{ServeArgs, ServeCommand, ServerArgs};
 use crate::error::Failure;
@@ -52,6 +53,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         .with_max_level(LevelFilter::INFO)
         .try_init();
     let signals = Signals::listen();
+    claim_memory();
     lay_down_capabilities();
     let limits = match &arguments.limits {
         Some(path) => LimitsFile::read(path).map_err(bywash_server::Error::from)?,
@@ -66,7 +68,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         .device_kinds([&bywash_nvme::DEVICE_KIND]);
     let options = arguments.devices.iter().cloned().fold(options, Options::device);
     let server = Server::start(options)?;
-    let exports = Exports::start(&arguments.socket, &arguments.exports, &arguments.nbd).map(Arc::new)?;
+    let exports = Exports::start(&arguments.socket, arguments).map(Arc::new)?;
     server.set_exporter(exports.clone());
     let told =
         arguments.metrics.as_ref().map(|place| metrics::start(place, server.status_handle())).transpose()?;
@@ -115,11 +117,25 @@ fn tell(
     for (volume, uri) in exports.uris() {
         writeln!(out, "volume {volume} for NBD clients at {uri}").map_err(Failure::Output)?;
     }
+    for (volume, path) in exports.disks() {
+        writeln!(out, "volume {volume} as the disk {}", path.display()).map_err(Failure::Output)?;
+    }
     if let Some(told) = metrics {
         writeln!(out, "metrics at {}", told.place).map_err(Failure::Output)?;
     }
     writeln!(out, "serving at {}", arguments.socket.display()).map_err(Failure::Output)?;
     out.flush().map_err(Failure::Output)
+}
+
+/// Has the kernel give this process memory without writing to disks first, if it may become the server of one: writing to its
+/// own disk would wait for itself.
+fn claim_memory() {
+    if !Path::new(bywash_ublk::CONTROL).exists() {
+        return;
+    }
+    if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
+        tracing::debug!("cannot become a server of disks for the kernel (PR_SET_IO_FLUSHER): {error}");
+    }
 }
 
 /// Drops the capabilities that would let clients do through the server what they could not do themselves:

@@ -2,7 +2,7 @@
 
 mod devices;
 
-use crate::cli::addresses::{NbdAddress, VhostUserAddress};
+use crate::cli::addresses::{NbdAddress, UblkDisk, VhostUserAddress};
 use crate::cli::volume::{VolumeArgs, VolumeCommand};
 use crate::error::Failure;
 use crate::standard;
@@ -97,13 +97,13 @@ fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failur
         VolumeCommand::Export { name, at } => {
             let client = place.server("exporting a volume")?;
             // The parser of the command line requires an address.
-            if let Some((protocol, address)) = address(at.nbd.as_ref(), at.vhost_user.as_ref())? {
+            if let Some((protocol, address)) = address(at.nbd.as_ref(), at.vhost_user.as_ref(), at.ublk)? {
                 client.export(name, protocol, &address)?;
             }
         }
         VolumeCommand::Unexport { name, at } => {
             let client = place.server("ending an export")?;
-            let only = address(at.nbd.as_ref(), at.vhost_user.as_ref())?;
+            let only = address(at.nbd.as_ref(), at.vhost_user.as_ref(), at.ublk)?;
             client.unexport(name, only.as_ref().map(|(protocol, address)| (*protocol, address.as_str())))?;
         }
         VolumeCommand::Devices { json } => return devices::list(place, *json),
@@ -140,11 +140,13 @@ impl VolumeAccess {
 fn address(
     nbd: Option<&NbdAddress>,
     vhost_user: Option<&VhostUserAddress>,
+    ublk: Option<UblkDisk>,
 ) -> Result<Option<(ExportProtocol, String)>, Failure> {
     let nbd = nbd.map(|address| Ok((ExportProtocol::Nbd, address.clone().absolute()?.to_string())));
     let vhost_user =
         || vhost_user.map(|at| Ok((ExportProtocol::VhostUser, at.clone().absolute()?.to_string())));
-    nbd.or_else(vhost_user).transpose().map_err(Failure::Path)
+    let ublk = || ublk.map(|disk| Ok((ExportProtocol::Ublk, disk.to_string())));
+    nbd.or_else(vhost_user).or_else(ublk).transpose().map_err(Failure::Path)
 }
 
 /// Prints the size of a volume if it was rounded up from the requested size.
