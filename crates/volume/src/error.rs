@@ -175,6 +175,39 @@ pub enum Error {
         /// Size of a block, in bytes.
         block: Bytes,
     },
+    /// The device has too few blocks that thin volumes may have.
+    #[error(
+        "thin volume '{volume}' needs {asked} of {block} more, and device '{device}' has {left} for thin volumes, besides \
+         {kept} that are kept; remove volumes on it, discard what is not needed in thin ones, or make the device larger"
+    )]
+    PoolLow {
+        /// Name of the volume.
+        volume: String,
+        /// Name of the device.
+        device: String,
+        /// Number of blocks that the volume needs.
+        asked: Blocks,
+        /// Number of blocks that thin volumes can still have.
+        left: Blocks,
+        /// Number of blocks that thin volumes never get.
+        kept: Blocks,
+        /// Size of a block, in bytes.
+        block: Bytes,
+    },
+    /// The thin volume would have more than the greatest number of clusters.
+    #[error(
+        "thin volume '{name}' can have {most} at most, as its clusters were chosen when it was created; copy it to a \
+         larger one"
+    )]
+    ThinSize {
+        /// Name of the volume.
+        name: String,
+        /// Greatest size of the volume, in bytes.
+        most: Bytes,
+    },
+    /// The store has no thin volume with that id.
+    #[error("there is no thin volume with the number {0}; it was removed, or never was thin")]
+    NotThin(u64),
     /// The free blocks are in too many pieces.
     #[error(
         "device '{device}' is fragmented: {asked} would have to be in {needed} extents more, and {most} more can be; \

@@ -40,10 +40,12 @@
 //! This crate reads or writes no device, talks to no client and starts no thread.
 //!
 //! - [`Store`], [`Volume`], [`Device`], [`NewBlocks`]: volumes, and the free blocks of devices
+//! - [`MappedExtent`]: the extents of a thin volume, whose blocks are allocated at the first write
 //! - [`DeviceId`], [`Label`]: the identity of a device, and the label on the device that holds it
 //! - [`Ownership`], [`Mode`], [`User`], [`Access`], [`AccessDenied`]: rights to volumes
 //! - [`Table`], [`Grant`], [`GrantNumber`], [`DeviceRanges`], [`GrantError`]: a client's grants, and the
 //!   check of its requests
+//! - [`RangeParts`], [`RangePart`]: the parts of a request to a grant with holes, of a thin volume
 //! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`ByteRange`]: sizes, offsets and ranges
 //! - [`Error`]: errors of the store and of granting
 
@@ -64,10 +66,10 @@ pub use identity::{DeviceId, ParseDeviceIdError};
 pub use label::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_OFFSETS, Label, LabelError, RESERVED_BYTES};
 pub use right::{AccessDenied, Mode, Ownership, User, UserClass};
 pub use store::{
-    BlockMove, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity, NAME_BYTES_MAX, NewBlocks,
-    Store, VOLUMES_MAX, Volume,
+    BlockMove, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity, MappedExtent, NAME_BYTES_MAX,
+    NewBlocks, Store, THIN_CLUSTERS_MAX, VOLUMES_MAX, Volume,
 };
 pub use table::{
     DeviceNumber, DeviceRanges, GRANT_EXTENTS_MAX, GRANTS_MAX, Grant, GrantError, GrantNumber, PIECES_MAX,
-    Table,
+    RangePart, RangeParts, Table,
 };

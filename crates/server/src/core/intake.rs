@@ -53,6 +53,8 @@ impl RequestRefusal {
             GrantError::Overflow { .. } | GrantError::Bounds { .. } => {
                 RequestRefusal::new(Status::OutOfBounds, piece)
             }
+            // No grant that the server makes has holes.
+            GrantError::Unmapped { .. } => RequestRefusal::new(Status::Failed, piece),
             GrantError::Scattered { served, .. } => RequestRefusal::new(Status::TooFragmented, served.0),
         }
     }

@@ -3,9 +3,10 @@
 //! The rules of the operations are in [`super::Store`] and [`super::devices`], which call this module.
 
 use super::layout::{
-    self, CLEARING, DEVICES, DeviceBytes, DeviceRecord, EXTENTS, FREE, HEADER, VOLUMES, VolumeBytes,
-    VolumeRecord,
+    self, CLEARING, DEVICES, DeviceBytes, DeviceRecord, EXTENTS, FREE, HEADER, MAPPED, THIN, ThinValue,
+    VOLUMES, VolumeBytes, VolumeRecord,
 };
+use super::thin::{self, ThinRecord};
 use super::{DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Store, Volume, space};
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Extent};
@@ -24,6 +25,8 @@ pub(super) struct ReadTables {
     pub(super) devices: redb::ReadOnlyTable<&'static str, DeviceBytes>,
     pub(super) volumes: redb::ReadOnlyTable<&'static str, VolumeBytes>,
     pub(super) extents: redb::ReadOnlyTable<u64, &'static [u8]>,
+    pub(super) thin: redb::ReadOnlyTable<u64, ThinValue>,
+    pub(super) mapped: redb::ReadOnlyTable<(u64, u64), (u64, u64)>,
     pub(super) free: redb::ReadOnlyTable<(u32, u64), u64>,
     pub(super) clearing: redb::ReadOnlyTable<(u32, u64), u64>,
 }
@@ -34,6 +37,8 @@ pub(super) struct WriteTables<'a> {
     pub(super) devices: Table<'a, &'static str, DeviceBytes>,
     pub(super) volumes: Table<'a, &'static str, VolumeBytes>,
     pub(super) extents: Table<'a, u64, &'static [u8]>,
+    pub(super) thin: Table<'a, u64, ThinValue>,
+    pub(super) mapped: Table<'a, (u64, u64), (u64, u64)>,
     pub(super) free: space::PieceTable<'a>,
     pub(super) clearing: space::PieceTable<'a>,
 }
@@ -46,6 +51,8 @@ impl Store {
             devices: transaction.open_table(DEVICES).map_err(failed(READING))?,
             volumes: transaction.open_table(VOLUMES).map_err(failed(READING))?,
             extents: transaction.open_table(EXTENTS).map_err(failed(READING))?,
+            thin: transaction.open_table(THIN).map_err(failed(READING))?,
+            mapped: transaction.open_table(MAPPED).map_err(failed(READING))?,
             free: transaction.open_table(FREE).map_err(failed(READING))?,
             clearing: transaction.open_table(CLEARING).map_err(failed(READING))?,
         })
@@ -84,6 +91,8 @@ impl<'a> WriteTables<'a> {
             devices: transaction.open_table(DEVICES).map_err(failed(WRITING))?,
             volumes: transaction.open_table(VOLUMES).map_err(failed(WRITING))?,
             extents: transaction.open_table(EXTENTS).map_err(failed(WRITING))?,
+            thin: transaction.open_table(THIN).map_err(failed(WRITING))?,
+            mapped: transaction.open_table(MAPPED).map_err(failed(WRITING))?,
             free: transaction.open_table(FREE).map_err(failed(WRITING))?,
             clearing: transaction.open_table(CLEARING).map_err(failed(WRITING))?,
         })
@@ -148,7 +157,25 @@ impl<'a> WriteTables<'a> {
     pub(super) fn put_volume(&mut self, name: &str, record: VolumeRecord) -> Result<Volume, Error> {
         self.volumes.insert(name, &record.to_bytes()).map_err(failed(WRITING))?;
         let (device, on) = device_of_number(&self.devices, record.device)?;
-        Ok(describe(name, record, device, on.block))
+        Ok(describe(name, record, device, on.block, thin::record_of(&self.thin, &record)?))
+    }
+
+    /// Returns the blocks that a volume has on its device, in the order of the volume.
+    pub(super) fn blocks_of(&self, record: &VolumeRecord) -> Result<Vec<Extent>, Error> {
+        match record.is_thin {
+            true => {
+                Ok(thin::mapped_of(&self.mapped, record.id)?.iter().map(|mapped| mapped.extent).collect())
+            }
+            false => extents_of(&self.extents, record.id),
+        }
+    }
+
+    /// Removes the records of a volume's extents. The caller removes or replaces the volume's own record.
+    pub(super) fn forget_extents(&mut self, record: &VolumeRecord) -> Result<(), Error> {
+        match record.is_thin {
+            true => self.forget_mapped(record.id),
+            false => self.extents.remove(record.id).map_err(failed(WRITING)).map(drop),
+        }
     }
 
     /// Allocates blocks for a volume until it has `blocks` blocks, and writes its record.
@@ -201,9 +228,19 @@ impl<'a> WriteTables<'a> {
     }
 }
 
-pub(super) fn describe(name: &str, record: VolumeRecord, device: String, block: BlockSize) -> Volume {
+pub(super) fn describe(
+    name: &str,
+    record: VolumeRecord,
+    device: String,
+    block: BlockSize,
+    thin: Option<ThinRecord>,
+) -> Volume {
     let VolumeRecord { id, generation, ownership, is_gone, blocks, extents, .. } = record;
-    Volume { name: name.to_owned(), id, generation, device, block, blocks, extents, ownership, is_gone }
+    let cluster = thin.as_ref().map(|thin| thin.cluster);
+    let all = if is_gone { Blocks(0) } else { blocks };
+    let allocated = thin.map_or(all, |thin| thin.allocated);
+    let name = name.to_owned();
+    Volume { name, id, generation, device, block, blocks, cluster, allocated, extents, ownership, is_gone }
 }
 
 pub(super) fn describe_device(
@@ -214,7 +251,8 @@ pub(super) fn describe_device(
 ) -> Result<Device, Error> {
     let DeviceRecord { number, block, blocks, extents, reserved, identity } = record;
     let (free, to_clear) = (space::total(free, number)?, space::total(clearing, number)?);
-    Ok(Device { name: name.to_owned(), identity, block, blocks, reserved, free, to_clear, extents })
+    let kept = thin::kept_of(blocks);
+    Ok(Device { name: name.to_owned(), identity, block, blocks, reserved, free, to_clear, kept, extents })
 }
 
 pub(super) fn device_of_number(

@@ -7,6 +7,7 @@ use crate::extent::ByteRange;
 use crate::identity::DeviceId;
 use crate::label::RESERVED_BYTES;
 use crate::right::Mode;
+use redb::TableHandle;
 
 const BLOCK: u64 = 4096;
 const RESERVED: u64 = RESERVED_BYTES / BLOCK;
@@ -133,7 +134,7 @@ fn a_device_is_forgotten_with_its_volumes_if_that_is_said() {
     store.verify().unwrap();
 }
 
-/// Makes a store of the previous layout, without labels.
+/// Makes a store of the first layout, without labels and thin volumes.
 fn store_before(path: &std::path::Path, make: impl FnOnce(&Store)) {
     let store = Store::open(path).unwrap();
     make(&store);
@@ -147,9 +148,12 @@ fn store_before(path: &std::path::Path, make: impl FnOnce(&Store)) {
             before.insert(name.value(), &record).unwrap();
         }
         let mut header = transaction.open_table(layout::HEADER).unwrap();
-        header.insert(layout::KEY_LAYOUT, layout::LAYOUT_BEFORE).unwrap();
+        header.insert(layout::KEY_LAYOUT, layout::LAYOUT_WITHOUT_LABELS).unwrap();
     }
-    transaction.delete_table(layout::DEVICES).unwrap();
+    for table in [layout::DEVICES.name(), layout::THIN.name(), layout::MAPPED.name()] {
+        let table = transaction.list_tables().unwrap().find(|found| found.name() == table).unwrap();
+        transaction.delete_table(table).unwrap();
+    }
     transaction.commit().map_err(failed::<redb::CommitError>("write")).unwrap();
 }
 

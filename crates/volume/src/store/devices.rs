@@ -321,7 +321,7 @@ impl Store {
             let number = change.device(name)?.number;
             let mut names = Vec::new();
             for (volume, record) in change.volumes_on(number)? {
-                change.extents.remove(record.id).map_err(failed(WRITING))?;
+                change.forget_extents(&record)?;
                 change.volumes.remove(volume.as_str()).map_err(failed(WRITING))?;
                 names.push(volume);
             }
@@ -385,9 +385,9 @@ impl WriteTables<'_> {
     /// Records that all volumes of a device are gone.
     fn lose_volumes(&mut self, device: u32) -> Result<(), Error> {
         for (name, record) in self.volumes_on(device)? {
-            self.extents.remove(record.id).map_err(failed(WRITING))?;
+            self.forget_extents(&record)?;
             let generation = self.next()?;
-            let gone = VolumeRecord { generation, is_gone: true, extents: 0, ..record };
+            let gone = VolumeRecord { generation, is_gone: true, is_thin: false, extents: 0, ..record };
             self.volumes.insert(name.as_str(), &gone.to_bytes()).map_err(failed(WRITING))?;
         }
         Ok(())
@@ -409,7 +409,7 @@ impl WriteTables<'_> {
     fn occupied_before(&self, device: u32, end: Blocks) -> Result<Vec<Extent>, Error> {
         let mut found = Vec::new();
         for (_, record) in self.volumes_on(device)? {
-            let extents = extents_of(&self.extents, record.id)?;
+            let extents = self.blocks_of(&record)?;
             found.extend(
                 extents
                     .iter()
@@ -424,6 +424,10 @@ impl WriteTables<'_> {
     /// Replaces the blocks that moved in all volumes of a device.
     fn move_extents(&mut self, name: &str, device: u32, moves: &[BlockMove]) -> Result<(), Error> {
         for (volume, mut record) in self.volumes_on(device)? {
+            if record.is_thin {
+                self.move_mapped(&volume, record, moves)?;
+                continue;
+            }
             let before = extents_of(&self.extents, record.id)?;
             let after = moved(&before, moves);
             if after == before {
@@ -451,7 +455,7 @@ impl WriteTables<'_> {
 }
 
 /// Returns the extents of a volume after some of its blocks moved.
-fn moved(extents: &[Extent], moves: &[BlockMove]) -> Vec<Extent> {
+pub(super) fn moved(extents: &[Extent], moves: &[BlockMove]) -> Vec<Extent> {
     let mut after = Vec::new();
     for extent in extents {
         let (mut at, end) = (extent.start.0, extent.start.0 + extent.length.0);

@@ -3,7 +3,7 @@
 //! The file is a redb database with these tables. Numbers are little-endian.
 //!
 //! ```text
-//!   header     "layout"        -> 2                        this layout
+//!   header     "layout"        -> 3                        this layout
 //!              "changes"       -> how many changes there were; each gives its number to what it changes
 //!
 //!   labelled   name            -> 0       4          8          16         24        32              48     52    56
@@ -14,22 +14,27 @@
 //!
 //!   extents    id of a volume  -> start, length; start, length; ...      in the order of the volume's blocks
 //!
+//!   thin       id of a volume  -> cluster, allocated, name   of thin volumes, which have no entry in `extents`
+//!   mapped     id, logical     -> start, length            an extent of a thin volume, from its block `logical` on
+//!
 //!   free       device, start   -> length                   in no volume, and without anybody's data
 //!   clearing   device, start   -> length                   in no volume, with data that nobody may see
 //! ```
 //!
 //! *shift*: a block has 1 << shift bytes. *extents*: number of extents, of all volumes on the device or of
 //! the volume. *mode*: bits as of a file's mode. *flags*: 1 means read-only; 2 means gone: the volume's
-//! device was memory that ended, so the volume has no extents. *reserved*: number of blocks at the beginning
+//! device was memory that ended, so the volume has no extents; 4 means thin. *cluster*: number of blocks that a
+//! thin volume allocates at a time. *allocated*: number of blocks that it has. *reserved*: number of blocks at the beginning
 //! of a device that are for its labels. *identity*: of the device, or zeros. *kind*: 0 is a device without an
 //! identity, 1 one with a label, 2 one whose label has not been written yet, 3 memory.
 //!
 //! Invariant: on each device, the reserved blocks, the extents of volumes, the free pieces and the pieces to
 //! be cleared cover all blocks and do not overlap. No two free pieces are adjacent, and no two pieces to be
-//! cleared are.
+//! cleared are. The mapped blocks of a thin volume are whole clusters, and no two of its extents could be one.
 //!
-//! Layout 1 had, instead of `labelled`, a table `devices` with the first 24 bytes of each record. Opening a
-//! store of that layout converts it to this one; none of its devices has an identity then.
+//! Layout 2 had no thin volumes. Layout 1 had, besides, instead of `labelled` a table `devices` with the first 24
+//! bytes of each record. Opening a store of these layouts converts it to this one; no device of layout 1 has an
+//! identity then.
 
 use super::Identity;
 use crate::error::Error;
@@ -39,17 +44,21 @@ use crate::right::{Mode, Ownership};
 use redb::TableDefinition;
 
 /// Number of the layout that this module writes.
-pub(super) const LAYOUT: u64 = 2;
-/// Number of the previous layout, which is converted.
-pub(super) const LAYOUT_BEFORE: u64 = 1;
+pub(super) const LAYOUT: u64 = 3;
+/// Number of the layout without thin volumes, which is converted.
+pub(super) const LAYOUT_WITHOUT_THIN: u64 = 2;
+/// Number of the layout without identities of devices, which is converted.
+pub(super) const LAYOUT_WITHOUT_LABELS: u64 = 1;
 
 pub(super) const HEADER: TableDefinition<&str, u64> = TableDefinition::new("header");
 pub(super) const DEVICES: TableDefinition<&str, DeviceBytes> = TableDefinition::new("labelled");
-/// Table of devices in [`LAYOUT_BEFORE`].
+/// Table of devices in [`LAYOUT_WITHOUT_LABELS`].
 pub(super) const DEVICES_BEFORE: TableDefinition<&str, &[u8; DEVICE_BYTES_BEFORE]> =
     TableDefinition::new("devices");
 pub(super) const VOLUMES: TableDefinition<&str, VolumeBytes> = TableDefinition::new("volumes");
 pub(super) const EXTENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("extents");
+pub(super) const THIN: TableDefinition<u64, ThinValue> = TableDefinition::new("thin");
+pub(super) const MAPPED: TableDefinition<(u64, u64), (u64, u64)> = TableDefinition::new("mapped");
 pub(super) const FREE: Pieces = TableDefinition::new("free");
 pub(super) const CLEARING: Pieces = TableDefinition::new("clearing");
 
@@ -62,6 +71,8 @@ pub(super) const KEY_CHANGES: &str = "changes";
 pub(super) type Pieces = TableDefinition<'static, (u32, u64), u64>;
 pub(super) type DeviceBytes = &'static [u8; DEVICE_BYTES];
 pub(super) type VolumeBytes = &'static [u8; VOLUME_BYTES];
+/// Record of a thin volume: blocks of a cluster, allocated blocks, and the volume's name.
+pub(super) type ThinValue = (u64, u64, &'static str);
 
 pub(super) const DEVICE_BYTES: usize = 56;
 pub(super) const DEVICE_BYTES_BEFORE: usize = 24;
@@ -70,6 +81,7 @@ pub(super) const EXTENT_BYTES: usize = 16;
 
 const FLAG_READ_ONLY: u16 = 1;
 const FLAG_GONE: u16 = 2;
+const FLAG_THIN: u16 = 4;
 
 const KIND_NONE: u32 = 0;
 const KIND_LABELLED: u32 = 1;
@@ -95,6 +107,7 @@ pub(super) struct VolumeRecord {
     pub(super) device: u32,
     pub(super) ownership: Ownership,
     pub(super) is_gone: bool,
+    pub(super) is_thin: bool,
     pub(super) blocks: Blocks,
     pub(super) extents: u32,
 }
@@ -149,7 +162,7 @@ impl DeviceRecord {
             .end()
     }
 
-    /// Converts a record of [`LAYOUT_BEFORE`]: it gets no identity and no reserved blocks.
+    /// Converts a record of [`LAYOUT_WITHOUT_LABELS`]: it gets no identity and no reserved blocks.
     pub(super) fn from_before(before: &[u8; DEVICE_BYTES_BEFORE]) -> Result<DeviceRecord, Error> {
         let mut bytes = [0; DEVICE_BYTES];
         bytes[..DEVICE_BYTES_BEFORE].copy_from_slice(before);
@@ -187,7 +200,8 @@ impl DeviceRecord {
 impl VolumeRecord {
     pub(super) fn to_bytes(self) -> [u8; VOLUME_BYTES] {
         let Ownership { owner, group, mode, read_only } = self.ownership;
-        let flags = if read_only { FLAG_READ_ONLY } else { 0 } | if self.is_gone { FLAG_GONE } else { 0 };
+        let flags = [(read_only, FLAG_READ_ONLY), (self.is_gone, FLAG_GONE), (self.is_thin, FLAG_THIN)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
         Writer::new()
             .put(self.id.to_le_bytes())
             .put(self.generation.to_le_bytes())
@@ -205,7 +219,7 @@ impl VolumeRecord {
         let mode = u16::from_le_bytes(part(bytes, 28));
         let mode = Mode::new(mode).map_err(|_| Error::damaged(format!("a volume has the mode {mode:o}")))?;
         let flags = u16::from_le_bytes(part(bytes, 30));
-        if flags & !(FLAG_READ_ONLY | FLAG_GONE) != 0 {
+        if flags & !(FLAG_READ_ONLY | FLAG_GONE | FLAG_THIN) != 0 {
             return Err(Error::damaged(format!("a volume has the flags {flags:x}")));
         }
         let owner = u32::from_le_bytes(part(bytes, 20));
@@ -217,6 +231,7 @@ impl VolumeRecord {
             device: u32::from_le_bytes(part(bytes, 16)),
             ownership,
             is_gone: flags & FLAG_GONE != 0,
+            is_thin: flags & FLAG_THIN != 0,
             blocks: Blocks(u64::from_le_bytes(part(bytes, 32))),
             extents: u32::from_le_bytes(part(bytes, 40)),
         })
@@ -283,12 +298,13 @@ mod tests {
             device: 0x1413_1211,
             ownership,
             is_gone: true,
+            is_thin: true,
             blocks: Blocks(0x3837_3635_3433_3231),
             extents: 0x4443_4241,
         };
         let bytes = [
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23,
-            0x24, 0x25, 0x26, 0x27, 0x28, 0xa0, 0x01, 3, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
+            0x24, 0x25, 0x26, 0x27, 0x28, 0xa0, 0x01, 7, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
             0x41, 0x42, 0x43, 0x44,
         ];
         assert_eq!(volume.to_bytes(), bytes);
@@ -321,7 +337,7 @@ mod tests {
             bytes[at] = byte;
             assert!(matches!(DeviceRecord::from_bytes(&bytes), Err(Error::Damaged(_))), "{at}");
         }
-        for (at, byte) in [(28, 1), (29, 2), (30, 4), (31, 1)] {
+        for (at, byte) in [(28, 1), (29, 2), (30, 8), (31, 1)] {
             let mut bytes = [0; VOLUME_BYTES];
             bytes[at] = byte;
             assert!(matches!(VolumeRecord::from_bytes(&bytes), Err(Error::Damaged(_))), "{at}");

@@ -9,6 +9,8 @@
 //! as a volume's generation is the same, its name means the same extents and rights. The server compares
 //! generations to find the grants to revoke.
 //!
+//! A *thin* volume ([`thin`]) has blocks only where something was written.
+//!
 //! The store reads and writes no device. The caller clears the blocks that volumes gave up:
 //! [`Store::to_clear`] returns them, and [`Store::cleared`] reports that they were cleared, *after* that is
 //! durable on the device and no request to them is in flight any more. Until then no volume gets those
@@ -25,9 +27,11 @@ mod power_tests;
 mod space;
 #[cfg(test)]
 mod tests;
+mod thin;
 mod verify;
 
 pub use devices::{BlockMove, Identity};
+pub use thin::{MappedExtent, THIN_CLUSTERS_MAX};
 
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, ByteRange, Bytes, Extent};
@@ -66,6 +70,8 @@ pub struct Device {
     pub free: Blocks,
     /// Number of blocks that are in no volume and must be cleared before they can be used.
     pub to_clear: Blocks,
+    /// Number of blocks that are kept from thin volumes, so that they are refused more blocks before the device is full.
+    pub kept: Blocks,
     /// Number of extents of all its volumes.
     pub extents: u64,
 }
@@ -85,6 +91,10 @@ pub struct Volume {
     pub block: BlockSize,
     /// Size of the volume, in blocks.
     pub blocks: Blocks,
+    /// Number of blocks that are allocated at a time, if the volume is thin; `None` if all its blocks are allocated.
+    pub cluster: Option<Blocks>,
+    /// Number of blocks that the volume has on its device.
+    pub allocated: Blocks,
     /// Number of its extents.
     pub extents: u32,
     /// Owner, group and rights.
@@ -111,9 +121,9 @@ impl Volume {
 /// Contents of the blocks of a new device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewBlocks {
-    /// The blocks have no contents that would have to be kept from new owners.
+    /// The blocks are zeros.
     Cleared,
-    /// The blocks may have such contents, so they must be cleared before they are used.
+    /// The blocks may have other contents, so they must be cleared before they are used.
     Uncleared,
 }
 
@@ -208,6 +218,7 @@ impl Store {
                 device: on.number,
                 ownership,
                 is_gone: false,
+                is_thin: false,
                 blocks: Blocks(0),
                 extents: 0,
             };
@@ -215,7 +226,8 @@ impl Store {
         })
     }
 
-    /// Returns a volume, and its extents in the order of its blocks.
+    /// Returns a volume, and its extents in the order of its blocks. [`Store::mapping`] tells which blocks of a thin
+    /// volume have an extent.
     ///
     /// # Errors
     /// [`Error::NoVolume`] if there is no volume of that name; [`Error::VolumeLost`] if it was on a
@@ -229,7 +241,14 @@ impl Store {
             if record.is_gone {
                 return Err(Error::VolumeLost { volume: name.to_owned(), device });
             }
-            Ok((describe(name, record, device, on.block), extents_of(&view.extents, record.id)?))
+            let extents = match record.is_thin {
+                true => {
+                    thin::mapped_of(&view.mapped, record.id)?.iter().map(|mapped| mapped.extent).collect()
+                }
+                false => extents_of(&view.extents, record.id)?,
+            };
+            let thin = thin::record_of(&view.thin, &record)?;
+            Ok((describe(name, record, device, on.block, thin), extents))
         })
     }
 
@@ -250,18 +269,21 @@ impl Store {
                 let (name, record) = row.map_err(failed(READING))?;
                 let record = VolumeRecord::from_bytes(record.value())?;
                 let (device, block) = devices.get(&record.device).ok_or_else(|| lost(record.device))?;
-                Ok(describe(name.value(), record, device.clone(), *block))
+                let thin = thin::record_of(&view.thin, &record)?;
+                Ok(describe(name.value(), record, device.clone(), *block, thin))
             })
             .collect()
         })
     }
 
-    /// Changes the size of a volume to at least `size`, rounded up to whole blocks. New blocks are appended;
-    /// surplus blocks are removed from the end and must be cleared before they are used again.
+    /// Changes the size of a volume to at least `size`, rounded up to whole blocks, or to whole clusters if it is
+    /// thin. New blocks are appended; surplus blocks are removed from the end and must be cleared before they are
+    /// used again.
     ///
     /// # Errors
     /// [`Error::NoVolume`] if there is no volume of that name; [`Error::VolumeLost`] if it ended with its
-    /// device; [`Error::Size`], [`Error::Full`] or [`Error::Fragmented`] as for [`Store::create`].
+    /// device; [`Error::Size`], [`Error::Full`] or [`Error::Fragmented`] as for [`Store::create`];
+    /// [`Error::ThinSize`] if a thin volume would have too many clusters.
     pub fn resize(&self, name: &str, size: Bytes) -> Result<Volume, Error> {
         self.change(|change| {
             let mut record = change.volume(name)?;
@@ -270,6 +292,9 @@ impl Store {
                 return Err(Error::VolumeLost { volume: name.to_owned(), device });
             }
             let blocks = blocks_of(name, size, on.block)?;
+            if record.is_thin {
+                return change.resize_thin(name, record, (&device, on), blocks);
+            }
             let mut extents = extents_of(&change.extents, record.id)?;
             record.generation = change.next()?;
             if blocks > record.blocks {
@@ -297,6 +322,7 @@ impl Store {
             }
             change.volumes.remove(name).map_err(failed(WRITING))?;
             record.generation = change.next()?;
+            change.rename_thin(&record, to)?;
             change.put_volume(to, record)
         })
     }
@@ -310,12 +336,12 @@ impl Store {
             let record = change.volume(name)?;
             let (device, mut on) = device_of_number(&change.devices, record.device)?;
             if !record.is_gone {
-                for extent in extents_of(&change.extents, record.id)? {
+                for extent in change.blocks_of(&record)? {
                     space::add_extent(&mut change.clearing, on.number, extent)?;
                 }
                 on.extents = on.extents.saturating_sub(u64::from(record.extents));
                 change.put_device(&device, on)?;
-                change.extents.remove(record.id).map_err(failed(WRITING))?;
+                change.forget_extents(&record)?;
             }
             change.volumes.remove(name).map_err(failed(WRITING))?;
             // Removal counts as a change too, so a later volume of that name gets another generation.

@@ -142,22 +142,26 @@ impl Store {
         transaction.commit().map_err(failed(WRITING))
     }
 
-    /// Converts a store of the previous layout to this one, in one transaction.
-    fn bring_up_to_date(&self) -> Result<(), Error> {
+    /// Converts a store of an earlier layout, `found`, to this one, in one transaction.
+    fn bring_up_to_date(&self, found: u64) -> Result<(), Error> {
         let transaction = begin(&self.database)?;
         let mut change = WriteTables::within(&transaction)?;
-        let before = transaction.open_table(layout::DEVICES_BEFORE).map_err(failed(READING))?;
-        for row in before.iter().map_err(failed(READING))? {
-            let (name, record) = row.map_err(failed(READING))?;
-            change.put_device(name.value(), DeviceRecord::from_before(record.value())?)?;
+        if found == layout::LAYOUT_WITHOUT_LABELS {
+            let before = transaction.open_table(layout::DEVICES_BEFORE).map_err(failed(READING))?;
+            for row in before.iter().map_err(failed(READING))? {
+                let (name, record) = row.map_err(failed(READING))?;
+                change.put_device(name.value(), DeviceRecord::from_before(record.value())?)?;
+            }
         }
         change.header.insert(layout::KEY_LAYOUT, layout::LAYOUT).map_err(failed(WRITING))?;
-        drop((before, change));
-        transaction.delete_table(layout::DEVICES_BEFORE).map_err(failed(WRITING))?;
+        drop(change);
+        if found == layout::LAYOUT_WITHOUT_LABELS {
+            transaction.delete_table(layout::DEVICES_BEFORE).map_err(failed(WRITING))?;
+        }
         transaction.commit().map_err(failed(WRITING))
     }
 
-    /// Checks that the layout is known, and converts a store of the previous layout.
+    /// Checks that the layout is known, and converts a store of an earlier layout.
     pub(super) fn check_layout(&self, path: &Path) -> Result<(), Error> {
         let transaction = self.database.begin_read().map_err(failed(READING))?;
         let mut tables = transaction.list_tables().map_err(failed(READING))?;
@@ -173,7 +177,9 @@ impl Store {
         match found {
             None => Err(Error::NotAStore { path: path.to_owned() }),
             Some(layout::LAYOUT) => Ok(()),
-            Some(layout::LAYOUT_BEFORE) => self.bring_up_to_date(),
+            Some(earlier @ (layout::LAYOUT_WITHOUT_LABELS | layout::LAYOUT_WITHOUT_THIN)) => {
+                self.bring_up_to_date(earlier)
+            }
             Some(0) => Err(Error::damaged("it has layout 0")),
             Some(found) => Err(Error::Newer { path: path.to_owned(), found, known: layout::LAYOUT }),
         }

@@ -120,7 +120,7 @@ impl StorageBackend for Shared {
 /// Describes everything that can be read from a store.
 fn state(store: &Store) -> String {
     let volumes: Vec<_> =
-        store.list().unwrap().iter().map(|volume| store.get(&volume.name).unwrap()).collect();
+        store.list().unwrap().iter().map(|volume| store.mapping(&volume.name).unwrap()).collect();
     let devices = store.devices().unwrap();
     let clearing: Vec<_> =
         devices.iter().map(|device| store.to_clear(&device.name, usize::MAX).unwrap()).collect();
@@ -133,7 +133,20 @@ fn operate(store: &Store, random: &mut Random) {
     let ownership =
         Ownership { owner: random.below(3) as u32, group: 0, mode: Mode::PRIVATE, read_only: false };
     // Refused operations count as well: they must change nothing.
-    let _ = match random.below(6) {
+    let range = |random: &mut Random| {
+        let id = store.list().unwrap().first().map_or(0, |volume| volume.id);
+        (id, [Extent::new(random.below(2000), 1 + random.below(1200))])
+    };
+    let _ = match random.below(9) {
+        6 => store.create_thin(&name, "disk", Bytes((1 + random.below(3000)) * 512), ownership).map(drop),
+        7 => {
+            let (id, range) = range(random);
+            store.allocate(id, &range).map(drop)
+        }
+        8 => {
+            let (id, range) = range(random);
+            store.release(id, &range).map(drop)
+        }
         0 | 1 => store.create(&name, "disk", size, ownership).map(drop),
         2 => store.resize(&name, size).map(drop),
         3 => store.remove(&name),
@@ -155,7 +168,7 @@ fn what_was_returned_is_there_after_a_failure() {
         let store = opening::open_backend(path, shared.clone()).unwrap();
         store.lay_out().unwrap();
         let block = BlockSize::new(Bytes(512)).unwrap();
-        store.attach_device("disk", Bytes(100 * 512), block, NewBlocks::Cleared).unwrap();
+        store.attach_device("disk", Bytes(3000 * 512), block, NewBlocks::Cleared).unwrap();
         // The store is not closed first, since a power failure does not close it either.
         bytes.clone_from(&shared.0.lock().unwrap().synced);
     }

@@ -355,7 +355,7 @@ fn a_store_of_a_later_version_is_left_alone() {
     let TestStore { store, folder } = place;
     drop(store);
     let refused = Store::open(folder.path().join("volumes")).unwrap_err();
-    assert!(matches!(refused, Error::Newer { found: 3, known: 2, .. }), "{refused}");
+    assert!(matches!(refused, Error::Newer { found: 4, known: 3, .. }), "{refused}");
 }
 
 /// Records that contradict each other, as operations never leave them.
@@ -428,4 +428,118 @@ fn a_damaged_file_is_refused() {
         hold(&whole[..length], format!("the first {length} bytes"));
     }
     assert!(refused > 50 && opened > 50, "{refused} refused, {opened} opened");
+}
+
+impl TestStore {
+    fn create_thin(&self, name: &str, blocks: u64) -> Volume {
+        self.store.create_thin(name, "disk", Bytes(blocks * BLOCK), private()).unwrap()
+    }
+
+    fn mapped(&self, name: &str) -> Vec<(u64, u64, u64)> {
+        let mapped = self.store.mapping(name).unwrap().1;
+        mapped.iter().map(|one| (one.logical.0, one.extent.start.0, one.extent.length.0)).collect()
+    }
+}
+
+#[test]
+fn a_thin_volume_has_blocks_where_they_were_allocated() {
+    let place = TestStore::with_blocks(1000);
+    let made = place.create_thin("thin", 5000);
+    // Whole clusters of 256 KiB; more than the device has.
+    assert_eq!((made.blocks, made.cluster, made.allocated), (Blocks(5056), Some(Blocks(64)), Blocks(0)));
+    assert_eq!((place.mapped("thin"), place.free()), (vec![], 1000));
+    place.store.allocate(made.id, &[Extent::new(100, 1), Extent::new(130, 70), Extent::new(120, 2)]).unwrap();
+    assert_eq!(place.mapped("thin"), [(64, 0, 192)]);
+    place.store.allocate(made.id, &[Extent::new(0, 1), Extent::new(5055, 1), Extent::new(70, 5)]).unwrap();
+    assert_eq!(place.mapped("thin"), [(0, 192, 64), (64, 0, 192), (4992, 256, 64)]);
+    let place = place.reopen();
+    // The next cluster of the volume continues on the device where it can, and extents merge.
+    place.store.allocate(made.id, &[Extent::new(256, 64)]).unwrap();
+    assert_eq!(place.mapped("thin"), [(0, 192, 64), (64, 0, 192), (256, 320, 64), (4992, 256, 64)]);
+    let found = place.store.get("thin").unwrap().0;
+    assert_eq!((found.allocated, found.extents, found.generation), (Blocks(384), 4, made.generation));
+    // Only whole clusters are released, and they are cleared before anybody gets them.
+    place.store.release(made.id, &[Extent::new(1, 200)]).unwrap();
+    assert_eq!(place.mapped("thin"), [(0, 192, 64), (192, 128, 64), (256, 320, 64), (4992, 256, 64)]);
+    assert_eq!((place.to_clear(), place.free()), (vec![(0, 128)], 616));
+    // A smaller volume has no blocks behind its end.
+    place.store.resize("thin", Bytes(200 * BLOCK)).unwrap();
+    assert_eq!(place.mapped("thin"), [(0, 192, 64), (192, 128, 64)]);
+    place.store.rename("thin", "slim").unwrap();
+    let place = place.reopen();
+    assert_eq!(place.store.thin_mapping(made.id).unwrap().0.name, "slim");
+    place.store.remove("slim").unwrap();
+    let place = place.reopen();
+    assert_eq!(place.store.device("disk").unwrap().extents, 0);
+    assert!(
+        matches!(place.store.allocate(made.id, &[Extent::new(0, 1)]), Err(Error::NotThin(id)) if id == made.id)
+    );
+}
+
+#[test]
+fn thin_volumes_do_not_get_the_last_blocks() {
+    let place = TestStore::with_blocks(640);
+    let (one, other) = (place.create_thin("one", 1000), place.create_thin("other", 1000));
+    place.store.allocate(one.id, &[Extent::new(0, 512)]).unwrap();
+    assert_eq!(place.store.device("disk").unwrap().kept, Blocks(10));
+    let refused = place.store.allocate(other.id, &[Extent::new(0, 65)]).unwrap_err();
+    assert!(matches!(&refused, Error::PoolLow { asked: Blocks(128), left: Blocks(118), .. }), "{refused}");
+    assert!(
+        refused
+            .to_string()
+            .starts_with("thin volume 'other' needs 128 blocks of 4096 B more, and device 'disk'")
+    );
+    assert_eq!(place.mapped("other"), []);
+    place.store.allocate(other.id, &[Extent::new(0, 64)]).unwrap();
+    // What is allocated stays so; a volume that is not thin may have the rest.
+    place.store.allocate(one.id, &[Extent::new(0, 512)]).unwrap();
+    place.create("thick", 64).unwrap();
+    let refused = place.store.allocate(one.id, &[Extent::new(600, 1)]).unwrap_err();
+    assert!(matches!(refused, Error::PoolLow { left: Blocks(0), .. }), "{refused}");
+    // Released blocks count, but have to be cleared first.
+    place.store.release(one.id, &[Extent::new(0, 512)]).unwrap();
+    let refused = place.store.allocate(other.id, &[Extent::new(100, 1)]).unwrap_err();
+    assert!(matches!(refused, Error::Full { free: Blocks(0), to_clear: Blocks(512), .. }), "{refused}");
+}
+
+#[test]
+fn clusters_grow_with_the_volume() {
+    let place = TestStore::with_blocks(100);
+    let gib = |gib: u64| place.store.create_thin(&format!("of-{gib}"), "disk", Bytes(gib << 30), private());
+    for (size, cluster) in [(1, 64), (64, 64), (65, 128), (1024, 1024), (1 << 20, 1 << 20)] {
+        let made = gib(size).unwrap();
+        assert_eq!(made.cluster, Some(Blocks(cluster)), "{size} GiB");
+        assert!(made.blocks.0 / cluster <= THIN_CLUSTERS_MAX && made.size() >= Bytes(size << 30));
+    }
+    let refused = place.store.resize("of-64", Bytes((64 << 30) + 1)).unwrap_err();
+    assert!(matches!(refused, Error::ThinSize { most: Bytes(most), .. } if most == 64 << 30), "{refused}");
+    let refused = place.store.create_thin("all", "disk", Bytes(u64::MAX), private()).unwrap_err();
+    assert!(matches!(refused, Error::Size { .. }), "{refused}");
+    place.reopen();
+}
+
+#[test]
+fn records_of_thin_volumes_that_contradict_each_other_are_damage() {
+    type Damage = fn(&mut WriteTables<'_>, u64);
+    let damages: [Damage; 6] = [
+        |change, id| drop(change.thin.remove(id).unwrap()),
+        |change, id| drop(change.thin.insert(id, (64, 128, "other")).unwrap()),
+        |change, id| drop(change.thin.insert(id, (64, 192, "thin")).unwrap()),
+        |change, id| drop(change.mapped.remove((id, 64)).unwrap()),
+        |change, id| drop(change.mapped.insert((id, 64), (0, 127)).unwrap()),
+        |change, id| drop(change.mapped.insert((id + 1, 0), (0, 64)).unwrap()),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let place = TestStore::with_blocks(1000);
+        let id = place.create_thin("thin", 1000).id;
+        place.store.allocate(id, &[Extent::new(64, 128)]).unwrap();
+        place.store.verify().unwrap();
+        let done = |change: &mut WriteTables<'_>| {
+            damage(change, id);
+            Ok(())
+        };
+        place.store.change(done).unwrap();
+        let refused = place.store.verify().unwrap_err();
+        assert!(matches!(refused, Error::Damaged(_)), "{number}: {refused}");
+    }
 }

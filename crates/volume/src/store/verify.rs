@@ -6,7 +6,8 @@
 use super::change::{READING, extents_of, failed};
 use super::layout::{CLEARING, DeviceRecord, FREE, HEADER, KEY_CHANGES, VolumeRecord};
 use super::space;
-use super::{DEVICE_EXTENTS_MAX, EXTENTS_MAX, Identity, Store, check_name};
+use super::thin::{self, ThinRecord};
+use super::{DEVICE_EXTENTS_MAX, EXTENTS_MAX, Identity, MappedExtent, Store, check_name};
 use crate::error::Error;
 use crate::extent::Extent;
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
@@ -69,7 +70,7 @@ impl Store {
         let header = header.open_table(HEADER).map_err(failed(READING))?;
         let changes = header.get(KEY_CHANGES).map_err(failed(READING))?.map_or(0, |changes| changes.value());
         self.view(|view| {
-            let mut volumes = 0;
+            let (mut volumes, mut thin_volumes, mut thin_extents) = (0, 0, 0);
             for row in view.volumes.iter().map_err(failed(READING))? {
                 let (name, record) = row.map_err(failed(READING))?;
                 let (name, record) = (name.value(), VolumeRecord::from_bytes(record.value())?);
@@ -82,7 +83,19 @@ impl Store {
                     }
                     continue;
                 }
-                let extents = extents_of(&view.extents, record.id)?;
+                let extents = match thin::record_of(&view.thin, &record)? {
+                    None => extents_of(&view.extents, record.id)?,
+                    Some(thin) => {
+                        let mapped = thin::mapped_of(&view.mapped, record.id)?;
+                        check_mapped(name, &record, &thin, &mapped).map_err(wrong)?;
+                        thin_volumes += 1;
+                        thin_extents += mapped.len() as u64;
+                        check_change(&record, changes).map_err(wrong)?;
+                        device.extents += mapped.len() as u64;
+                        device.parts.extend(mapped.iter().map(|mapped| (mapped.extent, StorePart::Volume)));
+                        continue;
+                    }
+                };
                 let blocks = extents.iter().try_fold(0u64, |sum, extent| sum.checked_add(extent.length.0));
                 if blocks != Some(record.blocks.0) || extents.len() != record.extents as usize {
                     return Err(wrong("has other extents than it should have"));
@@ -90,9 +103,7 @@ impl Store {
                 if extents.is_empty() || extents.len() > EXTENTS_MAX {
                     return Err(wrong("has none or too many extents"));
                 }
-                if record.id > record.generation || record.generation > changes || record.id == 0 {
-                    return Err(wrong("is of a change that was never made"));
-                }
+                check_change(&record, changes).map_err(wrong)?;
                 device.extents += extents.len() as u64;
                 device.parts.extend(extents.into_iter().map(|extent| (extent, StorePart::Volume)));
                 volumes += 1;
@@ -101,6 +112,12 @@ impl Store {
             if view.extents.len().map_err(failed(READING))? != volumes {
                 return Err(Error::damaged(format!(
                     "there are extents of others than its {volumes} volumes"
+                )));
+            }
+            let records = view.thin.len().map_err(failed(READING))?;
+            if (records, view.mapped.len().map_err(failed(READING))?) != (thin_volumes, thin_extents) {
+                return Err(Error::damaged(format!(
+                    "there are records of others than its {thin_volumes} thin volumes"
                 )));
             }
             Ok(())
@@ -123,6 +140,51 @@ impl Store {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that a volume's last change is one that was made.
+fn check_change(record: &VolumeRecord, changes: u64) -> Result<(), &'static str> {
+    match record.id > record.generation || record.generation > changes || record.id == 0 {
+        true => Err("is of a change that was never made"),
+        false => Ok(()),
+    }
+}
+
+/// Checks the extents of a thin volume: whole clusters within the volume, as few extents as possible, and as many
+/// blocks as its record says.
+fn check_mapped(
+    name: &str,
+    record: &VolumeRecord,
+    thin: &ThinRecord,
+    mapped: &[MappedExtent],
+) -> Result<(), &'static str> {
+    let cluster = thin.cluster.0;
+    if thin.name != name || cluster == 0 || record.blocks.0 == 0 || !record.blocks.0.is_multiple_of(cluster) {
+        return Err("has another name or size than its record as a thin volume");
+    }
+    if mapped.len() != record.extents as usize
+        || mapped.iter().map(|mapped| mapped.extent.length.0).sum::<u64>() != thin.allocated.0
+    {
+        return Err("has other extents than it should have");
+    }
+    let mut end = 0;
+    let mut device_end = None;
+    for one in mapped {
+        let is_contiguous = one.logical.0 == end;
+        let is_apart =
+            one.logical.0 > end && one.logical.0.is_multiple_of(cluster) && end.is_multiple_of(cluster);
+        if !is_contiguous && !is_apart {
+            return Err("has overlapping extents, or a part of a cluster");
+        }
+        if is_contiguous && device_end == Some(one.extent.start) {
+            return Err("has two extents that should be one");
+        }
+        (end, device_end) = (one.logical_end().0, one.extent.end());
+    }
+    match end > record.blocks.0 || !end.is_multiple_of(cluster) {
+        true => Err("has extents behind its end, or a part of a cluster"),
+        false => Ok(()),
     }
 }
 

@@ -18,6 +18,9 @@
 //! several for each of its lines, and so on. The buckets of each level are at least eight times smaller, so
 //! there are at most [`LEVELS_MAX`] levels, whatever the sizes are; a million extents can fill four.
 //!
+//! The map of a thin volume has *holes*, which are not allocated on the device. A hole is an extent like any other,
+//! but its place is at or behind [`Map::hole`], where no other extent of the grant is. So one comparison tells holes.
+//!
 //! Nothing is allocated or written after [`Map::new`].
 
 use super::line::{Extent, ExtentLine, Narrow, Wide, Word};
@@ -71,6 +74,8 @@ pub(super) struct Map {
     extents: u32,
     /// Length of the grant, in bytes.
     length: u64,
+    /// Least place of a hole, in bytes; `u64::MAX` if there are none.
+    hole: u64,
 }
 
 /// Position of an extent in a map: its line, and its index there.
@@ -85,6 +90,20 @@ impl Map {
     /// the device are merged.
     pub(super) fn new(spans: impl IntoIterator<Item = ByteRange>) -> Result<Map, Error> {
         let (extents, length) = lay_out(spans)?;
+        Ok(Map::over(&extents, length, u64::MAX))
+    }
+
+    /// Makes the map of a grant of `length` bytes that has holes everywhere but in the ranges `mapped`: pairs of an
+    /// offset in the grant and the range of the device there, in order.
+    pub(super) fn with_holes(
+        length: u64,
+        mapped: impl IntoIterator<Item = (Bytes, ByteRange)>,
+    ) -> Result<Map, Error> {
+        let (extents, hole) = lay_out_with_holes(length, mapped)?;
+        Ok(Map::over(&extents, length, hole))
+    }
+
+    fn over(extents: &[Extent], length: u64, hole: u64) -> Map {
         let bits = extents.iter().fold(length, |bits, extent| bits | extent.start | extent.place);
         let shift = bits.trailing_zeros();
         let in_units: Vec<Extent> = extents
@@ -107,7 +126,19 @@ impl Map {
         let mut building = Building { bounds: &bounds, index: Vec::new(), nodes: Vec::new() };
         let root = building.cut(0, (length >> shift) - 1, 0, bounds.len());
         let (index, nodes) = (building.index.into_boxed_slice(), building.nodes.into_boxed_slice());
-        Ok(Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length })
+        Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length, hole }
+    }
+
+    /// Returns true if parts of the grant are not allocated on the device.
+    #[inline(always)]
+    pub(super) fn has_holes(&self) -> bool {
+        self.hole != u64::MAX
+    }
+
+    /// Returns true if the extent at this place on the device, in bytes, is a hole.
+    #[inline(always)]
+    pub(super) fn is_hole(&self, place: u64) -> bool {
+        place >= self.hole
     }
 
     /// Returns the length of the grant, in bytes.
@@ -228,6 +259,52 @@ fn lay_out(spans: impl IntoIterator<Item = ByteRange>) -> Result<(Vec<Extent>, u
         return Err(Error::Span(ByteRange { start: Bytes(0), length: Bytes(0) }));
     }
     Ok((extents, length))
+}
+
+/// Returns the extents of a grant with holes, merged and with their bounds in bytes, and the least place of a hole.
+fn lay_out_with_holes(
+    length: u64,
+    mapped: impl IntoIterator<Item = (Bytes, ByteRange)>,
+) -> Result<(Vec<Extent>, u64), Error> {
+    let mut extents: Vec<Extent> = Vec::new();
+    let (mut at, mut holes, mut hole_place) = (0u64, Vec::new(), 0u64);
+    let add = |extents: &mut Vec<Extent>, extent| {
+        if extents.len() == GRANT_EXTENTS_MAX {
+            return Err(Error::GrantExtents { most: GRANT_EXTENTS_MAX });
+        }
+        extents.push(extent);
+        Ok(())
+    };
+    for (Bytes(offset), span) in mapped {
+        let (device_end, end) = (span.start.0.checked_add(span.length.0), offset.checked_add(span.length.0));
+        let (Some(device_end), Some(end), 1.., true) = (device_end, end, span.length.0, at <= offset) else {
+            return Err(Error::Span(span));
+        };
+        if end > length {
+            return Err(Error::Span(span));
+        }
+        if at < offset {
+            holes.push(extents.len());
+            add(&mut extents, Extent { start: at, end: offset, place: 0 })?;
+        }
+        match extents.last_mut() {
+            Some(last) if at == offset && last.place + (last.end - last.start) == span.start.0 => {
+                last.end = end
+            }
+            _ => add(&mut extents, Extent { start: offset, end, place: span.start.0 })?,
+        }
+        (at, hole_place) = (end, hole_place.max(device_end));
+    }
+    if at < length {
+        holes.push(extents.len());
+        add(&mut extents, Extent { start: at, end: length, place: 0 })?;
+    }
+    let hole = if holes.is_empty() { u64::MAX } else { hole_place };
+    if extents.is_empty() || (!holes.is_empty() && hole_place.checked_add(length).is_none()) {
+        return Err(Error::Span(ByteRange { start: Bytes(0), length: Bytes(length) }));
+    }
+    holes.into_iter().for_each(|number| extents[number].place = hole_place);
+    Ok((extents, hole))
 }
 
 /// Index under construction.

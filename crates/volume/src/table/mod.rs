@@ -24,7 +24,7 @@ use bywash_protocol::Access;
 use map::Map;
 
 pub use map::GRANT_EXTENTS_MAX;
-pub use pieces::DeviceRanges;
+pub use pieces::{DeviceRanges, RangePart, RangeParts};
 pub use refusal::GrantError;
 
 /// Greatest number of grants in a table.
@@ -96,6 +96,23 @@ impl Grant {
         Ok(Grant { device, right, map: Map::new(spans)? })
     }
 
+    /// Makes a grant of `length` bytes of a thin volume. The client addresses all of them from 0 on, but only the
+    /// `mapped` ones are allocated on the device: pairs of an offset in the grant and the range of the device there,
+    /// in order. [`Table::check`] refuses requests that touch any other byte, and [`Table::check_parts`] tells which.
+    ///
+    /// # Errors
+    /// [`Error::Span`] if a range is empty, ends beyond 64 bits or the grant, or is not behind the one before, or if
+    /// the length is zero; [`Error::GrantExtents`] if the grant would have more than [`GRANT_EXTENTS_MAX`], holes
+    /// included.
+    pub fn with_holes(
+        device: DeviceNumber,
+        right: Access,
+        length: Bytes,
+        mapped: impl IntoIterator<Item = (Bytes, ByteRange)>,
+    ) -> Result<Grant, Error> {
+        Ok(Grant { device, right, map: Map::with_holes(length.0, mapped)? })
+    }
+
     /// Returns the number of the device.
     pub fn device(&self) -> DeviceNumber {
         self.device
@@ -111,7 +128,7 @@ impl Grant {
         Bytes(self.map.length())
     }
 
-    /// Returns the number of extents, after merging ranges that are contiguous on the device.
+    /// Returns the number of extents, after merging ranges that are contiguous on the device; holes count as well.
     pub fn extents(&self) -> usize {
         self.map.extents()
     }
@@ -209,6 +226,25 @@ impl Table {
         }
     }
 
+    /// Replaces a grant by another one of the same length, device and right, whose number stays the same, and
+    /// returns the former one. A thin volume whose blocks were allocated or released has another map.
+    ///
+    /// # Errors
+    /// [`GrantError::Unknown`] if the number was never assigned, [`GrantError::Revoked`] if its grant was
+    /// revoked.
+    ///
+    /// # Panics
+    /// If length, device or right are not the same.
+    pub fn replace(&mut self, number: GrantNumber, grant: Grant) -> Result<Grant, GrantError> {
+        let before = self.find(number)?;
+        assert!(
+            (before.device, before.right, before.length()) == (grant.device, grant.right, grant.length()),
+            "a grant is replaced by one of the same length, device and right"
+        );
+        let place = &mut self.places[number.place()];
+        place.grant.replace(grant).ok_or(GrantError::Unknown { grant: number })
+    }
+
     /// Returns all grants and their numbers.
     pub fn grants(&self) -> impl Iterator<Item = (GrantNumber, &Grant)> {
         self.places.iter().enumerate().filter_map(|(at, place)| {
@@ -221,7 +257,8 @@ impl Table {
     /// # Errors
     /// [`GrantError::Unknown`] or [`GrantError::Revoked`] if there is no such grant; [`GrantError::Right`] if
     /// it does not allow the access; [`GrantError::Overflow`] or [`GrantError::Bounds`] if the range is not
-    /// within the grant; [`GrantError::Scattered`] if it is in more than [`PIECES_MAX`] pieces.
+    /// within the grant; [`GrantError::Unmapped`] if a part of it is a hole of the grant;
+    /// [`GrantError::Scattered`] if it is in more than [`PIECES_MAX`] pieces.
     // Inlined so that the result stays in registers: as a call the check takes three times as long.
     #[inline(always)]
     pub fn check(
@@ -241,10 +278,44 @@ impl Table {
         }
         let (cursor, extent) = grant.map.find(offset.0);
         let pieces = DeviceRanges::new(grant, offset.0, end, cursor, extent);
-        if end > extent.end && grant.map.may_fall_into(length.0, PIECES_MAX) {
-            pieces.clone().refuse_too_many()?;
+        if grant.map.is_hole(extent.place) {
+            return Err(GrantError::Unmapped { offset, length });
+        }
+        if end > extent.end {
+            if grant.map.has_holes() && pieces.clone().any(|piece| grant.map.is_hole(piece.start.0)) {
+                return Err(GrantError::Unmapped { offset, length });
+            }
+            if grant.map.may_fall_into(length.0, PIECES_MAX) {
+                pieces.clone().refuse_too_many()?;
+            }
         }
         Ok(pieces)
+    }
+
+    /// Checks a request to a grant that may have holes, and returns its parts: ranges on the device, and holes.
+    ///
+    /// # Errors
+    /// Same as [`Table::check`], except for [`GrantError::Unmapped`].
+    #[cold]
+    pub fn check_parts(
+        &self,
+        number: GrantNumber,
+        offset: Bytes,
+        length: Bytes,
+        wanted: Access,
+    ) -> Result<RangeParts<'_>, GrantError> {
+        let grant = self.find(number)?;
+        let (end, overflows) = offset.0.overflowing_add(length.0);
+        if overflows || end > grant.map.length() || !grant.right.covers(wanted) {
+            return Err(grant.refusal(offset, length, wanted));
+        }
+        if length.0 == 0 {
+            return Ok(RangeParts::new(DeviceRanges::none(grant, end)));
+        }
+        let (cursor, extent) = grant.map.find(offset.0);
+        let pieces = DeviceRanges::new(grant, offset.0, end, cursor, extent);
+        pieces.clone().refuse_too_many()?;
+        Ok(RangeParts::new(pieces))
     }
 }
 

@@ -83,6 +83,44 @@ impl<'a> DeviceRanges<'a> {
     }
 }
 
+/// Part of a request to a grant that may have holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangePart {
+    /// Offset of the part in the grant.
+    pub offset: Bytes,
+    /// Length of the part.
+    pub length: Bytes,
+    /// Range of the device that holds the part, of the same length; `None` if the part is a hole.
+    pub mapped: Option<ByteRange>,
+}
+
+/// Parts of a request to a grant that may have holes, in the order of its bytes; at most [`PIECES_MAX`]. Iterating
+/// returns them.
+#[derive(Clone, Debug)]
+pub struct RangeParts<'a>(DeviceRanges<'a>);
+
+impl<'a> RangeParts<'a> {
+    pub(super) fn new(ranges: DeviceRanges<'a>) -> RangeParts<'a> {
+        RangeParts(ranges)
+    }
+
+    /// Returns the number of the device.
+    pub fn device(&self) -> DeviceNumber {
+        self.0.device
+    }
+}
+
+impl Iterator for RangeParts<'_> {
+    type Item = RangePart;
+
+    fn next(&mut self) -> Option<RangePart> {
+        let offset = Bytes(self.0.offset);
+        let range = self.0.next()?;
+        let mapped = (!self.0.map.is_hole(range.start.0)).then_some(range);
+        Some(RangePart { offset, length: range.length, mapped })
+    }
+}
+
 impl Iterator for DeviceRanges<'_> {
     type Item = ByteRange;
 

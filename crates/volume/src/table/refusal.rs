@@ -45,6 +45,14 @@ pub enum GrantError {
         /// Length of the grant.
         granted: Bytes,
     },
+    /// A part of the range is not allocated on the device: the grant is of a thin volume.
+    #[error("{length} from {offset} on are not all allocated; allocate them first")]
+    Unmapped {
+        /// Offset in the request.
+        offset: Bytes,
+        /// Length in the request.
+        length: Bytes,
+    },
     /// The range is in more than [`PIECES_MAX`] pieces on the device.
     #[error("the range has more than {PIECES_MAX} extents; request at most {served} from {offset} on")]
     Scattered {

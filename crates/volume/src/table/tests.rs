@@ -208,6 +208,79 @@ fn a_request_falls_into_so_many_pieces_at_most() {
     }
 }
 
+/// Makes a table with one grant of `length` bytes that has holes.
+fn with_holes(length: u64, mapped: &[(u64, u64, u64)]) -> (Table, GrantNumber) {
+    let mapped = mapped.iter().map(|&(offset, start, length)| (Bytes(offset), ByteRange::new(start, length)));
+    let grant = Grant::with_holes(DEVICE, Access::ReadWrite, Bytes(length), mapped).unwrap();
+    let mut table = Table::new(4);
+    let number = table.add(grant).unwrap();
+    (table, number)
+}
+
+fn parts(table: &Table, number: GrantNumber, offset: u64, length: u64) -> Vec<(u64, u64, Option<u64>)> {
+    let parts = table.check_parts(number, Bytes(offset), Bytes(length), Access::Write).unwrap();
+    assert_eq!(parts.device(), DEVICE);
+    parts
+        .map(|part| {
+            assert!(part.mapped.is_none_or(|range| range.length == part.length));
+            (part.offset.0, part.length.0, part.mapped.map(|range| range.start.0))
+        })
+        .collect()
+}
+
+#[test]
+fn a_hole_is_never_a_range_of_the_device() {
+    let (mut table, number) = with_holes(100, &[(10, 500, 10), (20, 510, 5), (40, 0, 10)]);
+    assert_eq!(
+        parts(&table, number, 0, 100),
+        [(0, 10, None), (10, 15, Some(500)), (25, 15, None), (40, 10, Some(0)), (50, 50, None)]
+    );
+    assert_eq!(parts(&table, number, 12, 20), [(12, 13, Some(502)), (25, 7, None)]);
+    assert_eq!(parts(&table, number, 50, 0), []);
+    assert_eq!(pieces(&table, number, 10, 15).unwrap(), [(500, 15)]);
+    assert_eq!(pieces(&table, number, 40, 10).unwrap(), [(0, 10)]);
+    for (offset, length) in [(0, 1), (9, 2), (24, 2), (25, 1), (39, 2), (49, 2), (99, 1), (0, 100)] {
+        let refused = GrantError::Unmapped { offset: Bytes(offset), length: Bytes(length) };
+        assert_eq!(pieces(&table, number, offset, length), Err(refused));
+    }
+    assert!(matches!(pieces(&table, number, 99, 2), Err(GrantError::Bounds { .. })));
+    assert!(table.check_parts(number, Bytes(99), Bytes(2), Access::Read).is_err());
+    // Allocated, the number stays valid.
+    let all =
+        Grant::with_holes(DEVICE, Access::ReadWrite, Bytes(100), [(Bytes(0), ByteRange::new(700, 100))]);
+    table.replace(number, all.unwrap()).unwrap();
+    assert_eq!(pieces(&table, number, 0, 100).unwrap(), [(700, 100)]);
+    assert_eq!(parts(&table, number, 0, 100), [(0, 100, Some(700))]);
+    let (table, number) = with_holes(1 << 40, &[]);
+    assert_eq!(parts(&table, number, 4096, 4096), [(4096, 4096, None)]);
+    assert!(matches!(pieces(&table, number, 0, 1 << 40), Err(GrantError::Unmapped { .. })));
+}
+
+#[test]
+fn a_map_with_holes_that_cannot_be_is_refused() {
+    let made = |length: u64, mapped: &[(u64, u64, u64)]| {
+        let mapped =
+            mapped.iter().map(|&(offset, start, length)| (Bytes(offset), ByteRange::new(start, length)));
+        Grant::with_holes(DEVICE, Access::Read, Bytes(length), mapped)
+    };
+    for (length, mapped) in [
+        (0, &[][..]),
+        (10, &[(0, 0, 0)]),
+        (10, &[(5, 0, 6)]),
+        (10, &[(5, 0, 2), (6, 10, 1)]),
+        (10, &[(0, u64::MAX, 2)]),
+        (u64::MAX, &[(u64::MAX, 0, 1)]),
+        (u64::MAX, &[(0, u64::MAX - 5, 5)]),
+    ] {
+        assert!(matches!(made(length, mapped), Err(Error::Span(_))), "{length} {mapped:?}");
+    }
+    let many: Vec<_> =
+        (0..GRANT_EXTENTS_MAX as u64 / 2 + 1).map(|number| (number * 4, number * 3, 1)).collect();
+    let refused = made(u64::MAX / 2, &many);
+    assert!(matches!(refused, Err(Error::GrantExtents { .. })));
+    assert_eq!(made(u64::MAX / 2, &many[2..]).unwrap().extents(), GRANT_EXTENTS_MAX - 1);
+}
+
 /// Naive model of a grant: the place of each byte on the device.
 struct Naive {
     right: Access,
@@ -249,6 +322,44 @@ fn steps() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    /// Rows of the map: gap in the grant before the extent, and the extent on the device.
+    #[test]
+    fn any_holes(
+        rows in prop::collection::vec((0u64..40, 0u64..2000, 1u64..30), 0..80),
+        end in 1u64..50,
+        shift in 0u32..13,
+        requests in prop::collection::vec((0u64..3000, 0u64..300), 1..100),
+    ) {
+        let (mut at, mut mapped, mut naive) = (0, Vec::new(), Vec::new());
+        for (gap, start, length) in rows {
+            naive.resize(naive.len() + gap as usize, None);
+            naive.extend((start..start + length).map(Some));
+            mapped.push(((at + gap) << shift, start << shift, length << shift));
+            at += gap + length;
+        }
+        naive.resize(naive.len() + end as usize, None);
+        let (table, number) = with_holes((at + end) << shift, &mapped);
+        for (offset, length) in requests {
+            let Some(expected) = naive.get(offset as usize..(offset + length) as usize) else { continue };
+            let found = parts(&table, number, offset << shift, length << shift);
+            let blocks = found.iter().flat_map(|(_, length, start)| {
+                (0..length >> shift).map(move |block| start.map(|start| (start >> shift) + block))
+            });
+            prop_assert_eq!(blocks.collect::<Vec<_>>(), expected);
+            let checked = pieces(&table, number, offset << shift, length << shift);
+            match expected.iter().all(Option::is_some) {
+                true => {
+                    let ranges: Vec<_> = found.iter().map(|part| (part.2.unwrap(), part.1)).collect();
+                    prop_assert_eq!(checked.unwrap(), ranges);
+                }
+                false => {
+                    let is_refused = matches!(checked, Err(GrantError::Unmapped { .. }));
+                    prop_assert!(is_refused);
+                }
+            }
+        }
+    }
+
     #[test]
     fn as_a_naive_table(steps in prop::collection::vec(steps(), 1..200)) {
         let mut table = Table::new(8);

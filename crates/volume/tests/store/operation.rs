@@ -25,6 +25,24 @@ pub enum Operation {
         blocks: u64,
         ownership: Ownership,
     },
+    CreateThin {
+        name: String,
+        device: String,
+        blocks: u64,
+        ownership: Ownership,
+    },
+    /// Allocate the clusters of a thin volume that its blocks `from..to` touch.
+    Allocate {
+        name: String,
+        from: u64,
+        to: u64,
+    },
+    /// Release the clusters of a thin volume within its blocks `from..to`.
+    Release {
+        name: String,
+        from: u64,
+        to: u64,
+    },
     Resize {
         name: String,
         blocks: u64,
@@ -63,6 +81,12 @@ fn ownership(random: &mut Random) -> Ownership {
     Ownership { owner, group, mode, read_only: random.below(2) == 0 }
 }
 
+/// Returns a range of blocks that is within many thin volumes, and mostly touches few clusters.
+fn blocks_of_thin(random: &mut Random) -> (u64, u64) {
+    let from = random.below(500);
+    (from, from + 1 + random.below(160))
+}
+
 impl Operation {
     pub fn random(random: &mut Random) -> Operation {
         match random.below(100) {
@@ -72,13 +96,27 @@ impl Operation {
                 contents: if random.below(2) == 0 { NewBlocks::Cleared } else { NewBlocks::Uncleared },
             },
             6..8 => Operation::Forget { device: device(random) },
-            8..38 => Operation::Create {
+            8..24 => Operation::Create {
                 name: volume(random),
                 device: device(random),
                 blocks: 1 + random.below(60),
                 ownership: ownership(random),
             },
-            38..60 => Operation::Resize { name: volume(random), blocks: 1 + random.below(80) },
+            24..34 => Operation::CreateThin {
+                name: volume(random),
+                device: device(random),
+                blocks: 1 + random.below(600),
+                ownership: ownership(random),
+            },
+            34..48 => {
+                let (from, to) = blocks_of_thin(random);
+                Operation::Allocate { name: volume(random), from, to }
+            }
+            48..54 => {
+                let (from, to) = blocks_of_thin(random);
+                Operation::Release { name: volume(random), from, to }
+            }
+            54..60 => Operation::Resize { name: volume(random), blocks: 1 + random.below(80) },
             60..65 => Operation::Rename { name: volume(random), to: volume(random) },
             65..75 => Operation::Remove { name: volume(random) },
             75..80 => Operation::SetOwnership { name: volume(random), ownership: ownership(random) },
@@ -99,6 +137,17 @@ impl Operation {
             Operation::Forget { device } => store.forget_device(device),
             Operation::Create { name, device, blocks, ownership } => {
                 store.create(name, device, Bytes(blocks * BLOCK), *ownership).map(drop)
+            }
+            Operation::CreateThin { name, device, blocks, ownership } => {
+                store.create_thin(name, device, Bytes(blocks * BLOCK), *ownership).map(drop)
+            }
+            Operation::Allocate { name, from, to } => {
+                let id = store.get(name)?.0.id;
+                store.allocate(id, &[Extent::new(*from, to - from)]).map(drop)
+            }
+            Operation::Release { name, from, to } => {
+                let id = store.get(name)?.0.id;
+                store.release(id, &[Extent::new(*from, to - from)]).map(drop)
             }
             Operation::Resize { name, blocks } => store.resize(name, Bytes(blocks * BLOCK)).map(drop),
             Operation::Rename { name, to } => store.rename(name, to).map(drop),
@@ -128,7 +177,7 @@ impl Operation {
 /// Describes everything that can be read from a store.
 pub fn state(store: &Store) -> String {
     let volumes: Vec<_> =
-        store.list().unwrap().iter().map(|volume| store.get(&volume.name).unwrap()).collect();
+        store.list().unwrap().iter().map(|volume| store.mapping(&volume.name).unwrap()).collect();
     let devices = store.devices().unwrap();
     let clearing = devices.iter().map(|device| store.to_clear(&device.name, usize::MAX).unwrap());
     let clearing: Vec<_> = clearing.collect();
