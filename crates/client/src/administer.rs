@@ -16,6 +16,7 @@ pub struct NewVolume {
     owner: u32,
     group: u32,
     mode: u16,
+    is_thin: bool,
 }
 
 impl NewVolume {
@@ -23,7 +24,15 @@ impl NewVolume {
     /// and group and has mode 0600, unless said otherwise.
     pub fn new(name: impl Into<String>, device: impl Into<String>, bytes: u64) -> NewVolume {
         let (owner, group) = (geteuid().as_raw(), getegid().as_raw());
-        NewVolume { name: name.into(), device: device.into(), bytes, owner, group, mode: 0o600 }
+        NewVolume {
+            name: name.into(),
+            device: device.into(),
+            bytes,
+            owner,
+            group,
+            mode: 0o600,
+            is_thin: false,
+        }
     }
 
     /// Sets the owner, by a user id.
@@ -39,6 +48,13 @@ impl NewVolume {
     /// Sets the permission bits as of chmod(2): read and write, for the owner, the group and all others.
     pub fn mode(self, mode: u16) -> NewVolume {
         NewVolume { mode, ..self }
+    }
+
+    /// Makes the volume thin if true: its blocks are allocated when they are first written, and until then read as
+    /// zeros. The volumes of a device may together be larger than the device; a write for which it has no room fails
+    /// with [`Error::NoSpace`]. Default: false.
+    pub fn thin(self, is_thin: bool) -> NewVolume {
+        NewVolume { is_thin, ..self }
     }
 }
 
@@ -84,11 +100,10 @@ impl Client {
     /// [`Error::ProtocolViolation`] if the connection ends; [`Error::Forked`] in a forked child;
     /// [`Error::Io`] if a system call fails.
     pub fn create(&self, volume: NewVolume) -> Result<(), Error> {
-        let NewVolume { name, device, bytes, owner, group, mode } = volume;
+        let NewVolume { name, device, bytes, owner, group, mode, is_thin } = volume;
         let what = format!("cannot make {name}");
-        self.administer(&ControlRequest::Create { volume: name, device, bytes, owner, group, mode }, || {
-            what.clone()
-        })
+        let ask = ControlRequest::Create { volume: name, device, bytes, owner, group, mode, is_thin };
+        self.administer(&ask, || what.clone())
     }
 
     /// Makes a volume larger or smaller. Making it smaller revokes its grants.

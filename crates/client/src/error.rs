@@ -123,8 +123,11 @@ pub enum Error {
         /// Name of the volume.
         volume: Arc<str>,
     },
-    /// The device has no free space for the request.
-    #[error("the device has no room to {what} {volume}")]
+    /// The device has no free space for the request. A thin volume gets no more blocks.
+    #[error(
+        "the device has no room to {what} {volume}; remove something on it, discard what is not needed in thin volumes, or \
+         make it larger"
+    )]
     NoSpace {
         /// Operation of the request.
         what: &'static str,

@@ -66,6 +66,10 @@ pub enum ControlRequest {
         group: u32,
         /// Permissions to read and write, as bits of chmod(1).
         mode: u16,
+        /// True if blocks are allocated when they are first written, false if all are allocated now. The server rounds
+        /// the size of a thin volume up to whole clusters, in which it allocates.
+        #[serde(default, skip_serializing_if = "is_false")]
+        is_thin: bool,
     },
     /// Resizes a volume. If the volume becomes smaller, the server revokes its grants. Reply:
     /// [`ControlReply::Done`].
@@ -248,6 +252,10 @@ pub enum RefusalKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is no message of this protocol: {0}")]
 pub struct DecodeError(String);
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
 
 fn to_bytes(message: &impl Serialize) -> Result<Vec<u8>, DecodeError> {
     let bytes = serde_json::to_vec(message).map_err(|error| DecodeError(error.to_string()))?;

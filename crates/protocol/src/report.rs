@@ -28,6 +28,13 @@ pub struct Volume {
     /// True if the volume was on a memory device that no longer exists: only the volume's name is left.
     #[serde(default)]
     pub is_gone: bool,
+    /// Size of the space that the volume has on its device, in bytes: of a thin volume, what was written so far. `None`
+    /// if the server is older than thin volumes.
+    #[serde(default)]
+    pub allocated: Option<u64>,
+    /// Size in which the volume allocates space, in bytes; `None` if it is not thin.
+    #[serde(default)]
+    pub cluster: Option<u64>,
 }
 
 /// Counters of a client, a grant, a user or a device, from when the server first knew of it.
@@ -67,6 +74,18 @@ pub struct Device {
     pub bytes: u64,
     /// Size of the device's space that belongs to no volume, in bytes.
     pub free: u64,
+    /// Size of all thin volumes on the device together, in bytes, whether allocated or not.
+    #[serde(default)]
+    pub thin: u64,
+    /// Size of the space that the thin volumes on the device have, in bytes.
+    #[serde(default)]
+    pub thin_allocated: u64,
+    /// Size of the free space that thin volumes can still have, in bytes; a part of the device is kept from them.
+    #[serde(default)]
+    pub thin_left: u64,
+    /// True if the device has thin volumes, and little is left for them.
+    #[serde(default)]
+    pub is_low: bool,
     /// Logical block of the device, in bytes.
     pub block: u32,
     /// Description of the way in which the device carries out commands.

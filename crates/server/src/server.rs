@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// Stops the server: refuses new connections, waits for commands in flight and flushes the devices (5
-    /// seconds at most together), and removes the socket's name.
+    /// seconds at most together) and for changes of the store, and removes the socket's name.
     pub fn stop(self) {}
 }
 
@@ -196,6 +196,7 @@ impl Drop for Server {
         if let Some(thread) = self.core.take() {
             let _ = thread.join();
         }
+        self.shared.changes.finish();
     }
 }
 
@@ -246,6 +247,9 @@ pub(crate) fn shared_state(
         helpers,
         limits: options.limits,
         users: Default::default(),
+        clearing: Default::default(),
+        changes: Default::default(),
+        shortages: Default::default(),
         exports: Default::default(),
         began: Instant::now(),
         asks_refused: Default::default(),

@@ -118,6 +118,7 @@ mod tests {
             owner: own,
             group: 0,
             mode: 0o600,
+            is_thin: false,
         };
         assert_eq!(ask(&mut server, &messages, &create), ControlReply::Done {});
         let open = ControlRequest::Open { volume: volume.clone(), access: Access::ReadWrite };

@@ -4,7 +4,7 @@
 //! grow with connections; only [`Status`] lists single clients. Counters of a user include the user's ended
 //! clients, so that they never decrease.
 
-use bywash_protocol::report::{BUCKETS, Counters, Status};
+use bywash_protocol::report::{self, BUCKETS, Counters, Status};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
@@ -46,6 +46,22 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
     head(out, "bywash_device_free_bytes", "gauge", "Bytes of a device that no volume has.")?;
     for device in &status.devices {
         sample(out, "bywash_device_free_bytes", &[("device", &device.name)], device.free)?;
+    }
+    type Figure = fn(&report::Device) -> u64;
+    let thin: [(&str, &str, Figure); 3] = [
+        ("bywash_device_thin_bytes", "Size of all thin volumes on a device.", |device| device.thin),
+        ("bywash_device_thin_allocated_bytes", "Bytes that the thin volumes have.", |device| {
+            device.thin_allocated
+        }),
+        ("bywash_device_thin_left_bytes", "Bytes that thin volumes can still have.", |device| {
+            device.thin_left
+        }),
+    ];
+    for (name, help, figure) in thin {
+        head(out, name, "gauge", help)?;
+        for device in &status.devices {
+            sample(out, name, &[("device", &device.name)], figure(device))?;
+        }
     }
     head(out, "bywash_device_stuck", "gauge", "Whether a device has stopped to answer.")?;
     for device in &status.devices {
@@ -177,6 +193,10 @@ mod tests {
             id: None,
             bytes: 1 << 20,
             free: 0,
+            thin: 0,
+            thin_allocated: 0,
+            thin_left: 0,
+            is_low: false,
             block: 512,
             how: String::new(),
             in_flight: 0,

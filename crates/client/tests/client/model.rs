@@ -327,6 +327,8 @@ impl World {
             mode: 0o600,
             read_only: volume.read_only,
             is_gone: false,
+            allocated: None,
+            cluster: None,
         });
         volumes.collect()
     }

@@ -6,16 +6,16 @@
 //! change the store. So after the reply nobody reads or writes by the old rights, and no client can reach
 //! free blocks.
 
+use crate::control::clearing::{clear_some, replace_chunk};
 use crate::control::devices;
 use crate::control::event::{Event, EventSender};
-use crate::control::granting::refusal_from;
+use crate::control::refusal::refusal_from;
 use crate::control::revocation_page::RevocationPage;
 use crate::control::{DeviceFacts, SharedState};
-use crate::core::order::{Chunk, CoreOrder, CoreStopped, OnDone};
-use bywash_device::{ReplacedContents, SpareChunk};
-use bywash_protocol::layout::Status;
+use crate::core::order::{CoreOrder, CoreStopped, OnDone};
+use bywash_device::ReplacedContents;
 use bywash_protocol::{ControlReply, ControlRequest, Refusal, RefusalKind};
-use bywash_volume::{Bytes, Error, Extent, Mode, Ownership, Volume};
+use bywash_volume::{Blocks, Bytes, Error, Extent, Mode, Ownership, Volume};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, channel, sync_channel};
@@ -26,8 +26,6 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: usize = 64;
 /// Greatest time to wait for requests in flight by revoked grants.
 const DRAINING_LIMIT: Duration = Duration::from_secs(60);
-/// Greatest number of extents that one call of [`clear_some`] clears.
-const EXTENTS_PER_CLEAR: usize = 64;
 
 /// A message of an administrator, and the connection that sent it.
 pub(crate) struct AdminRequest {
@@ -104,10 +102,14 @@ fn do_job(shared: &SharedState, post: &EventSender, AdminRequest { connection, a
 
 fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
     match ask {
-        ControlRequest::Create { volume, device, bytes, owner, group, mode } => {
+        ControlRequest::Create { volume, device, bytes, owner, group, mode, is_thin } => {
             let mode = Mode::new(mode).map_err(refusal_from)?;
             let ownership = Ownership { owner, group, mode, read_only: false };
             let facts = device_of(shared, &device)?;
+            if is_thin {
+                let made = shared.store.create_thin(&volume, &device, Bytes(bytes), ownership);
+                return made.map(drop).map_err(refusal_from);
+            }
             with_cleared_blocks(shared, &device, &facts, || {
                 shared.store.create(&volume, &device, Bytes(bytes), ownership)
             })
@@ -245,23 +247,6 @@ fn wait_for<T>(shared: &SharedState, drained: &Receiver<T>, count: usize, name: 
     Ok(())
 }
 
-/// Replaces a chunk's memory by memory that no client has mapped. This thread allocates the memory; the core
-/// only exchanges it.
-fn replace_chunk(shared: &SharedState, chunk: Chunk, keep: ReplacedContents) -> Result<(), Refusal> {
-    let replace = || {
-        let shape = shared.orders.ask(|reply| CoreOrder::Shape { chunk, reply })?;
-        let spare = SpareChunk::new(shape).map_err(|error| Refusal::new(RefusalKind::Failed, error))?;
-        let replaced = shared.orders.ask(|reply| CoreOrder::Replace { chunk, keep, spare, reply })?;
-        replaced.map(drop).map_err(|error| Refusal::new(RefusalKind::Failed, error))
-    };
-    replace().map_err(|refused: Refusal| {
-        // A client that has the chunk mapped still shares it: the chunk must be replaced later.
-        shared.registry.lock().note_mapped(chunk.device, chunk.number..chunk.number + 1);
-        let message = format!("memory cannot be taken out of a client's reach: {}", refused.message);
-        Refusal::new(refused.code, message)
-    })
-}
-
 /// Carries out a change that allocates blocks. If too few blocks are cleared, clears used ones first.
 fn with_cleared_blocks<T>(
     shared: &SharedState,
@@ -274,37 +259,9 @@ fn with_cleared_blocks<T>(
             Err(Error::Full { asked, free, to_clear, .. })
                 if to_clear.0 > 0 && asked.0 <= free.0.saturating_add(to_clear.0) =>
             {
-                clear_some(shared, device, facts)?;
+                clear_some(shared, device, facts, Blocks(u64::MAX))?;
             }
             outcome => return outcome.map_err(refusal_from),
         }
     }
-}
-
-/// Clears some of the blocks that belong to no volume and may contain a former owner's data.
-fn clear_some(shared: &SharedState, device: &str, facts: &DeviceFacts) -> Result<(), Refusal> {
-    let block = shared.store.device(device).map_err(refusal_from)?.block;
-    for extent in shared.store.to_clear(device, EXTENTS_PER_CLEAR).map_err(refusal_from)? {
-        let Some(span) = block.span(extent) else { continue };
-        match facts.chunk_bytes {
-            Some(chunk_bytes) if block.size() == Bytes(chunk_bytes) => {
-                for number in extent.start.0..extent.start.0 + extent.length.0 {
-                    let chunk = Chunk { device: facts.number, number: number as usize };
-                    replace_chunk(shared, chunk, ReplacedContents::Zeroed)?;
-                }
-            }
-            _ => {
-                let cleared = |reply| CoreOrder::Clear { device: facts.number, span, reply };
-                match shared.orders.ask(cleared)? {
-                    Status::Success => {}
-                    status => {
-                        let message = format!("device '{device}' cannot be cleared: {status:?}");
-                        return Err(Refusal::new(RefusalKind::Failed, message));
-                    }
-                }
-            }
-        }
-        shared.store.cleared(device, extent).map_err(refusal_from)?;
-    }
-    Ok(())
 }

@@ -4,7 +4,7 @@
 //! of which holds the registry's lock, so that nobody opens a volume meanwhile: no client has a grant on the device, and
 //! its name goes; the core releases it; it is flushed and closed.
 
-use super::granting::refusal_from;
+use super::refusal::refusal_from;
 use super::registry::Registry;
 use super::{DeviceFacts, SharedState};
 use crate::core::order::{BoxedDevice, CoreOrder, CoreStopped, OnDone};

@@ -2,9 +2,12 @@
 //! mapping.
 
 use crate::control::connection::{Connection, Established};
+use crate::control::refusal::refusal_from;
 use crate::control::registry::HeldGrant;
+use crate::control::thin::{self, ThinMaps};
 use crate::control::{DeviceFacts, SharedState};
-use crate::core::order::{BoxedDevice, Chunk, CoreOrder, CoreStopped, OnDone};
+use crate::core::map::ThinVolume;
+use crate::core::order::{BoxedDevice, Chunk, CoreOrder, OnDone};
 use crate::helpers::DropByHelper;
 use bywash_device::Device;
 use bywash_link::DESCRIPTORS_MAX;
@@ -14,29 +17,9 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-impl From<CoreStopped> for Refusal {
-    fn from(stopped: CoreStopped) -> Refusal {
-        Refusal::new(RefusalKind::Failed, stopped)
-    }
-}
-
-/// Converts an error of the volume store to a refusal.
-pub(crate) fn refusal_from(error: volume::Error) -> Refusal {
-    use volume::Error as E;
-    let code = match &error {
-        E::NoDevice(_) | E::NoVolume(_) | E::VolumeLost { .. } => RefusalKind::Missing,
-        E::Exists(_) => RefusalKind::Exists,
-        E::Name(_) | E::Mode(_) | E::Size { .. } | E::BlockSize(_) | E::Span(_) => RefusalKind::Unfit,
-        E::Full { .. } | E::Fragmented { .. } => RefusalKind::Full,
-        E::Grants { .. } | E::GrantExtents { .. } | E::LimitReached { .. } => RefusalKind::Limit,
-        _ => RefusalKind::Failed,
-    };
-    Refusal::new(code, error)
-}
-
 /// Opens a grant of a volume, if the volume's owner, group and mode allow it.
 pub(crate) fn open(
-    shared: &SharedState,
+    shared: &Arc<SharedState>,
     connection: &mut Connection,
     name: &str,
     access: Access,
@@ -44,7 +27,7 @@ pub(crate) fn open(
     // The lock is held until the grant is registered, so that an administrator who changes the volume either
     // finds the grant or prevents it.
     let mut everybody = shared.registry.lock();
-    let (found, extents) = shared.store.get(name).map_err(refusal_from)?;
+    let (found, mapped) = shared.store.mapping(name).map_err(refusal_from)?;
     if !everybody.is_open(found.id) {
         let message = format!("volume '{name}' is just being changed; try again");
         return Err(Refusal::new(RefusalKind::Limit, message));
@@ -63,10 +46,24 @@ pub(crate) fn open(
         return Err(Refusal::new(RefusalKind::Denied, message));
     }
     let bytes = found.size().0;
-    let grant = Grant::new(facts.number, right, found.spans(&extents)).map_err(refusal_from)?;
+    let extents: Vec<Extent> = mapped.iter().map(|mapped| mapped.extent).collect();
+    let (grant, thin) = match found.cluster {
+        None => (Grant::new(facts.number, right, found.spans(&extents)), None),
+        Some(cluster) => {
+            let (mapped, _) = thin::without(&mapped, everybody.withheld(found.id));
+            let ranges = thin::byte_ranges(&mapped, found.block);
+            let cluster_bytes = found.block.bytes(cluster).map_or(u64::MAX, |bytes| bytes.0);
+            let keeper = Arc::new(ThinMaps::new(shared));
+            let thin = ThinVolume { id: found.id, cluster_bytes, keeper };
+            (Grant::with_holes(facts.number, right, found.size(), ranges), Some(thin))
+        }
+    };
     let known = known(connection)?;
-    let number = add(shared, known, grant)?;
-    let (chunks, not_mapped) = chunks_of(&facts, found.block, &extents, access);
+    let number = add(shared, known, grant.map_err(refusal_from)?, thin)?;
+    let (chunks, not_mapped) = match found.cluster {
+        None => chunks_of(&facts, found.block, &extents, access),
+        Some(_) => (Vec::new(), Some("the volume is thin: its blocks are allocated by the server".into())),
+    };
     let (device, block) = (found.device.clone(), facts.block);
     let volume = Some((found.id, found.name));
     let held = HeldGrant { volume, device: facts.number, access, bytes, chunks, is_mapped: false };
@@ -88,9 +85,14 @@ fn known(connection: &mut Connection) -> Result<&mut Established, Refusal> {
     connection.known().ok_or_else(|| Refusal::new(RefusalKind::Malformed, "say hello first"))
 }
 
-fn add(shared: &SharedState, known: &Established, grant: Grant) -> Result<GrantNumber, Refusal> {
+fn add(
+    shared: &SharedState,
+    known: &Established,
+    grant: Grant,
+    thin: Option<ThinVolume>,
+) -> Result<GrantNumber, Refusal> {
     let client = known.key;
-    shared.orders.ask(|reply| CoreOrder::Grant { client, grant, reply })?.map_err(refusal_from)
+    shared.orders.ask(|reply| CoreOrder::Grant { client, grant, thin, reply })?.map_err(refusal_from)
 }
 
 /// Returns the chunks that a volume consists of, or the reason why a client cannot map them.
@@ -138,7 +140,7 @@ pub(crate) fn open_passed(
     let number =
         shared.orders.ask(|reply| CoreOrder::AddDevice { name: name.clone(), device, owner, reply })?;
     let grant = Grant::new(number, access, [ByteRange::new(0, geometry.bytes)]).map_err(refusal_from);
-    let grant = match grant.and_then(|grant| add(shared, known, grant)) {
+    let grant = match grant.and_then(|grant| add(shared, known, grant, None)) {
         Ok(grant) => grant,
         Err(refused) => {
             drop_device(shared, uid, number);

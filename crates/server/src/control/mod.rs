@@ -17,14 +17,17 @@
 //! client's user do that.
 
 mod administrator;
+mod clearing;
 mod connection;
 mod descriptors;
 mod devices;
 mod event;
 mod granting;
+mod refusal;
 mod registry;
 mod report;
 mod revocation_page;
+mod thin;
 mod thread;
 mod users;
 
@@ -33,6 +36,7 @@ pub(crate) use event::{Event, EventSender};
 pub(crate) use registry::Registry;
 pub(crate) use report::status;
 pub use report::volume_report;
+use thin::{Changes, Shortages};
 pub(crate) use thread::ControlThread;
 pub(crate) use users::Users;
 
@@ -45,7 +49,7 @@ use bywash_protocol::report::Export;
 use bywash_protocol::{Refusal, RefusalKind};
 use bywash_sync::AtomicU64;
 use bywash_volume::{DeviceNumber, Store};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 /// State that the server's threads share.
@@ -62,6 +66,13 @@ pub(crate) struct SharedState {
     pub(crate) limits: LimitsFile,
     /// Counters of clients that have ended, by user.
     pub(crate) users: Users,
+    /// Held while blocks of a device are cleared and reported as free: if two threads cleared the same blocks, the later
+    /// one would destroy what the earlier one's volume has written.
+    pub(crate) clearing: Mutex<()>,
+    /// Changes of thin volumes' maps that are under way.
+    pub(crate) changes: Arc<Changes>,
+    /// Devices that have too little room for thin volumes.
+    pub(crate) shortages: Shortages,
     /// Exporter of volumes in this process.
     pub(crate) exports: Exports,
     pub(crate) began: Instant,

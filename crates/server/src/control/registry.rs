@@ -9,7 +9,7 @@ use crate::control::revocation_page::RevocationPage;
 use crate::core::order::{Chunk, ClientKey};
 use bywash_link::Credentials;
 use bywash_protocol::{Access, Refusal, RefusalKind};
-use bywash_volume::{DeviceNumber, GrantNumber};
+use bywash_volume::{DeviceNumber, Extent, GrantNumber};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,16 @@ pub(crate) struct GrantHolder {
     pub(crate) notices: Arc<RevocationPage>,
 }
 
+/// A grant of a thin volume, and what its map is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThinHolder {
+    pub(crate) client: ClientKey,
+    pub(crate) grant: GrantNumber,
+    pub(crate) device: DeviceNumber,
+    pub(crate) access: Access,
+    pub(crate) bytes: u64,
+}
+
 /// Contents of the registry.
 #[derive(Debug, Default)]
 pub(crate) struct RegistryState {
@@ -61,6 +71,8 @@ pub(crate) struct RegistryState {
     /// Chunks, as device and chunk number, that were given to a client for mapping since they were last
     /// replaced.
     mapped_chunks: HashSet<(u32, usize)>,
+    /// Blocks of thin volumes that are being released, by the volume's id: they are in the map of no grant.
+    withheld: HashMap<u64, Vec<Extent>>,
 }
 
 /// Registry that several threads share.
@@ -97,6 +109,44 @@ impl RegistryState {
             .collect::<Vec<_>>()
         };
         self.clients.values().flat_map(of_client).collect()
+    }
+
+    /// Returns all grants of a thin volume.
+    pub(crate) fn holders_of(&self, volume: u64) -> Vec<ThinHolder> {
+        let of_client = |client: &Client| {
+            let key = client.key;
+            let held = client
+                .grants
+                .iter()
+                .filter(move |(_, held)| held.volume.as_ref().is_some_and(|(number, _)| *number == volume));
+            held.map(move |(grant, held)| ThinHolder {
+                client: key,
+                grant: GrantNumber::from_word(*grant),
+                device: held.device,
+                access: held.access,
+                bytes: held.bytes,
+            })
+            .collect::<Vec<_>>()
+        };
+        self.clients.values().flat_map(of_client).collect()
+    }
+
+    /// Withholds ranges of a thin volume's blocks from all maps that are made from now on. Returns the number of the
+    /// volume's device, or `None` if the server does not have it any more.
+    pub(crate) fn withhold(&mut self, volume: u64, device: &str, ranges: &[Extent]) -> Option<DeviceNumber> {
+        let number = self.devices.get(device)?.number;
+        self.withheld.insert(volume, ranges.to_vec());
+        Some(number)
+    }
+
+    /// Ends the withholding of a volume's blocks: they were released, or stay with the volume.
+    pub(crate) fn give_back(&mut self, volume: u64) {
+        self.withheld.remove(&volume);
+    }
+
+    /// Returns the ranges of a volume's blocks that are withheld.
+    pub(crate) fn withheld(&self, volume: u64) -> &[Extent] {
+        self.withheld.get(&volume).map_or(&[], Vec::as_slice)
     }
 
     /// Gives the grants of a volume its new name, for status and metrics.

@@ -1,9 +1,11 @@
 //! Reports on the server's state.
 
+use crate::control::thin::is_low;
 use crate::control::{SharedState, users};
 use crate::core::order::{CoreOrder, CoreReport, CoreStopped};
 use bywash_protocol::report::{Client, Device, Grant, Status, Volume};
 use bywash_sync::Ordering::Relaxed;
+use std::collections::HashMap;
 
 /// Converts a volume of the store to the protocol's report of it.
 pub fn volume_report(volume: bywash_volume::Volume) -> Volume {
@@ -17,20 +19,37 @@ pub fn volume_report(volume: bywash_volume::Volume) -> Volume {
         mode: volume.ownership.mode.bits(),
         read_only: volume.ownership.read_only,
         is_gone: volume.is_gone,
+        allocated: volume.block.bytes(volume.allocated).map(|bytes| bytes.0),
+        cluster: volume.cluster.and_then(|cluster| volume.block.bytes(cluster)).map(|bytes| bytes.0),
     }
+}
+
+/// Returns the sizes of all thin volumes of each device together, and of the space that they have, in bytes. A store
+/// that cannot be read has none.
+fn thin_volumes(shared: &SharedState) -> HashMap<String, (u64, u64)> {
+    let mut sums: HashMap<String, (u64, u64)> = HashMap::new();
+    for volume in shared.store.list().unwrap_or_default() {
+        let Some(allocated) = volume.cluster.and_then(|_| volume.block.bytes(volume.allocated)) else {
+            continue;
+        };
+        let (bytes, space) = sums.entry(volume.device.clone()).or_default();
+        *bytes = bytes.saturating_add(volume.size().0);
+        *space = space.saturating_add(allocated.0);
+    }
+    sums
 }
 
 /// Collects the state and counters of the whole server.
 pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
     let (CoreReport { devices, clients, cpu_ns }, ended) =
         shared.users.look(|| shared.orders.ask(|reply| CoreOrder::Report { reply }))?;
-    let mut of_core: std::collections::HashMap<u64, _> =
+    let mut of_core: HashMap<u64, _> =
         clients.into_iter().map(|client| (client.key.number, client)).collect();
     let everybody = shared.registry.lock();
     let clients = everybody.clients.iter().filter_map(|(number, client)| {
         // A client that is only in one of the two lists has just connected or is leaving: it is not reported.
         let core = of_core.remove(number)?;
-        let mut counts: std::collections::HashMap<u64, _> =
+        let mut counts: HashMap<u64, _> =
             core.grants.into_iter().map(|(grant, counts)| (grant.to_word(), counts)).collect();
         let grants = client.grants.iter().map(|(grant, held)| Grant {
             grant: *grant,
@@ -54,22 +73,31 @@ pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
         })
     });
     let clients: Vec<Client> = clients.collect();
-    let numbers: std::collections::HashMap<String, _> =
+    let numbers: HashMap<String, _> =
         everybody.devices.iter().map(|(name, facts)| (name.clone(), facts.number)).collect();
     drop(everybody);
+    let thin_volumes = thin_volumes(shared);
     let devices = devices.into_iter().map(|device| {
         let number = numbers.get(&device.name).filter(|number| **number == device.number);
         let stored = number.and_then(|_| shared.store.device(&device.name).ok());
         let id = stored.as_ref().and_then(|stored| stored.identity.id()).map(|id| id.to_string());
-        let free = stored.map_or(0, |stored| {
+        let free = stored.as_ref().map_or(0, |stored| {
             let blocks = stored.free.0.saturating_add(stored.to_clear.0);
             stored.block.bytes(bywash_volume::Blocks(blocks)).map_or(0, |bytes| bytes.0)
         });
+        let stored = stored.as_ref();
+        let (thin, thin_allocated) =
+            stored.and_then(|stored| thin_volumes.get(&stored.name)).copied().unwrap_or_default();
+        let kept = stored.and_then(|stored| stored.block.bytes(stored.kept)).map_or(0, |bytes| bytes.0);
         Device {
             name: device.name,
             id,
             bytes: device.bytes,
             free,
+            thin,
+            thin_allocated,
+            thin_left: free.saturating_sub(kept),
+            is_low: thin > 0 && stored.is_some_and(is_low),
             block: device.block,
             how: device.how,
             in_flight: device.in_flight as u64,

@@ -8,6 +8,7 @@ use crate::control::connection::{Connection, Established, HandshakeState, Passed
 use crate::control::descriptors::{self, DescriptorUse};
 use crate::control::event::{Event, EventSender};
 use crate::control::granting;
+use crate::control::refusal::refusal_from;
 use crate::control::registry;
 use crate::control::report::{status, volume_report};
 use crate::control::revocation_page::RevocationPage;
@@ -695,7 +696,7 @@ fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>,
 
 /// Returns the volumes that a client may read or write; an administrator sees all.
 fn volumes(shared: &SharedState, connection: &Connection) -> Result<Vec<Volume>, Refusal> {
-    let all = shared.store.list().map_err(granting::refusal_from)?;
+    let all = shared.store.list().map_err(refusal_from)?;
     let user = connection.user();
     let is_seen = |volume: &bywash_volume::Volume| {
         connection.is_administrator()

@@ -1,5 +1,6 @@
 //! A client as the core knows it: its table of grants, its channel, and its counters.
 
+use crate::core::map::ThinVolume;
 use crate::core::order::{ClientRemains, NewClient, OnDone};
 use crate::core::pins::{ArenaPins, RegisteredArena};
 use crate::schedule::{self, Limits};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 /// State of a client's grant, from its opening until it is revoked and drained.
 #[derive(Debug)]
 pub(crate) struct GrantState {
-    number: GrantNumber,
+    pub(crate) number: GrantNumber,
     /// Number of segments in flight, those of requests that are not fully submitted included.
     pub(crate) in_flight: u32,
     pub(crate) counts: Counters,
@@ -23,6 +24,8 @@ pub(crate) struct GrantState {
     /// administrators.
     draining: Vec<OnDone<Result<(), GrantError>>>,
     is_revoked: bool,
+    /// The grant's volume, if it is thin.
+    pub(crate) thin: Option<ThinVolume>,
 }
 
 /// A client's channel.
@@ -119,13 +122,13 @@ impl Client {
     }
 
     /// Creates the state of a grant that was just added to the table.
-    pub(crate) fn note_granted(&mut self, number: GrantNumber) {
+    pub(crate) fn note_granted(&mut self, number: GrantNumber, thin: Option<ThinVolume>) {
         let place = revocations::index_of(number.to_word());
         if self.state_by_index.len() <= place {
             self.state_by_index.resize(place + 1, usize::MAX);
         }
         let (counts, draining) = (Counters::default(), Vec::new());
-        let state = GrantState { number, in_flight: 0, counts, draining, is_revoked: false };
+        let state = GrantState { number, in_flight: 0, counts, draining, is_revoked: false, thin };
         self.state_by_index[place] = self.states.insert(state);
     }
 

@@ -6,6 +6,7 @@ use crate::core::order::{BoxedDevice, DeviceReport, OnDone};
 use crate::core::pins::RegisteredArena;
 use crate::core::work::{Origin, RequestState, Slice, slice_of};
 use crate::schedule::{self, ByUser};
+use bywash_channel::RequestBuffer;
 use bywash_device::{
     Command, Completion, Device, Geometry, Operation, PinnedRegion, Pinner, RegionId, Segment,
 };
@@ -144,6 +145,14 @@ impl ServedDevice {
         // does.
         let span = [unsafe { Segment::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
+        if slice.is_zeros {
+            if let (Origin::Client { request: Some(request), .. }, Some(channel)) = (&work.origin, channel) {
+                write_zeros(&channel.server.memory(request), slice.buffer_offset, bytes);
+            }
+            finished.push(CompletedCommand { work: place, result: Ok(()) });
+            work.note_submitted(slice, now);
+            return true;
+        }
         let token = self.in_flight.vacant_key();
         let command = Command::new(token as u64, slice.operation, slice.device_offset, slice.length, spans);
         let is_taken = match self.device.carry_out(&command) {
@@ -240,5 +249,15 @@ impl ServedDevice {
             is_stuck: self.is_stuck,
             counts: self.counts.clone(),
         }
+    }
+}
+
+/// Fills a part of a request's buffer with zeros.
+#[cold]
+fn write_zeros(memory: &RequestBuffer<'_>, mut at: usize, bytes: usize) {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let end = at + bytes;
+    while at < end {
+        at += memory.write(at, &ZEROS[..ZEROS.len().min(end - at)]).max(1);
     }
 }

@@ -7,10 +7,10 @@
 use crate::core::client::Client;
 use crate::core::clock::Clock;
 use crate::core::disk::ServedDevice;
-use crate::core::work::{DeviceSegment, Origin, RequestPool, RequestState};
+use crate::core::work::{DeviceSegment, Origin, RequestPool, RequestState, SegmentKind};
 use bywash_channel::{Request, RequestToken};
 use bywash_protocol::layout::{self, GRANT_RANGE_BYTES, GrantRange, Opcode, Status};
-use bywash_volume::{Bytes, DeviceRanges, GrantError, GrantNumber};
+use bywash_volume::{ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber, RangePart};
 use slab::Slab;
 
 /// Result of taking the next request from a client's ring.
@@ -23,6 +23,10 @@ pub(crate) enum NextRequest {
     },
     /// A request of no bytes, which needs no command.
     Empty {
+        place: usize,
+    },
+    /// A request that needs a change of a thin volume's map first.
+    Missing {
         place: usize,
     },
     /// A request that the server refuses; its work holds the status.
@@ -53,7 +57,7 @@ impl RequestRefusal {
             GrantError::Overflow { .. } | GrantError::Bounds { .. } => {
                 RequestRefusal::new(Status::OutOfBounds, piece)
             }
-            // No grant that the server makes has holes.
+            // Requests to holes do not come here: they are parked.
             GrantError::Unmapped { .. } => RequestRefusal::new(Status::Failed, piece),
             GrantError::Scattered { served, .. } => RequestRefusal::new(Status::TooFragmented, served.0),
         }
@@ -91,6 +95,9 @@ impl Client {
             self.states[segment.grant].in_flight += 1;
         }
         let Some(device) = work.next_device() else { return NextRequest::Empty { place } };
+        if work.missing > 0 {
+            return NextRequest::Missing { place };
+        }
         self.current = Some(place);
         NextRequest::Work { device }
     }
@@ -120,13 +127,7 @@ impl RequestState {
                     .map_err(|refusal| RequestRefusal::from_grant(refusal, 0))?
                     .device();
                 let (device, grant) = (device.0 as usize, client.state_of(grant));
-                self.segments.push(DeviceSegment {
-                    device,
-                    grant,
-                    device_offset: 0,
-                    length: 0,
-                    buffer_offset: 0,
-                });
+                self.segments.push(DeviceSegment::new(device, grant, 0, ByteRange::new(0, 0), 0));
             }
             Opcode::ReadRanges | Opcode::WriteRanges => {
                 self.take_many(client, request, asked.pieces_bytes, asked.data_bytes, disks)?;
@@ -183,12 +184,38 @@ impl RequestState {
     ) -> Result<(), RequestRefusal> {
         let grant = GrantNumber::from_word(piece.grant);
         let (offset, length) = (Bytes(piece.offset), Bytes(piece.length));
-        let pieces = client
-            .table
-            .check(grant, offset, length, self.wanted())
-            .map_err(|refusal| RequestRefusal::from_grant(refusal, number))?;
+        let pieces = match client.table.check(grant, offset, length, self.wanted()) {
+            Ok(pieces) if self.opcode != Opcode::Discard => pieces,
+            Err(GrantError::Unmapped { .. }) => {
+                return self.lay_out_thin(client, piece, memory, number, disks);
+            }
+            Ok(pieces) => match client.states[client.state_of(grant)].thin {
+                Some(_) => return self.lay_out_thin(client, piece, memory, number, disks),
+                None => pieces,
+            },
+            Err(refusal) => return Err(RequestRefusal::from_grant(refusal, number)),
+        };
         let device = pieces.device().0 as usize;
-        let disk = disks.get(device).ok_or(RequestRefusal::new(Status::Failed, number))?;
+        self.check_disk(&piece, number, disks.get(device))?;
+        let grant = client.state_of(grant);
+        match pieces.only() {
+            Some(span) => {
+                self.segments.push(DeviceSegment::new(device, grant, piece.offset, span, memory));
+            }
+            None => self.add_pieces(device, grant, piece.offset, pieces, memory),
+        }
+        Ok(())
+    }
+
+    /// Refuses a piece that is not in whole blocks of its device, or whose device is stuck.
+    #[inline(always)]
+    fn check_disk(
+        &self,
+        piece: &GrantRange,
+        number: u64,
+        disk: Option<&ServedDevice>,
+    ) -> Result<(), RequestRefusal> {
+        let disk = disk.ok_or(RequestRefusal::new(Status::Failed, number))?;
         let block = u64::from(disk.geometry.block);
         let is_odd = (piece.offset | piece.length) & (block - 1) != 0;
         if is_odd || (self.opcode == Opcode::CompareAndWrite && piece.length != block) {
@@ -197,21 +224,130 @@ impl RequestState {
         if disk.is_stuck {
             return Err(RequestRefusal::new(Status::TimedOut, number));
         }
-        let grant = client.state_of(grant);
-        match pieces.only() {
-            Some(span) => self.segments.push(DeviceSegment::new(device, grant, span, memory)),
-            None => self.add_pieces(device, grant, pieces, memory),
-        }
         Ok(())
     }
 
     // Not inlined, because the code for several segments would slow down the common case of one.
     #[inline(never)]
-    fn add_pieces(&mut self, device: usize, grant: usize, pieces: DeviceRanges<'_>, mut memory: usize) {
+    fn add_pieces(
+        &mut self,
+        device: usize,
+        grant: usize,
+        mut offset: u64,
+        pieces: DeviceRanges<'_>,
+        mut memory: usize,
+    ) {
         for span in pieces {
-            self.segments.push(DeviceSegment::new(device, grant, span, memory));
+            self.segments.push(DeviceSegment::new(device, grant, offset, span, memory));
+            offset += span.length.0;
             memory += span.length.0 as usize;
         }
+    }
+
+    /// Checks one piece against a grant of a thin volume that touches a hole, or that is discarded, and appends its
+    /// segments. Holes that are read are zeros; those that are discarded or zeroed need nothing; all others have to
+    /// be allocated. Whole clusters that are discarded are to be released, if one of them is allocated.
+    #[cold]
+    fn lay_out_thin(
+        &mut self,
+        client: &Client,
+        piece: GrantRange,
+        memory: usize,
+        number: u64,
+        disks: &Slab<ServedDevice>,
+    ) -> Result<(), RequestRefusal> {
+        let grant = GrantNumber::from_word(piece.grant);
+        let (offset, length) = (Bytes(piece.offset), Bytes(piece.length));
+        let parts = client
+            .table
+            .check_parts(grant, offset, length, self.wanted())
+            .map_err(|refusal| RequestRefusal::from_grant(refusal, number))?;
+        let device = parts.device().0 as usize;
+        self.check_disk(&piece, number, disks.get(device))?;
+        let state = client.state_of(grant);
+        // No overflow: the piece lies within the grant.
+        let (start, end) = (piece.offset, piece.offset + piece.length);
+        let inner = match (&client.states[state].thin, self.opcode) {
+            (Some(thin), Opcode::Discard) => {
+                let cluster = thin.cluster_bytes;
+                (start.next_multiple_of(cluster), end / cluster * cluster)
+            }
+            _ => (end, end),
+        };
+        let inner = if inner.0 < inner.1 { inner } else { (end, end) };
+        let mut is_released = false;
+        for part in parts {
+            // A part that is discarded may begin before the whole clusters, and end behind them.
+            for (from, to, is_inner) in
+                [(start, inner.0, false), (inner.0, inner.1, true), (inner.1, end, false)]
+            {
+                let Some(part) = within(part, from, to) else { continue };
+                if !is_inner {
+                    self.add_part(device, state, part, memory + (part.offset.0 - start) as usize);
+                } else {
+                    is_released |= part.mapped.is_some();
+                }
+            }
+        }
+        if is_released {
+            let range = RangePart { offset: Bytes(inner.0), length: Bytes(inner.1 - inner.0), mapped: None };
+            self.add_missing(device, state, range, 0);
+        }
+        Ok(())
+    }
+
+    /// Appends the segment of a part of a request to a thin volume.
+    fn add_part(&mut self, device: usize, grant: usize, part: RangePart, memory: usize) {
+        match (part.mapped, self.opcode) {
+            (Some(span), _) => {
+                self.segments.push(DeviceSegment::new(device, grant, part.offset.0, span, memory));
+            }
+            (None, Opcode::Discard | Opcode::WriteZeroes) => {}
+            (None, Opcode::Read | Opcode::ReadRanges) => {
+                let zeros = ByteRange { start: Bytes(0), length: part.length };
+                let segment = DeviceSegment::new(device, grant, part.offset.0, zeros, memory);
+                self.segments.push(DeviceSegment { kind: SegmentKind::Zeros, ..segment });
+            }
+            (None, _) => self.add_missing(device, grant, part, memory),
+        }
+    }
+
+    fn add_missing(&mut self, device: usize, grant: usize, part: RangePart, memory: usize) {
+        let nowhere = ByteRange { start: Bytes(0), length: part.length };
+        let segment = DeviceSegment::new(device, grant, part.offset.0, nowhere, memory);
+        self.segments.push(DeviceSegment { kind: SegmentKind::Missing, ..segment });
+        self.missing += 1;
+    }
+
+    /// Finds the segments of thin volumes anew, after a change of a map. Those that were to be released are done.
+    pub(crate) fn resolve(&mut self, client: &mut Client) -> Result<(), RequestRefusal> {
+        self.missing = 0;
+        let mut refusal = Ok(());
+        for segment in std::mem::take(&mut self.segments) {
+            let state = &client.states[segment.grant];
+            if state.thin.is_none() || refusal.is_err() {
+                self.segments.push(segment);
+                continue;
+            }
+            let before = self.segments.len();
+            let is_released = self.opcode == Opcode::Discard && segment.kind == SegmentKind::Missing;
+            let (offset, length) = (Bytes(segment.grant_offset), Bytes(segment.length));
+            match client.table.check_parts(state.number, offset, length, self.wanted()) {
+                Ok(_) if is_released => {}
+                Ok(parts) => parts.for_each(|part| {
+                    let memory = segment.buffer_offset + (part.offset.0 - offset.0) as usize;
+                    self.add_part(segment.device, segment.grant, part, memory);
+                }),
+                Err(error) => {
+                    self.segments.push(segment);
+                    refusal = Err(RequestRefusal::from_grant(error, 0));
+                }
+            }
+            let added = (self.segments.len() - before) as u32;
+            client.states[segment.grant].in_flight += added;
+            client.end_segment(segment.grant);
+        }
+        refusal
     }
 
     /// Adds the request to the counters of its client, its grants and its devices.
@@ -234,6 +370,18 @@ impl RequestState {
             self.note(&mut disks[segments[0].device].counts, bytes_of(segments), now);
         }
     }
+}
+
+/// Returns the part of a part within the bytes `from..to` of the grant; `None` if there is none.
+fn within(part: RangePart, from: u64, to: u64) -> Option<RangePart> {
+    let start = part.offset.0.max(from);
+    let end = (part.offset.0 + part.length.0).min(to);
+    let skipped = start - part.offset.0;
+    (start < end).then(|| RangePart {
+        offset: Bytes(start),
+        length: Bytes(end - start),
+        mapped: part.mapped.map(|range| ByteRange::new(range.start.0 + skipped, end - start)),
+    })
 }
 
 fn bytes_of(segments: &[DeviceSegment]) -> u64 {

@@ -33,12 +33,14 @@ mod client;
 mod clock;
 mod disk;
 mod intake;
+pub(crate) mod map;
 pub(crate) mod order;
 mod orders;
 mod pins;
 mod sleep;
 #[cfg(feature = "testing")]
 pub(crate) mod stepped;
+mod thin;
 mod work;
 
 use crate::bell::Bell;
@@ -48,13 +50,14 @@ use crate::core::disk::{ServedDevice, Submitter};
 use crate::core::intake::NextRequest;
 use crate::core::order::{ClientKey, CoreHandle, CoreOrder};
 use crate::core::sleep::Sleeper;
+use crate::core::thin::{Drain, ParkedRequests};
 use crate::core::work::{Origin, RequestPool};
 use crate::helpers::Helpers;
 use crate::schedule;
 use bywash_device::CommandError;
 use bywash_protocol::layout::Status;
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -118,9 +121,13 @@ pub(crate) struct Core {
     works: RequestPool,
     /// Clients whose rings are polled.
     polled: Vec<usize>,
-    /// Work that is submitted without a turn: flushes after a request's writes, and the server's own
-    /// commands.
+    /// Work that is submitted without a turn: flushes after a request's writes, requests that were parked for a
+    /// thin volume and are charged already, and the server's own commands.
     resumed: VecDeque<usize>,
+    /// Requests that wait for a change of a thin volume's map, by the volume's id.
+    thin: HashMap<u64, ParkedRequests>,
+    /// Ranges that others wait for until no request to them is left.
+    drains: Vec<Drain>,
     finished: Vec<CompletedCommand>,
     clock: Clock,
     timeouts: Timeouts,
@@ -179,6 +186,8 @@ impl Core {
             works: RequestPool::default(),
             polled: Vec::new(),
             resumed: VecDeque::new(),
+            thin: HashMap::new(),
+            drains: Vec::new(),
             finished: Vec::new(),
             clock: Clock::new(),
             timeouts,
@@ -225,6 +234,9 @@ impl Core {
         busy |= self.submit_resumed();
         busy |= self.serve_turns(now);
         busy |= self.reap();
+        if !self.drains.is_empty() {
+            self.check_drains();
+        }
         if now - self.surveyed_ns > SURVEY_INTERVAL_NS {
             self.check_timeouts(now);
         }
@@ -298,6 +310,10 @@ impl Core {
                 NextRequest::Empty { place } => {
                     looked += 1;
                     self.complete(place);
+                }
+                NextRequest::Missing { place } => {
+                    looked += 1;
+                    self.park(place);
                 }
                 NextRequest::Refused { place } => looked += self.complete_refused(place),
                 NextRequest::Broken => {
@@ -490,8 +506,8 @@ impl Core {
     fn is_given_up(&self, place: usize) -> bool {
         let work = &self.works.all[place];
         let goes_on = match work.origin {
-            Origin::Client { client, .. } => self.clients[client].current == Some(place),
-            Origin::Server(_) => self.resumed.contains(&place),
+            Origin::Client { client, .. } if self.clients[client].current == Some(place) => true,
+            Origin::Client { .. } | Origin::Server(_) => self.resumed.contains(&place),
         };
         work.next_device().is_none() && !goes_on
     }

@@ -5,6 +5,7 @@
 //! between two rounds.
 
 use crate::bell::Bell;
+use crate::core::map::ThinVolume;
 use crate::core::pins::Pinned;
 #[cfg(feature = "testing")]
 use crate::core::stepped;
@@ -92,8 +93,19 @@ pub(crate) enum CoreOrder {
     Join { client: NewClient, reply: OnDone<Result<ClientKey, crate::schedule::Error>> },
     /// Begins to serve a client's channel.
     Serve { client: ClientKey, channel: DropByHelper<Box<channel::Server>>, depth: u32 },
-    /// Gives a client a grant.
-    Grant { client: ClientKey, grant: Grant, reply: OnDone<Result<GrantNumber, bywash_volume::Error>> },
+    /// Gives a client a grant: of a thin volume, or of anything else.
+    Grant {
+        client: ClientKey,
+        grant: Grant,
+        thin: Option<ThinVolume>,
+        reply: OnDone<Result<GrantNumber, bywash_volume::Error>>,
+    },
+    /// Replaces the maps of grants of a thin volume, as blocks of it were allocated or are to be released.
+    Remap { grants: Vec<(ClientKey, GrantNumber, Grant)> },
+    /// Continues the requests that waited for a change of a thin volume's map, with a status for each.
+    Changed { volume: u64, statuses: Vec<Status> },
+    /// Waits until no request to these ranges of a device is left. The ranges are in no map any more.
+    Drain { device: DeviceNumber, spans: Vec<ByteRange>, reply: OnDone<()> },
     /// Revokes a grant. The reply is sent when no request by it is in flight.
     Revoke { client: ClientKey, grant: GrantNumber, reply: OnDone<Result<(), GrantError>> },
     /// Lets the devices of a pinner register a client's arena, which a helper has pinned, or not.

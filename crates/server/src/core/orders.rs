@@ -3,6 +3,7 @@
 use crate::core::client::{Channel, Client, WakeMode};
 use crate::core::disk::ServedDevice;
 use crate::core::order::{BoxedDevice, Chunk, ClientKey, ClientReport, CoreOrder, CoreReport, OnDone};
+use crate::core::thin::Drain;
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::helpers::DropByHelper;
 use bywash_channel as channel;
@@ -45,17 +46,22 @@ impl Core {
                 );
             }
             CoreOrder::Serve { client, channel, depth } => self.serve(client, channel, depth),
-            CoreOrder::Grant { client, grant, reply } => match self.client(client) {
+            CoreOrder::Grant { client, grant, thin, reply } => match self.client(client) {
                 Some(client) => {
                     let outcome = client.table.add(grant);
                     if let Ok(number) = outcome {
-                        client.note_granted(number);
+                        client.note_granted(number, thin);
                     }
                     reply.send(outcome);
                 }
                 // The reply is dropped, so that the caller gets [`CoreStopped`](crate::core::order::Stopped).
                 None => drop(reply),
             },
+            CoreOrder::Remap { grants } => self.remap(grants),
+            CoreOrder::Changed { volume, statuses } => self.changed(volume, statuses),
+            CoreOrder::Drain { device, spans, reply } => {
+                self.drains.push(Drain::new(device, spans, reply));
+            }
             CoreOrder::Revoke { client, grant, reply } => match self.client(client) {
                 Some(client) => client.revoke(grant, reply),
                 // The client has left and was drained, and its grants with it.

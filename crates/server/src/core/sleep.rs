@@ -316,7 +316,9 @@ impl Core {
                 }
             }
         }
-        if self.works.all[place].commands == 0 && !self.resumed.contains(&place) {
+        let work = &self.works.all[place];
+        // A parked request keeps its slot, and its volume, until the change that it waits for has ended.
+        if work.commands == 0 && !work.is_parked && !self.resumed.contains(&place) {
             self.complete(place);
         }
     }

@@ -33,27 +33,50 @@ pub(crate) enum Origin {
     Server(Option<OnDone<Status>>),
 }
 
+/// Kind of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentKind {
+    /// Range of a device.
+    Mapped,
+    /// Hole of a thin volume that is read: zeros, without a command to the device.
+    Zeros,
+    /// Range of a thin volume that has to be allocated or released before the request is submitted.
+    Missing,
+}
+
 /// A contiguous range of a device, and the memory that its data is moved from or to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceSegment {
     pub(crate) device: usize,
     /// Index of the grant's [`GrantState`](crate::core::client::GrantState) in the client, or [`NO_GRANT`].
     pub(crate) grant: usize,
+    /// Offset of the range in the grant, in bytes.
+    pub(crate) grant_offset: u64,
+    /// Offset of the range on the device, in bytes; 0 if the kind has none.
     pub(crate) device_offset: u64,
     pub(crate) length: u64,
     /// Offset of the data in the request's buffer, in bytes.
     pub(crate) buffer_offset: usize,
+    pub(crate) kind: SegmentKind,
 }
 
 impl DeviceSegment {
     #[inline]
-    pub(crate) fn new(device: usize, grant: usize, span: ByteRange, memory: usize) -> DeviceSegment {
+    pub(crate) fn new(
+        device: usize,
+        grant: usize,
+        grant_offset: u64,
+        span: ByteRange,
+        memory: usize,
+    ) -> DeviceSegment {
         DeviceSegment {
             device,
             grant,
+            grant_offset,
             device_offset: span.start.0,
             length: span.length.0,
             buffer_offset: memory,
+            kind: SegmentKind::Mapped,
         }
     }
 }
@@ -65,6 +88,8 @@ pub(crate) struct Slice {
     pub(crate) device_offset: u64,
     pub(crate) length: u64,
     pub(crate) buffer_offset: usize,
+    /// True if the slice is a hole of a thin volume, which reads as zeros.
+    pub(crate) is_zeros: bool,
     /// True if this slice is the last of its segment.
     is_last: bool,
 }
@@ -84,6 +109,12 @@ pub(crate) struct RequestState {
     submitted: u64,
     /// Number of commands in flight.
     pub(crate) commands: u32,
+    /// True while the request waits for a change of a thin volume's map.
+    pub(crate) is_parked: bool,
+    /// Number of times that the request was parked.
+    pub(crate) parked: u32,
+    /// Number of segments of the kind [`SegmentKind::Missing`].
+    pub(crate) missing: u32,
     /// Status so far: done, or that of the first failure.
     pub(crate) status: Status,
     /// Value of the completion: number of bytes, or index of the refused piece.
@@ -153,6 +184,9 @@ impl RequestState {
             next: 0,
             submitted: 0,
             commands: 0,
+            is_parked: false,
+            parked: 0,
+            missing: 0,
             status: Status::Success,
             value: 0,
             began_ns: 0,
@@ -170,6 +204,7 @@ impl RequestState {
         self.segments.clear();
         (self.opcode, self.fua, self.operation) = (opcode, fua, operation_of(opcode, fua));
         (self.next, self.submitted, self.commands) = (0, 0, 0);
+        (self.is_parked, self.parked, self.missing) = (false, 0, 0);
         (self.status, self.value) = (Status::Success, 0);
         (self.began_ns, self.moved_ns) = (now, now);
     }
@@ -178,14 +213,20 @@ impl RequestState {
     pub(crate) fn clear(&mut self, device: usize, place: u64, length: u64, reply: OnDone<Status>, now: u64) {
         self.begin(Opcode::WriteZeroes, true, now);
         self.origin = Origin::Server(Some(reply));
-        self.segments.push(DeviceSegment {
-            device,
-            grant: NO_GRANT,
-            device_offset: place,
-            length,
-            buffer_offset: 0,
-        });
+        let span = ByteRange::new(place, length);
+        self.segments.push(DeviceSegment::new(device, NO_GRANT, 0, span, 0));
         self.value = length;
+    }
+
+    /// Returns true if the work may still access one of these ranges of a device. A parked request finds its ranges
+    /// anew.
+    pub(crate) fn touches(&self, device: usize, spans: &[ByteRange]) -> bool {
+        let touches = |segment: &DeviceSegment| {
+            let (start, end) = (segment.device_offset, segment.device_offset + segment.length);
+            let is_common = |span: &ByteRange| start < span.start.0 + span.length.0 && span.start.0 < end;
+            segment.kind == SegmentKind::Mapped && segment.device == device && spans.iter().any(is_common)
+        };
+        !self.is_parked && self.segments.iter().any(touches)
     }
 
     /// Returns the access right that the operation needs.
@@ -213,6 +254,7 @@ impl RequestState {
             device_offset: segment.device_offset + self.submitted,
             length: left.min(most),
             buffer_offset: segment.buffer_offset + self.submitted as usize,
+            is_zeros: segment.kind == SegmentKind::Zeros,
             is_last: left <= most,
         }
     }

@@ -128,6 +128,7 @@ fn a_device_that_is_full_holds_up_no_other() {
         owner: 0,
         group: 0,
         mode: 0o600,
+        is_thin: false,
     };
     peer.messages.send(&create.to_bytes().unwrap(), &[], LIMIT).unwrap();
     std::thread::sleep(WHILE / 3);

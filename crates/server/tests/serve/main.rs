@@ -20,3 +20,4 @@ mod process;
 mod registered;
 mod requests;
 mod rights;
+mod thin;

@@ -5,7 +5,7 @@ use bywash_link::{Messages, connect};
 use bywash_protocol::layout::{Opcode, Status};
 use bywash_protocol::{Access, ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, Refusal, VERSION};
 use bywash_server::{Options, Server};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -109,7 +109,25 @@ impl Peer {
         mode: u16,
     ) -> Result<(), Refusal> {
         let (volume, device) = (volume.into(), device.into());
-        self.ask(ControlRequest::Create { volume, device, bytes, owner, group: owner, mode }).map(drop)
+        self.ask(ControlRequest::Create { volume, device, bytes, owner, group: owner, mode, is_thin: false })
+            .map(drop)
+    }
+
+    /// Creates a thin volume.
+    pub fn create_thin(&self, volume: &str, device: &str, bytes: u64) {
+        let (volume, device) = (volume.into(), device.into());
+        let (owner, group, mode, is_thin) = (0, 0, 0o600, true);
+        self.ask(ControlRequest::Create { volume, device, bytes, owner, group, mode, is_thin }).unwrap();
+    }
+
+    /// Returns the report of a volume.
+    pub fn volume(&self, name: &str) -> bywash_protocol::report::Volume {
+        let (answer, files) = self.ask_with(ControlRequest::Volumes {}, &[]).unwrap();
+        assert_eq!(answer, ControlReply::Report {});
+        let path = format!("/proc/self/fd/{}", files[0].as_raw_fd());
+        let volumes: Vec<bywash_protocol::report::Volume> =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        volumes.into_iter().find(|volume| volume.name == name).unwrap()
     }
 
     pub fn open(&self, volume: &str, access: Access) -> Result<GrantInfo, Refusal> {
