@@ -10,8 +10,11 @@ use crate::core::disk::ServedDevice;
 use crate::core::work::{DeviceSegment, Origin, RequestPool, RequestState, SegmentKind};
 use bywash_channel::{Request, RequestToken};
 use bywash_protocol::layout::{self, GRANT_RANGE_BYTES, GrantRange, Opcode, Status};
-use bywash_volume::{ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber, RangePart};
+use bywash_volume::{ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber, PIECES_MAX, RangePart};
 use slab::Slab;
+
+/// Greatest number of parts of a thin volume that a request without data may touch: a GiB in clusters of 256 KiB.
+const THIN_PARTS_MAX: usize = 8192;
 
 /// Result of taking the next request from a client's ring.
 #[derive(Clone, Copy)]
@@ -186,14 +189,11 @@ impl RequestState {
         let (offset, length) = (Bytes(piece.offset), Bytes(piece.length));
         let pieces = match client.table.check(grant, offset, length, self.wanted()) {
             Ok(pieces) if self.opcode != Opcode::Discard => pieces,
-            Err(GrantError::Unmapped { .. }) => {
-                return self.lay_out_thin(client, piece, memory, number, disks);
+            Ok(pieces) if client.states[client.state_of(grant)].thin.is_none() => pieces,
+            Err(error) if !self.may_be_thin(client, grant, error) => {
+                return Err(RequestRefusal::from_grant(error, number));
             }
-            Ok(pieces) => match client.states[client.state_of(grant)].thin {
-                Some(_) => return self.lay_out_thin(client, piece, memory, number, disks),
-                None => pieces,
-            },
-            Err(refusal) => return Err(RequestRefusal::from_grant(refusal, number)),
+            Ok(_) | Err(_) => return self.lay_out_thin(client, piece, memory, number, disks),
         };
         let device = pieces.device().0 as usize;
         self.check_disk(&piece, number, disks.get(device))?;
@@ -260,7 +260,7 @@ impl RequestState {
         let (offset, length) = (Bytes(piece.offset), Bytes(piece.length));
         let parts = client
             .table
-            .check_parts(grant, offset, length, self.wanted())
+            .check_parts(grant, offset, length, self.wanted(), self.parts_max())
             .map_err(|refusal| RequestRefusal::from_grant(refusal, number))?;
         let device = parts.device().0 as usize;
         self.check_disk(&piece, number, disks.get(device))?;
@@ -294,6 +294,28 @@ impl RequestState {
             self.add_missing(device, state, range, 0);
         }
         Ok(())
+    }
+
+    /// Returns true if an error of the check may be due to the grant's volume being thin: it has holes, or many extents
+    /// where a request without data is allowed more.
+    #[cold]
+    fn may_be_thin(&self, client: &Client, grant: GrantNumber, error: GrantError) -> bool {
+        match error {
+            GrantError::Unmapped { .. } => true,
+            GrantError::Scattered { .. } => {
+                self.parts_max() > PIECES_MAX && client.states[client.state_of(grant)].thin.is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns the greatest number of parts of a request to a thin volume. Requests without data are long, and a thin
+    /// volume may have an extent for each cluster.
+    fn parts_max(&self) -> usize {
+        match self.opcode {
+            Opcode::Discard | Opcode::WriteZeroes => THIN_PARTS_MAX,
+            _ => PIECES_MAX,
+        }
     }
 
     /// Appends the segment of a part of a request to a thin volume.
@@ -332,7 +354,7 @@ impl RequestState {
             let before = self.segments.len();
             let is_released = self.opcode == Opcode::Discard && segment.kind == SegmentKind::Missing;
             let (offset, length) = (Bytes(segment.grant_offset), Bytes(segment.length));
-            match client.table.check_parts(state.number, offset, length, self.wanted()) {
+            match client.table.check_parts(state.number, offset, length, self.wanted(), self.parts_max()) {
                 Ok(_) if is_released => {}
                 Ok(parts) => parts.for_each(|part| {
                     let memory = segment.buffer_offset + (part.offset.0 - offset.0) as usize;

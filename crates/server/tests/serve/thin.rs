@@ -127,6 +127,23 @@ fn what_is_discarded_is_given_back_and_reads_as_zeros() {
     assert_eq!(allocated(&peer, "thin"), 0);
 }
 
+/// Requests without data reach over many clusters, each with an extent of its own.
+#[test]
+fn a_scattered_volume_is_zeroed_and_discarded_at_once() {
+    let served = Served::file(64 << 20);
+    let mut peer = served.peer().with_channel();
+    let grant = thin(&peer, "thin", "disk", 1 << 30);
+    for cluster in 0..150 {
+        peer.write(grant, cluster * 2 * CLUSTER, &pattern(cluster, 4096)).unwrap();
+    }
+    assert_eq!(peer.read(grant, 0, 4 << 20).map(|read| read.len()), Ok(4 << 20));
+    peer.plain(Opcode::WriteZeroes, grant, 0, 1 << 30).unwrap();
+    assert_eq!(allocated(&peer, "thin"), 150 * CLUSTER);
+    assert_eq!(peer.read(grant, 298 * CLUSTER, 4096).unwrap(), vec![0; 4096]);
+    peer.plain(Opcode::Discard, grant, 4096, (1 << 30) - 4096).unwrap();
+    assert_eq!(allocated(&peer, "thin"), CLUSTER);
+}
+
 #[test]
 fn a_full_device_refuses_new_blocks_only() {
     let served = Served::file(4 << 20);

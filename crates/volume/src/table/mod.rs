@@ -286,13 +286,14 @@ impl Table {
                 return Err(GrantError::Unmapped { offset, length });
             }
             if grant.map.may_fall_into(length.0, PIECES_MAX) {
-                pieces.clone().refuse_too_many()?;
+                pieces.clone().refuse_more_than(PIECES_MAX)?;
             }
         }
         Ok(pieces)
     }
 
-    /// Checks a request to a grant that may have holes, and returns its parts: ranges on the device, and holes.
+    /// Checks a request to a grant that may have holes, and returns its parts, `parts_max` at most: ranges on the device,
+    /// and holes.
     ///
     /// # Errors
     /// Same as [`Table::check`], except for [`GrantError::Unmapped`].
@@ -303,6 +304,7 @@ impl Table {
         offset: Bytes,
         length: Bytes,
         wanted: Access,
+        parts_max: usize,
     ) -> Result<RangeParts<'_>, GrantError> {
         let grant = self.find(number)?;
         let (end, overflows) = offset.0.overflowing_add(length.0);
@@ -314,7 +316,7 @@ impl Table {
         }
         let (cursor, extent) = grant.map.find(offset.0);
         let pieces = DeviceRanges::new(grant, offset.0, end, cursor, extent);
-        pieces.clone().refuse_too_many()?;
+        pieces.clone().refuse_more_than(parts_max)?;
         Ok(RangeParts::new(pieces))
     }
 }

@@ -2,11 +2,11 @@
 
 use super::line::Extent;
 use super::map::{ExtentPosition, Map};
-use super::{DeviceNumber, Grant, GrantError, PIECES_MAX};
+use super::{DeviceNumber, Grant, GrantError};
 use crate::extent::{ByteRange, Bytes};
 
-/// Ranges on the device of one request, in the order of its bytes; at most [`PIECES_MAX`]. Iterating returns
-/// them.
+/// Ranges on the device of one request, in the order of its bytes; at most [`PIECES_MAX`](super::PIECES_MAX).
+/// Iterating returns them.
 #[derive(Clone, Debug)]
 pub struct DeviceRanges<'a> {
     map: &'a Map,
@@ -71,11 +71,11 @@ impl<'a> DeviceRanges<'a> {
         self.extent_end = extent.end;
     }
 
-    /// Refuses a request that is in more than [`PIECES_MAX`] pieces.
+    /// Refuses a request that is in more than `most` pieces.
     #[cold]
-    pub(super) fn refuse_too_many(mut self) -> Result<(), GrantError> {
+    pub(super) fn refuse_more_than(mut self, most: usize) -> Result<(), GrantError> {
         let offset = self.offset;
-        self.by_ref().take(PIECES_MAX).for_each(drop);
+        self.by_ref().take(most).for_each(drop);
         if self.offset == self.end {
             return Ok(());
         }
@@ -94,8 +94,7 @@ pub struct RangePart {
     pub mapped: Option<ByteRange>,
 }
 
-/// Parts of a request to a grant that may have holes, in the order of its bytes; at most [`PIECES_MAX`]. Iterating
-/// returns them.
+/// Parts of a request to a grant that may have holes, in the order of its bytes. Iterating returns them.
 #[derive(Clone, Debug)]
 pub struct RangeParts<'a>(DeviceRanges<'a>);
 

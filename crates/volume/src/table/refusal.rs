@@ -1,6 +1,6 @@
 //! Reasons for refusing a request, which the client is told and the server counts.
 
-use super::{GrantNumber, PIECES_MAX};
+use super::GrantNumber;
 use crate::extent::Bytes;
 use bywash_protocol::Access;
 
@@ -53,8 +53,8 @@ pub enum GrantError {
         /// Length in the request.
         length: Bytes,
     },
-    /// The range is in more than [`PIECES_MAX`] pieces on the device.
-    #[error("the range has more than {PIECES_MAX} extents; request at most {served} from {offset} on")]
+    /// The range is in more pieces on the device than one request may have, such as [`PIECES_MAX`](super::PIECES_MAX).
+    #[error("the range has too many extents; request at most {served} from {offset} on")]
     Scattered {
         /// Offset in the request.
         offset: Bytes,

@@ -218,7 +218,7 @@ fn with_holes(length: u64, mapped: &[(u64, u64, u64)]) -> (Table, GrantNumber) {
 }
 
 fn parts(table: &Table, number: GrantNumber, offset: u64, length: u64) -> Vec<(u64, u64, Option<u64>)> {
-    let parts = table.check_parts(number, Bytes(offset), Bytes(length), Access::Write).unwrap();
+    let parts = table.check_parts(number, Bytes(offset), Bytes(length), Access::Write, PIECES_MAX).unwrap();
     assert_eq!(parts.device(), DEVICE);
     parts
         .map(|part| {
@@ -244,13 +244,17 @@ fn a_hole_is_never_a_range_of_the_device() {
         assert_eq!(pieces(&table, number, offset, length), Err(refused));
     }
     assert!(matches!(pieces(&table, number, 99, 2), Err(GrantError::Bounds { .. })));
-    assert!(table.check_parts(number, Bytes(99), Bytes(2), Access::Read).is_err());
+    assert!(table.check_parts(number, Bytes(99), Bytes(2), Access::Read, PIECES_MAX).is_err());
     // Allocated, the number stays valid.
     let all =
         Grant::with_holes(DEVICE, Access::ReadWrite, Bytes(100), [(Bytes(0), ByteRange::new(700, 100))]);
     table.replace(number, all.unwrap()).unwrap();
     assert_eq!(pieces(&table, number, 0, 100).unwrap(), [(700, 100)]);
     assert_eq!(parts(&table, number, 0, 100), [(0, 100, Some(700))]);
+    let (table, number) = with_holes(100, &[(10, 500, 10), (20, 600, 5), (40, 0, 10)]);
+    let refused = table.check_parts(number, Bytes(5), Bytes(50), Access::Read, 4).map(drop);
+    assert_eq!(refused, Err(GrantError::Scattered { offset: Bytes(5), served: Bytes(35) }));
+    assert_eq!(table.check_parts(number, Bytes(5), Bytes(35), Access::Read, 4).unwrap().count(), 4);
     let (table, number) = with_holes(1 << 40, &[]);
     assert_eq!(parts(&table, number, 4096, 4096), [(4096, 4096, None)]);
     assert!(matches!(pieces(&table, number, 0, 1 << 40), Err(GrantError::Unmapped { .. })));
