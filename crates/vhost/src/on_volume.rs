@@ -225,7 +225,7 @@ impl Device for OnVolume {
         match self.hand_over(command, length, true, AT_ONCE) {
             // Whether the copy counts, the queue finds out when it is reaped; it is the only request.
             Ok(()) => match self.queue.try_reap() {
-                Ok(Some(completion)) => Some(completion.outcome.map_err(|_| FAILED)),
+                Ok(Some(completion)) => Some(completion.outcome.map_err(|error| reason(&error))),
                 Ok(None) | Err(_) => Some(Err(FAILED)),
             },
             // The command is submitted instead.
@@ -247,7 +247,7 @@ impl Device for OnVolume {
                 copy(buffer, &segments, Towards::Guest);
             }
             self.give_back(segments);
-            done(Completion { result: outcome.map_err(|_| FAILED), ..completion });
+            done(Completion { result: outcome.map_err(|error| reason(&error)), ..completion });
             count += 1;
         }
         if !self.retired.is_empty() {
@@ -283,6 +283,15 @@ impl Device for OnVolume {
 const AT_ONCE: u64 = u64::MAX;
 /// Failure of a command whose reason the client reports in words alone.
 const FAILED: CommandError = CommandError::Io(Errno::IO.raw_os_error());
+
+/// Returns the failure of a command, by the client's error.
+#[cold]
+fn reason(error: &Refused) -> CommandError {
+    match error {
+        Refused::NoSpace { .. } => CommandError::Io(Errno::NOSPC.raw_os_error()),
+        _ => FAILED,
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Towards {
