@@ -53,6 +53,9 @@ pub enum VolumeCommand {
         /// Mode of the volume, as for chmod(1): bits to read and to write
         #[arg(long, value_name = "MODE", default_value = "600", value_parser = mode)]
         mode: u16,
+        /// Allocate blocks when they are first written; until then they read as zeros
+        #[arg(long)]
+        thin: bool,
     },
     /// List volumes
     List {
@@ -208,6 +211,7 @@ impl SizeArgs {
 pub const NOTES: &str = "\
 Examples:
   bywash volume create log 256M --device fast --owner mysql
+  bywash volume create images 2T --device disk --thin
   bywash volume resize log 512M
   bywash volume list
   bywash volume permit log --mode 640 --group backup
@@ -218,6 +222,8 @@ Examples:
   bywash volume unexport log
   bywash volume export log --ublk any
 
-Sizes are rounded up to whole blocks of the device; the command prints a rounded size. Root and the
+Sizes are rounded up to whole blocks of the device; the command prints a rounded size. The thin
+volumes of a device may together be larger than the device: when it has no more blocks for them,
+writes that need one fail (ENOSPC), and `bywash serve status` says how much is left. Root and the
 user who runs the server may change and export volumes; other users may list those that they may open.
 Exit status: 0, or 125 after an error (the message says why).";

@@ -60,6 +60,20 @@ fn table(status: &Status, before: Option<(&Status, f64)>) -> String {
     out
 }
 
+/// Writes a line for each device with thin volumes.
+fn write_thin(out: &mut String, status: &Status) -> std::fmt::Result {
+    let devices = status.devices.iter().filter(|device| device.thin > 0);
+    for (number, device) in devices.enumerate() {
+        if number == 0 {
+            writeln!(out, "\n{:<16} {:>10} {:>10} {:>10}", "thin volumes on", "size", "allocated", "left")?;
+        }
+        let [size, allocated, left] =
+            [device.thin, device.thin_allocated, device.thin_left].map(|bytes| Bytes(bytes).to_string());
+        writeln!(out, "{:<16} {size:>10} {allocated:>10} {left:>10}", device.name)?;
+    }
+    Ok(())
+}
+
 fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>) -> std::fmt::Result {
     let earlier = before.map(|(status, _)| status);
     let cpu = match before {
@@ -89,13 +103,15 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
     });
     for device in &status.devices {
         let what = if device.is_stuck { "  STUCK" } else { "" };
+        let low = if device.is_low { "  LOW" } else { "" };
         let id = device.id.as_deref().unwrap_or("none");
         let size = Bytes(device.bytes).to_string();
         let free = Bytes(device.free).to_string();
         let figures = rates(&device.counts, was.get(&device.name).copied(), before);
         let (name, in_flight) = (&device.name, device.in_flight);
-        writeln!(out, "{name:<16} {size:>10} {free:>10} {in_flight:>9} {figures}  {id}{what}")?;
+        writeln!(out, "{name:<16} {size:>10} {free:>10} {in_flight:>9} {figures}  {id}{what}{low}")?;
     }
+    write_thin(out, status)?;
     writeln!(
         out,
         "\n{:<24} {:>8} {:>8} {:>6} {:>7} {figures}",

@@ -42,17 +42,21 @@ enum VolumeAccess {
 
 fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failure> {
     match command {
-        VolumeCommand::Create { name, device, size, owner, group, mode } => {
+        VolumeCommand::Create { name, device, size, owner, group, mode, thin } => {
             let owner = owner.as_deref().map_or_else(|| Ok(uzers::get_current_uid()), user)?;
             let group = group.as_deref().map_or_else(|| Ok(uzers::get_current_gid()), self::group)?;
             match place {
                 VolumeAccess::Server(client) => {
                     let volume = NewVolume::new(name, device, size.bytes());
-                    client.create(volume.owner(owner).group(group).mode(*mode))?;
+                    client.create(volume.owner(owner).group(group).mode(*mode).thin(*thin))?;
                 }
                 VolumeAccess::Store(store) => {
                     let ownership = Ownership { owner, group, mode: Mode::new(*mode)?, read_only: false };
-                    store.create(name, device, bywash_volume::Bytes(size.bytes()), ownership)?;
+                    let size = bywash_volume::Bytes(size.bytes());
+                    match thin {
+                        true => store.create_thin(name, device, size, ownership)?,
+                        false => store.create(name, device, size, ownership)?,
+                    };
                 }
             }
             return tell_rounded(place, name, size.bytes());
@@ -155,8 +159,9 @@ fn tell_rounded(place: &VolumeAccess, name: &str, asked: u64) -> Result<(), Fail
     let Some(volume) = volumes(place)?.into_iter().find(|volume| volume.name == name) else { return Ok(()) };
     if volume.bytes != asked {
         let (device, bytes) = (&volume.device, volume.bytes);
+        let units = if volume.cluster.is_some() { "clusters" } else { "blocks" };
         standard::say(format_args!(
-            "bywash: volume '{name}' has {bytes} bytes: {asked} rounded up to whole blocks of device '{device}'"
+            "bywash: volume '{name}' has {bytes} bytes: {asked} rounded up to whole {units} of device '{device}'"
         ));
     }
     Ok(())
@@ -176,11 +181,13 @@ fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(volumes).map_err(|error| Failure::Output(error.into()))?;
         return writeln!(out, "{text}").map_err(Failure::Output);
     }
-    let line = |columns: [&str; 7]| {
-        let [name, device, size, extents, owner, group, mode] = columns;
-        format!("{name:<24} {device:<16} {size:>10} {extents:>7} {owner:<12} {group:<12} {mode}\n")
+    let line = |columns: [&str; 8]| {
+        let [name, device, size, allocated, extents, owner, group, mode] = columns;
+        format!(
+            "{name:<24} {device:<16} {size:>10} {allocated:>10} {extents:>7} {owner:<12} {group:<12} {mode}\n"
+        )
     };
-    let mut text = line(["volume", "device", "size", "extents", "owner", "group", "mode"]);
+    let mut text = line(["volume", "device", "size", "allocated", "extents", "owner", "group", "mode"]);
     for volume in volumes {
         let owner = uzers::get_user_by_uid(volume.owner);
         let owner = owner.map_or(volume.owner.to_string(), |user| user.name().to_string_lossy().into());
@@ -190,8 +197,10 @@ fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {
         let mode = Mode::new(volume.mode).map_or(format!("{:o}", volume.mode), |mode| mode.to_string());
         let mode = if volume.read_only { format!("{mode} read-only") } else { mode };
         let mode = if volume.is_gone { format!("{mode} gone") } else { mode };
+        let mode = if volume.cluster.is_some() { format!("{mode} thin") } else { mode };
+        let allocated = volume.allocated.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string());
         let (size, extents) = (Bytes(volume.bytes).to_string(), volume.extents.to_string());
-        text += &line([&volume.name, &volume.device, &size, &extents, &owner, &group, &mode]);
+        text += &line([&volume.name, &volume.device, &size, &allocated, &extents, &owner, &group, &mode]);
     }
     out.write_all(text.as_bytes()).map_err(Failure::Output)
 }

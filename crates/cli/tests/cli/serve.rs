@@ -107,7 +107,7 @@ fn volumes_are_made_and_last() {
     let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines.len(), 3, "{list}");
     assert_eq!(lines[1][..4], ["log", "fast", "4", "MiB"]);
-    assert_eq!((lines[2][0], lines[2][7], lines[2][8]), ("pages", "rw-r-----", "read-only"), "{list}");
+    assert_eq!((lines[2][0], lines[2][9], lines[2][10]), ("pages", "rw-r-----", "read-only"), "{list}");
     for (arguments, why) in [
         (&["create", "log", "--device", "fast", "--size", "1"][..], "there is a volume 'log' already"),
         (&["create", "x", "--device", "slow", "--size", "1"], "there are disk, fast"),
@@ -131,6 +131,39 @@ fn volumes_are_made_and_last() {
     let json: serde_json::Value = serde_json::from_str(&done(volume(&place, &["list", "--json"]))).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!((&json[0]["name"], &json[0]["bytes"]), (&"pages".into(), &(2 << 20).into()));
+}
+
+/// A thin volume is made by the server and in the store, and what it takes is shown.
+#[test]
+fn thin_volumes_show_what_they_take() {
+    let place = TestFolder::new();
+    let arguments = ["--device", "disk=file:disk,size=64M", "--policy", "volumes", "--metrics", "metrics"];
+    let mut serving = Serving::start(&place, &arguments);
+    let made = done(volume(&place, &["create", "images", "1G", "--device", "disk", "--thin"]));
+    assert_eq!(made, "");
+    let output = volume(&place, &["create", "odd", "1000001", "--device", "disk", "--thin"]);
+    let said = stderr(&output);
+    assert!(said.contains("volume 'odd' has 1048576 bytes: 1000001 rounded up to whole clusters"), "{said}");
+    let listed = done(volume(&place, &["list"]));
+    let line = listed.lines().find(|line| line.starts_with("images")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!((&words[2..7], words.last()), (&["1", "GiB", "0", "B", "0"][..], Some(&"thin")), "{listed}");
+    let told = || done(place.bywash(&["serve", "status", "--socket", "socket"]).output().unwrap());
+    let status = told();
+    let line = status.lines().skip_while(|line| !line.starts_with("thin volumes on")).nth(1).unwrap();
+    assert!(line.starts_with("disk") && line.contains("0 B"), "{status}");
+    // An ordinary volume takes most of the device, so that little is left for thin ones.
+    done(volume(&place, &["create", "thick", "60M", "--device", "disk"]));
+    assert!(told().contains("  LOW"), "{}", told());
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    done(stored(&place, &["create", "more", "1T", "--device", "disk", "--thin"]));
+    let listed = done(stored(&place, &["list", "--json"]));
+    let volumes: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let more = volumes.as_array().unwrap().iter().find(|volume| volume["name"] == "more").unwrap();
+    assert_eq!(
+        (&more["bytes"], &more["cluster"], &more["allocated"]),
+        (&(1u64 << 40).into(), &(4 << 20).into(), &0.into())
+    );
 }
 
 #[test]

@@ -55,6 +55,11 @@ impl<S: Read + Write> Client<S> {
 
     /// Sends a request, whose reply must tell of no error.
     fn ask(&mut self, kind: u16, flags: u16, offset: u64, length: usize, payload: &[u8]) {
+        assert_eq!(self.outcome(kind, flags, offset, length, payload), 0);
+    }
+
+    /// Sends a request, and returns the error of the reply.
+    fn outcome(&mut self, kind: u16, flags: u16, offset: u64, length: usize, payload: &[u8]) -> u32 {
         let mut message = vec![0x25, 0x60, 0x95, 0x13];
         message.extend([flags, kind].map(u16::to_be_bytes).concat());
         message
@@ -62,7 +67,9 @@ impl<S: Read + Write> Client<S> {
         self.0.write_all(&message).unwrap();
         let mut reply = [0; 16];
         self.0.read_exact(&mut reply).unwrap();
-        assert_eq!(reply, [[0x67, 0x44, 0x66, 0x98], [0; 4], [7; 4], [7; 4]].concat()[..]);
+        let [magic, error, first, second] = reply.as_chunks::<4>().0 else { panic!("16 bytes") };
+        assert_eq!((magic, first, second), (&[0x67, 0x44, 0x66, 0x98], &[7; 4], &[7; 4]));
+        u32::from_be_bytes(*error)
     }
 
     pub fn write(&mut self, flags: u16, offset: u64, data: &[u8]) {
@@ -86,6 +93,39 @@ fn told(serving: &Serving, volume: &str, scheme: &str) -> String {
     let line = format!("volume {volume} for NBD clients at ");
     let mut uris = serving.said.lines().filter_map(|said| said.strip_prefix(&line));
     uris.find(|uri| uri.starts_with(scheme)).unwrap_or_else(|| panic!("{}", serving.said)).to_owned()
+}
+
+/// A thin volume grows as it is written, until its device has no more for it: only then, and only for new blocks, the
+/// client gets ENOSPC.
+#[test]
+fn a_thin_volume_is_written_until_its_device_is_full() {
+    const CLUSTER: usize = 256 << 10;
+    let place = TestFolder::new();
+    let device = ["--policy", "volumes", "--device", "disk=file:disk,size=3M"];
+    let mut serving = Serving::start(&place, &device);
+    done(volume(&place, &["create", "thin", "4M", "--device", "disk", "--thin"]));
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    let _serving = Serving::start(&place, &[&device[..], &["--nbd", "thin=unix:nbd"]].concat());
+    let mut client = Client::at(&place, "nbd", "thin");
+    for number in 0..16u64 {
+        let at = number * CLUSTER as u64;
+        // Of 3 MiB one is for labels, and 48 KiB are kept.
+        let expected = if number < 7 { 0 } else { 28 };
+        assert_eq!(client.outcome(1, 0, at, 4096, &[number as u8 + 1; 4096]), expected, "{number}");
+    }
+    client.write(1, 4096, &[9; 4096]);
+    for number in 0..16u64 {
+        let found = client.read(number * CLUSTER as u64, 4096);
+        let expected = if number < 7 { number as u8 + 1 } else { 0 };
+        assert_eq!(found, [expected; 4096]);
+    }
+    // Trimming makes room.
+    client.ask(4, 0, 0, 2 * CLUSTER, &[]);
+    assert_eq!(client.read(0, 8192), [0; 8192]);
+    client.write(1, 15 * CLUSTER as u64, &[3; 4096]);
+    client.flush();
+    let mut other = Client::at(&place, "nbd", "thin");
+    assert_eq!(other.read(15 * CLUSTER as u64, 8192), [[3; 4096], [0; 4096]].concat());
 }
 
 #[test]
