@@ -134,6 +134,10 @@ def test_what_administrators_ask(device_server):
     [volume] = [volume for volume in client.volumes() if volume["name"] == "new"]
     assert (volume["device"], volume["bytes"]) == ("slow-device", 1 << 20)
     assert (volume["mode"], volume["owner"]) == (0o640, os.geteuid())
+    client.create("thin", "slow-device", 1 << 30, thin=True)
+    [thin] = [volume for volume in client.volumes() if volume["name"] == "thin"]
+    assert (thin["bytes"], thin["allocated"]) == (1 << 30, 0)
+    client.remove("thin")
     client.resize("new", 2 << 20)
     client.rename("new", "newer")
     client.permit("newer", read_only=True)

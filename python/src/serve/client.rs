@@ -185,8 +185,9 @@ impl Client {
 
     /// Creates a volume of at least ``nbytes`` bytes on a device. The owner and the group default to those of
     /// the program; of the mode, only the read and write bits count. Only the server's own user and root may
-    /// call this and the methods that follow, up to ``revoke``.
-    #[pyo3(signature = (name, device, nbytes, *, owner=None, group=None, mode=0o600))]
+    /// call this and the methods that follow, up to ``revoke``. A thin volume takes space on the device where it is
+    /// first written.
+    #[pyo3(signature = (name, device, nbytes, *, owner=None, group=None, mode=0o600, thin=false))]
     #[expect(clippy::too_many_arguments, reason = "keywords")]
     fn create(
         &self,
@@ -197,8 +198,9 @@ impl Client {
         owner: Option<u32>,
         group: Option<u32>,
         mode: u16,
+        thin: bool,
     ) -> PyResult<()> {
-        let mut volume = NewVolume::new(name, device, nbytes).mode(mode);
+        let mut volume = NewVolume::new(name, device, nbytes).mode(mode).thin(thin);
         if let Some(owner) = owner {
             volume = volume.owner(owner);
         }
