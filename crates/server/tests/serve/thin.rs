@@ -17,6 +17,7 @@ use bywash_protocol::{Access, ControlRequest, RefusalKind};
 use bywash_server::{NewBlocks, OpenDevice, Options, Server};
 use bywash_support::peers::{Random, rounds};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Size in which small thin volumes allocate, in bytes.
@@ -311,6 +312,82 @@ fn blocks_are_given_back_when_no_write_to_them_is_left() {
     assert!(began.elapsed() > Duration::from_millis(200), "{:?}", began.elapsed());
     assert_eq!(slow.channel.as_mut().unwrap().reap_within(LIMIT).unwrap().status, 0);
     assert_eq!(quick.read(same, 0, 4096).unwrap(), vec![0; 4096]);
+}
+
+/// A write waits for one block while another one, which it had, is given back: it gets a new one, and does not land in
+/// the old one, which may be another volume's by then.
+#[test]
+fn a_write_that_waits_finds_its_blocks_anew() {
+    let served = Served::file(4 << 20);
+    let mut peer = served.peer().with_channel();
+    let grant = thin(&peer, "thin", "disk", 1 << 26);
+    let other = thin(&peer, "other", "disk", 1 << 26);
+    for round in 0..20u64 {
+        let at = round * 2 * CLUSTER;
+        peer.write(grant, at, &pattern(round, 4096)).unwrap();
+        let channel = peer.channel.as_mut().unwrap();
+        let discard = Submission::new(Opcode::Discard as u8).arguments([grant, at, CLUSTER, 0, 0, 0]);
+        channel.submit(discard.user_data(1)).unwrap();
+        let mut buffer = channel.alloc(8192).unwrap();
+        buffer.write(0, &pattern(100 + round, 8192));
+        let write =
+            Submission::new(Opcode::Write as u8).arguments([grant, at + CLUSTER - 4096, 8192, 0, 0, 0]);
+        channel.submit(write.buffer(buffer).user_data(2)).unwrap();
+        for _ in 0..2 {
+            let done = channel.reap_within(LIMIT).unwrap();
+            assert_eq!(done.status, 0, "round {round}: request {}", done.user_data);
+        }
+        // The core parks the write behind the discard, whose blocks may be anybody's afterwards.
+        peer.write(other, 0, &pattern(200 + round, 4096)).unwrap();
+        assert_eq!(
+            peer.read(grant, at + CLUSTER - 4096, 8192).unwrap(),
+            pattern(100 + round, 8192),
+            "round {round}"
+        );
+        assert_eq!(peer.read(grant, at, 4096).unwrap(), vec![0; 4096]);
+        assert_eq!(
+            peer.read(other, 4096, CLUSTER as usize - 4096).unwrap(),
+            vec![0; CLUSTER as usize - 4096]
+        );
+        peer.plain(Opcode::Discard, other, 0, CLUSTER).unwrap();
+        peer.plain(Opcode::Discard, grant, 0, 1 << 26).unwrap();
+    }
+}
+
+/// A volume is opened, again and again, while its blocks are released and given to another volume.
+#[test]
+fn a_grant_that_is_opened_meanwhile_has_no_block_that_is_given_back() {
+    let served = Served::file(4 << 20);
+    let mut peer = served.peer().with_channel();
+    let grant = thin(&peer, "thin", "disk", 1 << 22);
+    let other = thin(&peer, "other", "disk", 1 << 22);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| {
+            let mut opener = served.peer().with_channel();
+            let mut seen = 0;
+            while !is_over.load(Relaxed) {
+                let same = opener.open("thin", Access::Read).unwrap().grant;
+                for _ in 0..4 {
+                    let found = opener.read(same, 0, CLUSTER as usize).unwrap();
+                    // The other volume's bytes are sevens.
+                    assert!(found.iter().all(|byte| matches!(byte, 0 | 1)), "another volume's bytes");
+                    seen += usize::from(found[0] == 1);
+                }
+                opener.ask(ControlRequest::Close { grant: same }).unwrap();
+            }
+            seen
+        });
+        for _ in 0..rounds(60) {
+            peer.write(grant, 0, &[1; CLUSTER as usize]).unwrap();
+            peer.plain(Opcode::Discard, grant, 0, CLUSTER).unwrap();
+            // Nearly all blocks of the device, so that the released ones are among them.
+            peer.write(other, 0, &[7; 15 * CLUSTER as usize]).unwrap();
+            peer.plain(Opcode::Discard, other, 0, 1 << 22).unwrap();
+        }
+        is_over.store(true, Relaxed);
+        assert!(opening.join().unwrap() > 0, "it was never written when it was read");
+    });
 }
 
 /// A client's part of a volume, and what it must contain: a version for each block, 0 for zeros.
