@@ -1976,6 +1976,18 @@ int bywash_client_create(struct bywash_client client,
                          uint16_t mode);
 
 /**
+ * Creates a thin volume, as bywash_client_create() creates others: its blocks are allocated when they are first written,
+ * and until then read as zeros. A write for which the device has no room fails with BYWASH_ERROR_DEVICE.
+ */
+int bywash_client_create_thin(struct bywash_client client,
+                              const char *name,
+                              const char *device,
+                              uint64_t bytes,
+                              uint32_t owner,
+                              uint32_t group,
+                              uint16_t mode);
+
+/**
  * Changes the size of a volume. Grants to a volume that becomes smaller are revoked.
  */
 int bywash_client_resize(struct bywash_client client, const char *name, uint64_t bytes);

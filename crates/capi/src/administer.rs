@@ -35,13 +35,44 @@ pub unsafe extern "C" fn bywash_client_create(
     group: u32,
     mode: u16,
 ) -> c_int {
+    let permit = |volume: NewVolume| volume.owner(owner).group(group).mode(mode);
+    // SAFETY: the caller keeps the header's rule for both texts.
+    unsafe { create(client, name, device, bytes, permit) }
+}
+
+/// Creates a thin volume, as bywash_client_create() creates others: its blocks are allocated when they are first written,
+/// and until then read as zeros. A write for which the device has no room fails with BYWASH_ERROR_DEVICE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_client_create_thin(
+    client: bywash_client,
+    name: *const c_char,
+    device: *const c_char,
+    bytes: u64,
+    owner: u32,
+    group: u32,
+    mode: u16,
+) -> c_int {
+    let permit = |volume: NewVolume| volume.owner(owner).group(group).mode(mode).thin(true);
+    // SAFETY: the caller keeps the header's rule for both texts.
+    unsafe { create(client, name, device, bytes, permit) }
+}
+
+/// Creates a volume with the properties that `permit` gives it.
+///
+/// # Safety
+/// As [`volume_name`], for both texts.
+unsafe fn create(
+    client: bywash_client,
+    name: *const c_char,
+    device: *const c_char,
+    bytes: u64,
+    permit: impl FnOnce(NewVolume) -> NewVolume,
+) -> c_int {
     // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
     match unsafe { volume_name(device) } {
         // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
         Ok(device) => unsafe {
-            ask(client, name, |client, name| {
-                client.create(NewVolume::new(name, device, bytes).owner(owner).group(group).mode(mode))
-            })
+            ask(client, name, |client, name| client.create(permit(NewVolume::new(name, device, bytes))))
         },
         Err(failure) => answer(Err(failure)),
     }

@@ -427,6 +427,8 @@ static void what_administrators_ask(const char *socket)
 	uint8_t bytes[BLOCK];
 	OK(bywash_client_create(client, "new", "disk", 1 << 20, 0, 0, 0600));
 	FAILS(bywash_client_create(client, "new", "disk", 1 << 20, 0, 0, 0600), BYWASH_ERROR_REFUSED, "new");
+	OK(bywash_client_create_thin(client, "thin", "disk", 1 << 30, 0, 0, 0600));
+	OK(bywash_client_remove(client, "thin"));
 	FAILS(bywash_client_create(client, "new", NULL, 1 << 20, 0, 0, 0600), BYWASH_ERROR_ARGUMENT, "null");
 	OK(bywash_client_resize(client, "new", 2 << 20));
 	OK(bywash_client_rename(client, "new", "newer"));
