@@ -79,7 +79,10 @@ impl Good {
     fn create(&self, served: &mut Served, volume: &Volume) {
         let Volume { name, device, bytes, owner, mode } = *volume;
         let (volume, device) = (name.into(), device.into());
-        self.administer(served, ControlRequest::Create { volume, device, bytes, owner, group: 0, mode, is_thin: false });
+        self.administer(
+            served,
+            ControlRequest::Create { volume, device, bytes, owner, group: 0, mode, is_thin: false },
+        );
     }
 
     /// Fills a volume with a random word, and returns the word.
