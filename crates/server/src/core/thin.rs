@@ -28,7 +28,8 @@ const PARKED_MAX: u32 = 64;
 /// Time after which a helper that changes a map counts as stuck.
 const CHANGE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Requests that wait for a change of one volume's map, as slots of work.
+/// Requests that wait for a change of one volume's map, as slots of work: as many at most as the channels of the clients
+/// that have the volume open are deep.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedRequests {
     /// Requests whose change is under way.
@@ -56,7 +57,8 @@ impl Drain {
 }
 
 impl Core {
-    /// Parks a request that needs a change of a thin volume's map.
+    /// Parks a request that needs a change of a thin volume's map. If the change takes longer than a request may, the
+    /// client is told so, but the request keeps its slot and its grants until the change has ended.
     #[cold]
     pub(super) fn park(&mut self, place: usize) {
         let work = &mut self.works.all[place];

@@ -177,7 +177,8 @@ impl Peer {
 
     pub fn read(&mut self, grant: u64, offset: u64, length: usize) -> Result<Vec<u8>, Status> {
         let arguments = [grant, offset, length as u64, 0, 0, 0];
-        match self.request(Opcode::Read as u8, 0, arguments, Some(&vec![0; length])) {
+        // What is not read would stay.
+        match self.request(Opcode::Read as u8, 0, arguments, Some(&vec![0xa5; length])) {
             (Status::Success, value, bytes) => {
                 assert_eq!(value, length as u64);
                 Ok(bytes)
