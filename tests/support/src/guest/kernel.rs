@@ -1,14 +1,13 @@
 //! Debian's kernels for virtual machines, each downloaded once.
 //!
-//! A kernel is not installed, which would install a boot loader as well. Its package is downloaded and
-//! unpacked into the target folder, and stays there. Invariant: the folder gets its name only when its
+//! A kernel is not installed, which would install a boot loader as well. Its package is downloaded and unpacked into a folder
+//! of its own in the target folder, or in another one, and stays there. Invariant: the folder gets its name only when its
 //! contents are complete.
 
-use crate::guest::installed::{find, output};
+use crate::guest::installed::{Missing, require, try_output};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 /// One of Debian's kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +21,7 @@ pub enum Release {
 
 impl Release {
     /// Returns the name of its folder, and packages of which each depends on the newest kernel of its kind: the first one
-    /// that there is.
+    /// that there is counts.
     fn names(self) -> (&'static str, &'static [&'static str]) {
         const STABLE: &str = "linux-image-cloud-amd64";
         match self {
@@ -45,42 +44,46 @@ pub struct Kernel {
 impl Kernel {
     /// Returns the contents of a module, named by its path below the folder of modules, without `.ko`.
     ///
-    /// # Panics
-    /// If there is no such module, or it cannot be read.
-    pub fn module(&self, name: &str) -> Vec<u8> {
+    /// # Errors
+    /// [`Missing`] if there is no such module, or it cannot be read or unpacked.
+    pub fn module(&self, name: &str) -> Result<Vec<u8>, Missing> {
         let plain = self.modules.join(format!("{name}.ko"));
         let packed = self.modules.join(format!("{name}.ko.xz"));
         if !packed.exists() {
             return fs::read(&plain)
-                .unwrap_or_else(|error| panic!("cannot read {}: {error}", plain.display()));
+                .map_err(|error| Missing(format!("cannot read {}: {error}", plain.display())));
         }
-        let unpacked = Command::new(find("xz")).args(["--decompress", "--stdout"]).arg(&packed).output();
-        let unpacked = unpacked.unwrap_or_else(|error| panic!("cannot run xz: {error}"));
-        assert!(unpacked.status.success(), "{} cannot be unpacked", packed.display());
-        unpacked.stdout
+        let failed = |why: String| Missing(format!("cannot unpack {}: {why}", packed.display()));
+        let mut unpack = Command::new(require("xz")?);
+        let unpacked = unpack.args(["--decompress", "--stdout"]).arg(&packed).output();
+        let unpacked = unpacked.map_err(|error| failed(error.to_string()))?;
+        match unpacked.status.success() {
+            true => Ok(unpacked.stdout),
+            false => Err(failed(String::from_utf8_lossy(&unpacked.stderr).into_owned())),
+        }
     }
 }
 
-/// Returns a kernel, and downloads it first if necessary.
+/// Returns the kernel of a release in a folder, and downloads it first if necessary.
 ///
-/// # Panics
-/// If the kernel cannot be downloaded, with what to do.
-pub fn kernel(release: Release) -> &'static Kernel {
-    static KERNELS: [OnceLock<Kernel>; 2] = [const { OnceLock::new() }; 2];
-    KERNELS[release as usize].get_or_init(|| {
-        let (name, packages) = release.names();
-        let folder = target().join(name);
-        if !folder.is_dir() {
-            fetch(&folder, packages);
-        }
-        let image = only_entry(&folder.join("boot"), "vmlinuz-");
-        let modules = only_entry(&folder.join("lib/modules"), "").join("kernel");
-        Kernel { image, modules }
-    })
+/// # Errors
+/// [`Missing`] if the kernel cannot be downloaded, with what to do.
+pub fn kernel(release: Release, parent: &Path) -> Result<Kernel, Missing> {
+    let (name, packages) = release.names();
+    let folder = parent.join(name);
+    if !folder.is_dir() {
+        fetch(parent, &folder, packages)?;
+    }
+    let image = only_entry(&folder.join("boot"), "vmlinuz-")?;
+    let modules = only_entry(&folder.join("lib/modules"), "")?.join("kernel");
+    Ok(Kernel { image, modules })
 }
 
-/// Returns the folder that cargo builds in. The test's path is `<target>/<profile>/deps/<test>`.
-fn target() -> PathBuf {
+/// Returns the folder that cargo builds in. The path of a test is `<target>/<profile>/deps/<test>`.
+///
+/// # Panics
+/// If the program lies elsewhere.
+pub fn target() -> PathBuf {
     let test = std::env::current_exe().expect("the test's own path");
     test.ancestors()
         .nth(3)
@@ -88,52 +91,50 @@ fn target() -> PathBuf {
         .to_owned()
 }
 
-fn only_entry(folder: &Path, prefix: &str) -> PathBuf {
+fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf, Missing> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let named =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
-    entries.filter(named).max().unwrap_or_else(|| {
-        panic!(
-            "{} has no {prefix}*: remove the kernel's folder in the target folder, to be fetched anew",
+    entries.filter(named).max().ok_or_else(|| {
+        Missing(format!(
+            "{} has no {prefix}*: remove the kernel's folder, to be fetched anew",
             folder.display()
-        )
+        ))
     })
 }
 
-/// Returns the name of the newest kernel among the packages that depend on one.
-fn newest(packages: &[&str]) -> String {
-    for package in packages {
-        let asked = Command::new(find("apt-cache")).args(["depends", "--important", package]).output();
-        let asked = asked.expect("apt-cache runs");
-        let names = String::from_utf8_lossy(&asked.stdout).into_owned();
-        // apt fails if it knows no such package.
-        if let Some(name) = names.lines().find_map(|line| line.trim().strip_prefix("Depends: ")) {
-            return name.to_owned();
-        }
-    }
-    panic!("apt knows no package {}: run `apt-get update`, on Debian for amd64", packages.join(" or "))
+/// Returns the name of the newest kernel's package: what the first of these depends on that apt knows.
+fn newest(packages: &[&str]) -> Result<String, Missing> {
+    let depends = |package: &&str| {
+        let names = try_output("apt-cache", &["depends", "--important", package]).ok()?;
+        names.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned)
+    };
+    packages.iter().find_map(depends).ok_or_else(|| {
+        let packages = packages.join(" or ");
+        Missing(format!("apt knows no package {packages}: run `apt-get update`, on Debian for amd64"))
+    })
 }
 
-fn fetch(folder: &Path, packages: &[&str]) {
-    let name = newest(packages);
-    let parent = folder.parent().expect("a folder in the target folder");
-    let scratch = tempfile::tempdir_in(parent).expect("a temporary folder in the target folder");
-    let fetched = Command::new(find("apt-get"))
-        .args(["download", "--quiet", &name])
-        .current_dir(&scratch)
-        .output()
-        .expect("apt-get runs");
-    assert!(
-        fetched.status.success(),
-        "cannot fetch Debian's package {name}, which needs the network the first time (`apt-get update` if its \
-         list is old): {}",
-        String::from_utf8_lossy(&fetched.stderr)
-    );
-    let package = only_entry(scratch.path(), &name);
+fn fetch(parent: &Path, folder: &Path, packages: &[&str]) -> Result<(), Missing> {
+    let name = newest(packages)?;
+    let io = |error| Missing(format!("cannot fetch a kernel into {}: {error}", parent.display()));
+    fs::create_dir_all(parent).map_err(io)?;
+    let scratch = tempfile::tempdir_in(parent).map_err(io)?;
+    let mut fetch = Command::new(require("apt-get")?);
+    let fetched = fetch.args(["download", "--quiet", &name]).current_dir(&scratch).output().map_err(io)?;
+    if !fetched.status.success() {
+        return Err(Missing(format!(
+            "cannot fetch Debian's package {name}, which needs the network the first time (`apt-get update` if its \
+             list is old): {}",
+            String::from_utf8_lossy(&fetched.stderr)
+        )));
+    }
+    let package = only_entry(scratch.path(), &name)?;
     let unpacked = scratch.path().join("unpacked");
-    output("dpkg", &["-x", &package.to_string_lossy(), &unpacked.to_string_lossy()]);
-    // Another test may have renamed the same contents first.
-    if let Err(error) = fs::rename(&unpacked, folder) {
-        assert!(folder.is_dir(), "cannot name {}: {error}", folder.display());
+    try_output("dpkg", &["-x", &package.to_string_lossy(), &unpacked.to_string_lossy()])?;
+    // Another process may have renamed the same contents first.
+    match fs::rename(&unpacked, folder) {
+        Err(error) if !folder.is_dir() => Err(io(error)),
+        _ => Ok(()),
     }
 }

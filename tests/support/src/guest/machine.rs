@@ -3,8 +3,8 @@
 //! Invariant: QEMU ends when this value is dropped. It is killed, since without hardware acceleration it can
 //! take long to react to SIGTERM.
 
-use crate::guest::installed::find;
-use crate::guest::kernel::{Release, kernel};
+use crate::guest::installed::{Missing, require};
+use crate::guest::kernel::{Release, kernel, target};
 use crate::guest::system::{Contents, NETWORK, SECONDS_MAX, VIRTIO_DISK, system};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -28,6 +28,8 @@ pub struct Guest {
     hardware: Vec<String>,
     kernel: Release,
     kernel_options: String,
+    /// Folder that has the kernel, or gets it; `None` for the target folder of a test.
+    kernel_folder: Option<PathBuf>,
     contents: Contents,
 }
 
@@ -53,6 +55,7 @@ impl Guest {
             hardware: Vec::new(),
             kernel: Release::default(),
             kernel_options: String::new(),
+            kernel_folder: None,
             contents: Contents::default(),
         }
     }
@@ -107,6 +110,12 @@ impl Guest {
         self
     }
 
+    /// Sets the folder that has the kernel in its folder `guest-kernel`, or gets it there.
+    pub fn kernel_folder(mut self, folder: &Path) -> Guest {
+        self.kernel_folder = Some(folder.to_owned());
+        self
+    }
+
     /// Loads modules of the kernel, named by their paths without `.ko`, each after those that it needs.
     pub fn modules(mut self, modules: &[&str]) -> Guest {
         self.contents.modules.extend(modules.iter().map(|&module| module.to_owned()));
@@ -130,14 +139,23 @@ impl Guest {
     /// # Panics
     /// If QEMU, the kernel or a program is missing, with what to do.
     pub fn boot(self, script: &str) -> Running {
-        let kernel = kernel(self.kernel);
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        self.try_boot(script).unwrap_or_else(|missing| panic!("{missing}"))
+    }
+
+    /// Boots the machine like [`Guest::boot`].
+    ///
+    /// # Errors
+    /// [`Missing`] if QEMU, the kernel or a program is missing, with what to do.
+    pub fn try_boot(self, script: &str) -> Result<Running, Missing> {
+        let kernel = kernel(self.kernel, &self.kernel_folder.clone().unwrap_or_else(target))?;
+        let io = |error| Missing(format!("cannot write a guest's file system: {error}"));
+        let folder = tempfile::tempdir().map_err(io)?;
         let archive = folder.path().join("initrd");
-        let contents = system(kernel, &self.contents, script, self.seconds_max);
-        fs::write(&archive, contents).expect("the guest's file system is written");
+        let contents = system(&kernel, &self.contents, script, self.seconds_max)?;
+        fs::write(&archive, contents).map_err(io)?;
         let (queues, memory) = (self.queues, if self.socket.is_some() { DISK_MEMORY } else { self.memory });
         let pages = if self.has_huge_pages { ",hugetlb=on,hugetlbsize=2M" } else { "" };
-        let mut qemu = Command::new(find("qemu-system-x86_64"));
+        let mut qemu = Command::new(require("qemu-system-x86_64")?);
         qemu.args(["-accel", "tcg", "-machine", "q35,memory-backend=memory", "-cpu", "max", "-nodefaults"])
             .args(["-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot", "-m", memory])
             .args(["-object", &format!("memory-backend-memfd,id=memory,size={memory},share=on{pages}")])
@@ -159,13 +177,13 @@ impl Guest {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot start QEMU: {error}"));
+            .map_err(|error| Missing(format!("cannot start QEMU: {error}")))?;
         let (send, lines) = mpsc::channel();
         listen(child.stdout.take().expect("piped"), send.clone());
         listen(child.stderr.take().expect("piped"), send);
         let seconds_max = self.seconds_max;
         let end = Instant::now() + Duration::from_secs(seconds_max.into());
-        Running { child, lines, heard: Vec::new(), said: Vec::new(), end, seconds_max, _folder: folder }
+        Ok(Running { child, lines, heard: Vec::new(), said: Vec::new(), end, seconds_max, _folder: folder })
     }
 }
 
@@ -230,6 +248,53 @@ impl Running {
         let ended = self.child.wait().expect("QEMU is waited for");
         assert!(ended.success(), "QEMU ended with {ended}:\n{}", self.heard.join("\n"));
         std::mem::take(&mut self.said)
+    }
+
+    /// Returns the next line that the guest says, if it says one within `limit`. After the line `end` the guest switches
+    /// itself off.
+    ///
+    /// # Errors
+    /// All that the guest has printed, if it fails, ends before it has said `end`, or takes too long.
+    pub fn hear(&mut self, limit: Duration) -> Result<Option<String>, String> {
+        let until = Instant::now() + limit;
+        loop {
+            let now = Instant::now();
+            if now > self.end {
+                let all = self.heard.join("\n");
+                return Err(format!("the guest took more than {} s:\n{all}", self.seconds_max));
+            }
+            let line = match self.lines.recv_timeout(until.saturating_duration_since(now)) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(format!("the guest ended before its script:\n{}", self.heard.join("\n")));
+                }
+            };
+            self.heard.push(line.clone());
+            let Some(said) = line.strip_prefix("guest: ") else { continue };
+            if said.starts_with("failed") {
+                while let Ok(line) = self.lines.recv_timeout(Duration::from_secs(5)) {
+                    self.heard.push(line);
+                }
+                return Err(format!("the guest {said}\n{}", self.heard.join("\n")));
+            }
+            self.said.push(said.to_owned());
+            return Ok(Some(said.to_owned()));
+        }
+    }
+
+    /// Waits until QEMU has ended, for at most `limit`. Returns true if it has ended well.
+    pub fn has_ended(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return status.success();
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Kills QEMU (SIGKILL), which ends the guest like a power failure.

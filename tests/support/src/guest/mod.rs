@@ -16,9 +16,9 @@
 //! - [`Guest`], [`Running`], [`HOST`], [`HUGE_PAGES`]: starting a guest, reading its output, ending it gently or by SIGKILL; its network
 //! - [`script`]: work that several tests do in a guest
 //! - [`Disk`], [`check_files`]: an image and its socket, and a check of its contents
-//! - [`kernel`]: Debian's kernels, downloaded once into the target folder
+//! - [`kernel`]: Debian's kernels, downloaded once into the target folder, or into that of a bench
 //! - [`system`]: the contents of the memory file system; [`archive`]: their format
-//! - [`installed`]: paths of the host's programs, and the Debian packages that contain them
+//! - [`installed`], [`Missing`]: paths of the host's programs, and the Debian packages that contain them
 //!
 //! A guest takes three seconds to boot, and ten times as long on a machine that is busy.
 
@@ -31,4 +31,5 @@ pub mod script;
 pub mod system;
 
 pub use disk::{Disk, check_files};
+pub use installed::Missing;
 pub use machine::{Guest, HOST, HUGE_PAGES, Running};

@@ -4,7 +4,7 @@
 //! script succeeds.
 
 use crate::guest::archive::Archive;
-use crate::guest::installed::{find, output};
+use crate::guest::installed::{Missing, require, try_output};
 use crate::guest::kernel::Kernel;
 use std::collections::BTreeSet;
 use std::fs;
@@ -53,21 +53,29 @@ pub const SECONDS_MAX: u32 = 120;
 
 /// Makes the archive of a guest's file system, for a kernel to unpack.
 ///
-/// # Panics
-/// If a program or library that belongs in it is not installed.
-pub fn system(kernel: &Kernel, contents: &Contents, script: &str, seconds_max: u32) -> Vec<u8> {
+/// # Errors
+/// [`Missing`] if a program or library that belongs in it is not installed, or cannot be read.
+pub fn system(
+    kernel: &Kernel,
+    contents: &Contents,
+    script: &str,
+    seconds_max: u32,
+) -> Result<Vec<u8>, Missing> {
     let mut archive = Archive::new();
     for folder in ["bin", "dev", "lib", "lib64", "mnt", "modules", "proc", "sbin", "sys", "tmp"] {
         archive.folder(folder);
     }
     archive.console("dev/console");
-    archive.program("bin/busybox", &read(&find("busybox")));
+    archive.program("bin/busybox", &read(&require("busybox")?)?);
     archive.link("bin/sh", "busybox");
     let mut libraries = BTreeSet::new();
-    let usual = PROGRAMS.iter().map(|&name| (name.to_owned(), find(name)));
-    for (name, program) in usual.chain(contents.programs.iter().cloned()) {
-        archive.program(&format!("sbin/{name}"), &read(&program));
-        libraries.extend(linked(&program));
+    let mut programs = contents.programs.clone();
+    for name in PROGRAMS {
+        programs.push((name.to_owned(), require(name)?));
+    }
+    for (name, program) in programs {
+        archive.program(&format!("sbin/{name}"), &read(&program)?);
+        libraries.extend(linked(&program)?);
     }
     for library in &libraries {
         let path = Path::new(library);
@@ -75,12 +83,12 @@ pub fn system(kernel: &Kernel, contents: &Contents, script: &str, seconds_max: u
         // searches.
         let folder = if path.starts_with("/lib64") { "lib64" } else { "lib" };
         let name = path.file_name().expect("the path of a library").to_string_lossy();
-        archive.program(&format!("{folder}/{name}"), &read(path));
+        archive.program(&format!("{folder}/{name}"), &read(path)?);
     }
     let mut load = String::new();
     for module in contents.modules.iter().chain(&contents.later_modules) {
         let name = module.rsplit('/').next().expect("the name of a module");
-        archive.program(&format!("modules/{name}.ko"), &kernel.module(module));
+        archive.program(&format!("modules/{name}.ko"), &kernel.module(module)?);
         if contents.modules.contains(module) {
             load += &format!("insmod /modules/{name}.ko || fail 'module {name}'\n");
         }
@@ -90,7 +98,7 @@ pub fn system(kernel: &Kernel, contents: &Contents, script: &str, seconds_max: u
         "init",
         FIRST.replace("LOAD", &load).replace("SECONDS_MAX", &seconds_max.to_string()).as_bytes(),
     );
-    archive.finish()
+    Ok(archive.finish())
 }
 
 /// The first program. `say` prints a line for the host; `step` runs a command that has to succeed.
@@ -111,13 +119,13 @@ poweroff -f
 sleep 60
 "#;
 
-fn read(path: &Path) -> Vec<u8> {
-    fs::read(path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()))
+fn read(path: &Path) -> Result<Vec<u8>, Missing> {
+    fs::read(path).map_err(|error| Missing(format!("cannot read {}: {error}", path.display())))
 }
 
 /// Returns the paths of a program's libraries. ldd(1) prints `name => path (address)`, or `path (address)`
 /// for the loader.
-fn linked(program: &Path) -> Vec<String> {
-    let said = output("ldd", &[&program.to_string_lossy()]);
-    said.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()
+fn linked(program: &Path) -> Result<Vec<String>, Missing> {
+    let said = try_output("ldd", &[&program.to_string_lossy()])?;
+    Ok(said.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect())
 }
