@@ -52,7 +52,7 @@ const NUMBER_OF_QUEUES: u32 = 0x07;
 /// Feature that selects the events to be reported (Asynchronous Event Configuration).
 const ASYNCHRONOUS_EVENT_CONFIGURATION: u32 = 0x0b;
 /// Bit of a write that makes its blocks durable before it completes (Force Unit Access).
-const FUA: u32 = 1 << 30;
+pub const FUA: u32 = 1 << 30;
 /// Greatest number of blocks of a command, since NLB has 16 bits and is zero-based.
 pub const BLOCKS_MAX: u64 = 1 << 16;
 

@@ -4,15 +4,11 @@
 use bywash_device::CommandError;
 use std::fmt;
 
-/// Completion of a command.
+/// Completion of a command, without the submission queue's number and head, which the driver has no use for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Double word 0, whose meaning depends on the command.
     pub value: u32,
-    /// Submission queue's head when the controller wrote the entry (SQHD).
-    pub submission_head: u16,
-    /// Number of the submission queue (SQID).
-    pub submission_queue: u16,
     /// Identifier of the command (CID).
     pub identifier: u16,
     /// Result of the command.

@@ -156,7 +156,7 @@ impl<F: Function> Controller<F> {
             capabilities,
             settings,
             state: State::Ready,
-            admin: QueuePair::new(function, 0, ADMIN_ENTRIES, doorbells)?,
+            admin: QueuePair::new(function, 0, (ADMIN_ENTRIES, ADMIN_ENTRIES), doorbells)?,
             pages: DmaMemory::new(function, 2 * PAGE)?,
             shadow: None,
             queues: Vec::new(),
@@ -324,8 +324,7 @@ impl<F: Function> Controller<F> {
 
     fn submit_admin(&mut self, command: &Command) {
         // There is room: at most one command of each of the four identifiers is in flight.
-        let is_pushed = self.admin.push(command);
-        debug_assert!(is_pushed, "the admin queue has room for each identifier");
+        self.admin.push(command);
         self.admin.ring(&self.function);
     }
 
@@ -350,7 +349,7 @@ impl<F: Function> Controller<F> {
                 Some(Command::create_completion_queue(
                     SETUP,
                     queue.number,
-                    queue.entries,
+                    queue.completion_entries,
                     address,
                     interrupts,
                 ))
@@ -518,8 +517,10 @@ impl<F: Function> Controller<F> {
             }
             // One entry more than commands, since a full queue has an empty entry.
             let entries = self.settings.depth.div_ceil(usize::from(count)) + 1;
-            let entries =
-                entries.min(self.capabilities.queue_entries_max() as usize).min(usize::from(u16::MAX)) as u16;
+            let most = (self.capabilities.queue_entries_max() as usize).min(usize::from(u16::MAX));
+            let entries = entries.min(most);
+            // Twice as many, so that the controller gets entries back for many completions at a time.
+            let entries = (entries as u16, (2 * entries).min(most) as u16);
             for number in 1..=count {
                 let doorbells = (
                     self.capabilities.submission_doorbell(number),

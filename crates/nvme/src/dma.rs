@@ -105,6 +105,34 @@ impl<F: Function> DmaMemory<F> {
         }
     }
 
+    /// Writes the words 0, 3, 4, 5 and 6 of a command of eight words at `offset`.
+    #[inline]
+    pub(crate) fn write_words(&self, offset: usize, words: [u64; 5]) {
+        assert!(offset.is_multiple_of(64) && offset + 64 <= self.bytes);
+        // SAFETY: the assertion keeps the words within the mapping and aligned.
+        let to = unsafe { self.base.add(offset).cast::<u64>() };
+        for (index, word) in [0, 3, 4, 5, 6].into_iter().zip(words) {
+            // SAFETY: one of the eight words of the range asserted above.
+            unsafe { to.add(index).write_volatile(word.to_le()) };
+        }
+    }
+
+    /// Writes a list of `count` pages of the controller's that follow one another, from the address `first` on, at `offset`.
+    /// Returns the controller's address of the list.
+    #[inline]
+    pub(crate) fn write_pages(&self, offset: usize, first: u64, count: usize) -> u64 {
+        assert!(offset.is_multiple_of(8) && count <= PAGE / 8 && offset + count * 8 <= self.bytes);
+        // SAFETY: the assertion keeps the words within the mapping and aligned.
+        let to = unsafe { self.base.add(offset).cast::<u64>() };
+        let mut page = first;
+        for index in 0..count {
+            // SAFETY: one of the words of the range asserted above.
+            unsafe { to.add(index).write_volatile(page.to_le()) };
+            page += PAGE as u64;
+        }
+        self.address(offset)
+    }
+
     /// Copies `N` bytes out of the memory, from `offset` on.
     pub(crate) fn read_bytes<const N: usize>(&self, offset: usize) -> Box<[u8; N]> {
         assert!(offset + N <= self.bytes);

@@ -1,12 +1,14 @@
 //! Queues of commands and of completions (Base Specification 2.0, section 3.3 "NVM Queue Models"), and their doorbells.
 //!
 //! ```text
-//!   submission queue:  head ≤ taken by the controller │ tail ≤ written by the driver; full if tail + 1 = head
+//!   submission queue:  head ≤ taken by the controller │ tail ≤ written by the driver; an entry is left empty
 //!   completion queue:  an entry is new if its phase bit is the expected one, which flips each time round
 //! ```
 //!
-//! Invariant: the driver never has more commands in a submission queue than entries less one, and never writes an entry
-//! that the controller has not taken. Neither ring is read beyond what its phase bit or head allow. Where a controller
+//! Invariant: the driver never writes an entry that the controller has not taken. It has fewer commands in flight than a
+//! queue has entries, and each entry that the controller has not taken is that of a command in flight; so the head of a
+//! submission queue, which completions report, need not be known. The completion queue is read as far as its phase bit
+//! allows. Where a controller
 //! offers shadow doorbells, doorbells are words of memory, and the register is written only if the controller's event
 //! index says so (section 5.8 "Doorbell Buffer Config command"). Called by the controller and the device.
 
@@ -22,49 +24,27 @@ pub const COMMAND_BYTES: usize = 64;
 /// Size of a completion queue entry, in bytes.
 pub const COMPLETION_BYTES: usize = 16;
 
-/// Tail and head of a submission queue, as entry numbers.
+/// Tail of a submission queue, as an entry number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmissionRing {
     entries: u16,
     tail: u16,
-    head: u16,
 }
 
 impl SubmissionRing {
     /// Makes an empty ring of `entries` entries, at least two.
     pub fn new(entries: u16) -> SubmissionRing {
         assert!(entries >= 2);
-        SubmissionRing { entries, tail: 0, head: 0 }
+        SubmissionRing { entries, tail: 0 }
     }
 
-    /// Returns the entry for the next command and moves the tail behind it. `None` if the ring is full.
+    /// Returns the entry for the next command and moves the tail behind it. The caller has fewer commands in flight than
+    /// the ring has entries less one.
     #[inline]
-    pub fn push(&mut self) -> Option<u16> {
-        let next = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
-        if next == self.head {
-            return None;
-        }
+    pub fn push(&mut self) -> u16 {
         let entry = self.tail;
-        self.tail = next;
-        Some(entry)
-    }
-
-    /// Sets the head that a completion has reported. Returns false, and changes nothing, if the controller cannot have
-    /// taken so many commands.
-    #[inline]
-    pub fn taken(&mut self, head: u16) -> bool {
-        // A head is valid if it is not behind the tail: on the way round from the old head to the tail.
-        let is_valid =
-            head < self.entries && self.distance(self.head, head) <= self.distance(self.head, self.tail);
-        if is_valid {
-            self.head = head;
-        }
-        is_valid
-    }
-
-    #[inline]
-    fn distance(&self, from: u16, to: u16) -> u16 {
-        if to >= from { to - from } else { to + (self.entries - from) }
+        self.tail = if entry + 1 == self.entries { 0 } else { entry + 1 };
+        entry
     }
 
     /// Returns the entry behind the last command.
@@ -74,12 +54,16 @@ impl SubmissionRing {
     }
 }
 
+/// Bit of double word 3 of a completion that tells new ones from those of the last time round (P).
+const PHASE: u32 = 1 << 16;
+
 /// Head and expected phase of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionRing {
     entries: u16,
     head: u16,
-    phase: bool,
+    /// Phase bit of new entries, where double word 3 has it.
+    phase: u32,
 }
 
 impl CompletionRing {
@@ -87,7 +71,7 @@ impl CompletionRing {
     /// phase bit 1.
     pub fn new(entries: u16) -> CompletionRing {
         assert!(entries >= 2);
-        CompletionRing { entries, head: 0, phase: true }
+        CompletionRing { entries, head: 0, phase: PHASE }
     }
 
     /// Returns the entry that the controller writes next.
@@ -96,10 +80,10 @@ impl CompletionRing {
         self.head
     }
 
-    /// Returns true if an entry with this phase bit, at the head, is new.
+    /// Returns true if an entry with this double word 3, at the head, is new.
     #[inline]
-    pub fn is_new(&self, phase: bool) -> bool {
-        phase == self.phase
+    pub fn is_new(&self, last: u32) -> bool {
+        (last ^ self.phase) & PHASE == 0
     }
 
     /// Moves the head behind an entry that was read.
@@ -108,7 +92,7 @@ impl CompletionRing {
         self.head += 1;
         if self.head == self.entries {
             self.head = 0;
-            self.phase = !self.phase;
+            self.phase ^= PHASE;
         }
     }
 }
@@ -132,23 +116,28 @@ struct Doorbell<F: Function> {
 }
 
 impl<F: Function> Doorbell<F> {
-    #[inline]
+    #[inline(always)]
     fn ring(&mut self, function: &F, value: u16) {
         if value == self.rung {
             return;
         }
-        let before = self.rung;
+        if self.shadow.is_some() && !self.ring_shadow(value) {
+            return;
+        }
         self.rung = value;
         before_doorbell();
-        if let Some((shadow, offset)) = &self.shadow {
-            shadow.values.write32(*offset, value.into());
-            between_shadow_and_event();
-            let event = shadow.events.read32(*offset) as u16;
-            if !self.is_always_written && !passes(event, before, value) {
-                return;
-            }
-        }
         function.write32(self.register, value.into());
+    }
+
+    /// Rings the shadow doorbell. Returns true if the register has to be written as well.
+    fn ring_shadow(&mut self, value: u16) -> bool {
+        let Some((shadow, offset)) = &self.shadow else { return true };
+        let before = std::mem::replace(&mut self.rung, value);
+        before_doorbell();
+        shadow.values.write32(*offset, value.into());
+        between_shadow_and_event();
+        let event = shadow.events.read32(*offset) as u16;
+        self.is_always_written || passes(event, before, value)
     }
 }
 
@@ -161,7 +150,12 @@ fn passes(event: u16, before: u16, value: u16) -> bool {
 #[derive(Debug)]
 pub(crate) struct QueuePair<F: Function> {
     pub(crate) number: u16,
+    /// Number of entries of the submission queue.
     pub(crate) entries: u16,
+    /// Number of entries of the completion queue, at least as many.
+    pub(crate) completion_entries: u16,
+    /// Number of completions that were taken and whose entries the controller has not got back.
+    kept: u16,
     submissions: SubmissionRing,
     completions: CompletionRing,
     commands: DmaMemory<F>,
@@ -171,15 +165,15 @@ pub(crate) struct QueuePair<F: Function> {
 }
 
 impl<F: Function> QueuePair<F> {
-    /// Allocates the memory of a pair of queues with `entries` entries each, and their doorbells at the offsets
-    /// `doorbells` (tail, head).
+    /// Allocates the memory of a pair of queues with `entries` and `completion_entries` entries, and their doorbells at the
+    /// offsets `doorbells` (tail, head).
     ///
     /// # Errors
     /// [`Error::Io`] if the memory cannot be allocated or mapped.
     pub(crate) fn new(
         function: &Arc<F>,
         number: u16,
-        entries: u16,
+        (entries, completion_entries): (u16, u16),
         doorbells: (usize, usize),
     ) -> Result<QueuePair<F>, Error> {
         let doorbell =
@@ -187,10 +181,12 @@ impl<F: Function> QueuePair<F> {
         Ok(QueuePair {
             number,
             entries,
+            completion_entries,
+            kept: 0,
             submissions: SubmissionRing::new(entries),
-            completions: CompletionRing::new(entries),
+            completions: CompletionRing::new(completion_entries),
             commands: DmaMemory::new(function, usize::from(entries) * COMMAND_BYTES)?,
-            results: DmaMemory::new(function, usize::from(entries) * COMPLETION_BYTES)?,
+            results: DmaMemory::new(function, usize::from(completion_entries) * COMPLETION_BYTES)?,
             tail: doorbell(doorbells.0),
             head: doorbell(doorbells.1),
         })
@@ -199,8 +195,9 @@ impl<F: Function> QueuePair<F> {
     /// Empties both queues, as they are when the controller creates them. The controller must not use them meanwhile.
     pub(crate) fn clear(&mut self) {
         self.submissions = SubmissionRing::new(self.entries);
-        self.completions = CompletionRing::new(self.entries);
-        self.results.zero(0, usize::from(self.entries) * COMPLETION_BYTES);
+        self.completions = CompletionRing::new(self.completion_entries);
+        self.results.zero(0, usize::from(self.completion_entries) * COMPLETION_BYTES);
+        self.kept = 0;
         for doorbell in [&mut self.tail, &mut self.head] {
             doorbell.rung = 0;
             doorbell.shadow = None;
@@ -219,12 +216,20 @@ impl<F: Function> QueuePair<F> {
         (self.commands.address(0), self.results.address(0))
     }
 
-    /// Writes a command. The controller is told with the next [`QueuePair::ring`]. Returns false if the queue is full.
+    /// Writes a command. The controller is told with the next [`QueuePair::ring`]. The caller has fewer commands in flight
+    /// than the queue has entries less one.
     #[inline]
-    pub(crate) fn push(&mut self, command: &Command) -> bool {
-        let Some(entry) = self.submissions.push() else { return false };
+    pub(crate) fn push(&mut self, command: &Command) {
+        let entry = self.submissions.push();
         self.commands.write_command(usize::from(entry) * COMMAND_BYTES, &command.0);
-        true
+    }
+
+    /// Writes a command like [`QueuePair::push`], of which only the words 0, 3, 4, 5 and 6 are given. The others are zeros in
+    /// the queue's memory: it had zeros at first, and all commands have zeros there.
+    #[inline]
+    pub(crate) fn push_words(&mut self, words: [u64; 5]) {
+        let entry = self.submissions.push();
+        self.commands.write_words(usize::from(entry) * COMMAND_BYTES, words);
     }
 
     /// Tells the controller of all commands that were pushed.
@@ -238,34 +243,52 @@ impl<F: Function> QueuePair<F> {
     pub(crate) fn pop(&mut self) -> Option<Entry> {
         let at = usize::from(self.completions.head()) * COMPLETION_BYTES;
         let last = self.results.read32(at + 12);
-        if !self.completions.is_new(last >> 16 & 1 == 1) {
+        if !self.completions.is_new(last) {
             return None;
         }
         after_phase();
-        let (value, third) = (self.results.read32(at), self.results.read32(at + 8));
+        let value = self.results.read32(at);
         self.completions.pop();
-        let entry = Entry {
-            value,
-            submission_head: third as u16,
-            submission_queue: (third >> 16) as u16,
-            identifier: last as u16,
-            status: StatusField((last >> 17) as u16),
-        };
-        self.submissions.taken(entry.submission_head);
-        Some(entry)
+        Some(Entry { value, identifier: last as u16, status: StatusField((last >> 17) as u16) })
+    }
+
+    /// Takes the next completion like [`QueuePair::pop`], without its double word 0, which commands of the NVM command set do
+    /// not use.
+    #[inline]
+    pub(crate) fn pop_io(&mut self) -> Option<Entry> {
+        let at = usize::from(self.completions.head()) * COMPLETION_BYTES;
+        let last = self.results.read32(at + 12);
+        if !self.completions.is_new(last) {
+            return None;
+        }
+        self.completions.pop();
+        Some(Entry { value: 0, identifier: last as u16, status: StatusField((last >> 17) as u16) })
     }
 
     /// Returns true if a completion can be taken.
     #[inline]
     pub(crate) fn has_completion(&self) -> bool {
         let at = usize::from(self.completions.head()) * COMPLETION_BYTES;
-        self.completions.is_new(self.results.read32(at + 12) >> 16 & 1 == 1)
+        self.completions.is_new(self.results.read32(at + 12))
     }
 
     /// Gives the entries of all completions that were taken back to the controller.
-    #[inline]
     pub(crate) fn free(&mut self, function: &F) {
+        self.kept = 0;
         self.head.ring(function, self.completions.head());
+    }
+
+    /// Gives the entries of completions back to the controller like [`QueuePair::free`], of which `count` were taken, if the
+    /// controller would not have room for the completions of all commands otherwise. A doorbell is thus not rung for every
+    /// completion.
+    #[inline]
+    pub(crate) fn free_in_time(&mut self, function: &F, count: u16) {
+        self.kept += count;
+        // A queue with as many completions as it has entries less one is full. As many commands can be in flight as the
+        // submission queue has entries less one.
+        if self.kept > self.completion_entries - self.entries {
+            self.free(function);
+        }
     }
 }
 
@@ -276,34 +299,13 @@ mod tests {
     use std::collections::VecDeque;
 
     #[test]
-    fn a_ring_takes_one_command_less_than_it_has_entries() {
+    fn rings_go_round() {
         let mut ring = SubmissionRing::new(4);
-        assert_eq!([ring.push(), ring.push(), ring.push(), ring.push()], [Some(0), Some(1), Some(2), None]);
-        assert!(ring.taken(1));
-        assert_eq!([ring.push(), ring.push()], [Some(3), None]);
-        assert_eq!(ring.tail(), 0);
-        assert!(ring.taken(0));
-        assert_eq!(ring.push(), Some(0));
-    }
-
-    #[test]
-    fn a_head_beyond_the_tail_is_not_believed() {
-        let mut ring = SubmissionRing::new(8);
-        ring.push();
-        ring.push();
-        for head in [3, 7, 8, u16::MAX] {
-            assert!(!ring.taken(head), "{head}");
-        }
-        assert!(ring.taken(2));
-        assert!(!ring.taken(1), "backwards");
-    }
-
-    #[test]
-    fn the_largest_ring_goes_round() {
+        assert_eq!([(); 5].map(|()| ring.push()), [0, 1, 2, 3, 0]);
+        assert_eq!(ring.tail(), 1);
         let mut ring = SubmissionRing::new(u16::MAX);
         for number in 0..3 * u32::from(u16::MAX) {
-            assert_eq!(ring.push().map(u32::from), Some(number % u32::from(u16::MAX)));
-            assert!(ring.taken(ring.tail()));
+            assert_eq!(u32::from(ring.push()), number % u32::from(u16::MAX));
         }
     }
 
@@ -325,7 +327,7 @@ mod tests {
             let mut submissions = SubmissionRing::new(entries);
             let mut completions = CompletionRing::new(entries);
             // The controller's side: slots with the written commands, phase bits, its own positions.
-            let mut written = vec![None; usize::from(entries)];
+            let mut written: Vec<Option<u32>> = vec![None; usize::from(entries)];
             let mut results: Vec<(Option<u32>, bool)> = vec![(None, false); usize::from(entries)];
             let (mut head, mut tail, mut phase) = (0u16, 0u16, true);
             let (mut waiting, mut next) = (VecDeque::new(), 0u32);
@@ -333,9 +335,9 @@ mod tests {
                 match step {
                     // The driver's rule: fewer commands in flight than entries. The ring then never is full.
                     0 if waiting.len() < usize::from(entries) - 1 => {
-                        let entry = submissions.push();
-                        prop_assert!(entry.is_some());
-                        written[usize::from(entry.unwrap())] = Some(next);
+                        // Never an entry that was not taken.
+                        let entry = &mut written[usize::from(submissions.push())];
+                        prop_assert!(entry.replace(next).is_none());
                         waiting.push_back(next);
                         next += 1;
                     }
@@ -352,11 +354,9 @@ mod tests {
                     }
                     _ => {
                         let (command, bit) = results[usize::from(completions.head())];
-                        if completions.is_new(bit) {
+                        if completions.is_new(u32::from(bit) << 16) {
                             completions.pop();
                             prop_assert_eq!(command, waiting.pop_front());
-                            // The controller reports its head as it is; later commands may have been taken, too.
-                            prop_assert!(submissions.taken(head));
                         } else {
                             prop_assert!(completions.head() == tail);
                         }

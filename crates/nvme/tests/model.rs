@@ -719,7 +719,16 @@ fn seed(test: &str) -> u64 {
 /// with a map: the queues go round many times, no command is lost, and a block has what was last written to it.
 #[test]
 fn random_commands_survive_random_trouble() {
-    let seed = seed("random_commands");
+    survive_random_trouble("random_commands_survive", false);
+}
+
+#[test]
+fn random_commands_in_registered_memory_survive_random_trouble() {
+    survive_random_trouble("random_commands_in_registered", true);
+}
+
+fn survive_random_trouble(test: &str, is_registered: bool) {
+    let seed = seed(test);
     let mut state = seed | 1;
     let mut chance = move |below: u64| {
         state ^= state << 13;
@@ -732,6 +741,7 @@ fn random_commands_survive_random_trouble() {
     let blocks = 40;
     let mut expected = BTreeMap::new();
     let mut in_flight: BTreeMap<u64, (Arc<Area>, Option<Vec<u8>>)> = BTreeMap::new();
+    let mut registered = Vec::new();
     let check = |done: &Completion, in_flight: &mut BTreeMap<u64, (Arc<Area>, Option<Vec<u8>>)>| {
         let (area, read) = in_flight.remove(&done.token).expect("completed once");
         assert_eq!(done.result, Ok(()), "command {}", done.token);
@@ -741,8 +751,11 @@ fn random_commands_survive_random_trouble() {
     };
     for token in 0..6000 {
         let block = chance(blocks);
-        let (area, is_write) = (Area::holding(&pattern(token, 512)), chance(2) == 0);
-        let segments = [area.segment(0, 512)];
+        let area = Area::new(4096);
+        area.put(0, &pattern(token, 512));
+        let (segments, is_write) = ([area.segment(0, 512)], chance(2) == 0);
+        // In registered memory, commands go around most of the driver unless there is trouble.
+        let region = (is_registered && chance(4) > 0).then(|| register(&mut device, &area, 4096));
         let before = expected.get(&block).cloned().unwrap_or_else(|| vec![0; 512]);
         if is_write {
             expected.insert(block, pattern(token, 512));
@@ -757,7 +770,12 @@ fn random_commands_survive_random_trouble() {
             device.reap(&mut |done| check(&done, &mut in_flight));
             model.advance(Duration::from_millis(1));
         }
-        device.submit(command.owner(area.clone())).unwrap();
+        device.submit(command.owner(area.clone()).region(region)).unwrap();
+        // Of some, commands are still in flight.
+        registered.extend(region);
+        if registered.len() > 40 {
+            registered.drain(..20).for_each(|region| device.unregister(region));
+        }
         match chance(600) {
             0 => model.break_down(),
             1 => model.swallow(1),

@@ -12,14 +12,20 @@
 //!
 //! A command has a slot until it completes, whose number is the identifier of the controller's commands that carry it
 //! out. It waits for earlier commands that it overlaps. Data moves between the namespace and registered memory without a
-//! copy; other memory is copied through bounce pieces. Commands allocate nothing, and one command is 64 bytes of stores,
-//! one doorbell for all commands between two calls of `reap`, and 16 bytes of loads.
+//! copy; other memory is copied through bounce pieces. Commands allocate nothing.
+//!
+//! Most commands are *direct*: they read or write one piece of registered memory, overlap no other command, and need one
+//! command of the controller. They go around all of the above. A direct command is 40 bytes of stores into the submission
+//! queue and 4 bytes of loads. The controller is told at once of a command when nothing else is in flight, and of all
+//! others by one doorbell at the next call of `reap`; it gets the entries of completions back by one doorbell for about as
+//! many as the depth. `bywash bench nvme` counts the instructions.
 //!
 //! A command that does not complete in time is aborted; if that does not help, the controller is reset, and every command
 //! that was in flight is repeated. A command that was repeated [`REPEATS_MAX`] times fails with ETIMEDOUT. Commands of a
 //! controller that was removed fail with ENODEV.
 
 mod bounce;
+mod order;
 mod pinner;
 mod regions;
 mod slot;
@@ -32,12 +38,13 @@ use crate::event::{Event, ResetReason};
 use crate::function::Function;
 use bounce::BounceBuffers;
 use bywash_device::{
-    Access, Command, CommandError, Completion, Device, Geometry, Operation, Order, PinnedRegion, Pinner,
-    QueueFull, RegionId, SEGMENTS_MAX,
+    Access, Command, CommandError, Completion, Device, Geometry, Operation, PinnedRegion, Pinner, QueueFull,
+    RegionId, SEGMENTS_MAX,
 };
+use order::Order;
 use pinner::DmaPinner;
 use regions::{REGIONS_MAX, Regions};
-use slot::{Limits, Progress, Slot};
+use slot::{Direct, Issue, Limits, Progress, Slot};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -181,8 +188,9 @@ impl<F: Function> Nvme<F> {
         // A queue takes one command less than it has entries.
         let room: usize = controller.queues.iter().map(|queue| usize::from(queue.entries) - 1).sum();
         let depth = options.depth.min(room / controller.queues.len() * controller.queues.len()).max(1);
-        let limits = Limits::new(&identity);
         let is_read_only = options.read_only || identity.namespace.is_read_only;
+        let access = if is_read_only { Access::Read } else { Access::ReadWrite };
+        let limits = Limits::new(&identity, access);
         let geometry = Geometry {
             bytes: identity.namespace.bytes(),
             block: identity.namespace.block,
@@ -190,19 +198,22 @@ impl<F: Function> Nvme<F> {
             transfer_max: TRANSFER_MAX,
             range_max: RANGE_MAX,
             segments_max: SEGMENTS_MAX,
-            access: if is_read_only { Access::Read } else { Access::ReadWrite },
+            access,
         };
+        let queues = controller.queues.len();
         Ok(Nvme {
             options: Options { interrupts, ..options.clone() },
             geometry,
             limits,
-            slots: (0..depth).map(|_| Slot::empty()).collect(),
+            slots: (0..depth as u16)
+                .map(|number| Slot::empty(number, (usize::from(number) % queues) as u16, &limits))
+                .collect(),
             lists: DmaMemory::new(&function, depth * PAGE)?,
             zeroes: DmaMemory::new(&function, PAGE)?,
             bounce: BounceBuffers::new(&function, depth)?,
             regions: Regions::default(),
             pinner: Arc::new(DmaPinner::new(&function)),
-            order: Order::new(depth),
+            order: Order::default(),
             free: (0..depth as u16).rev().collect(),
             runnable: Vec::with_capacity(depth),
             finished: VecDeque::with_capacity(depth),
@@ -247,28 +258,106 @@ impl<F: Function> Nvme<F> {
             return;
         }
         while let Some(number) = self.runnable.pop() {
-            if !self.issue(number) {
-                return;
-            }
+            self.issue(number);
         }
     }
 
-    /// Submits the next command of a slot. Returns false if its queue is full, and keeps the slot for later then.
-    #[inline]
-    fn issue(&mut self, number: u16) -> bool {
+    /// Submits the next command of a slot, unless it waits for a bounce piece.
+    fn issue(&mut self, number: u16) {
         let Nvme { slots, limits, bounce, lists, zeroes, controller, .. } = self;
         let slot = &mut slots[usize::from(number)];
-        let Some(command) = slot.next(number, limits, bounce, lists, zeroes.address(0)) else { return true };
-        let queues = &mut controller.queues;
-        let index = usize::from(number) % queues.len();
-        // Not full: a queue has more entries than slots.
-        if !queues[index].push(&command) {
-            self.runnable.push(number);
-            return false;
-        }
-        (slot.is_issued, slot.is_aborted, slot.deadline) = (true, false, None);
+        let Some(command) = slot.next(number, limits, bounce, lists, zeroes.address(0)) else { return };
+        // There is room: a queue has more entries than slots.
+        controller.queues[slot.queue()].push(&command);
+        slot.set_issued();
         self.stats.commands += 1;
-        true
+    }
+
+    /// Returns the memory of a command that can be carried out directly and now; see the head of the module.
+    #[inline]
+    fn direct(&self, command: &Command<'_>) -> Option<Direct> {
+        let ([segment], Some(region)) = (command.segments(), command.registered_region()) else {
+            return None;
+        };
+        let (operation, offset, bytes) = (command.operation(), command.offset(), segment.bytes() as u64);
+        if !self.controller.is_ready() || !self.limits.is_direct(operation, offset, bytes) {
+            return None;
+        }
+        let (region, address) = self.regions.find_one(region, segment.base().addr(), bytes)?;
+        // As many commands in flight as slots: there is no more room for completions than there are slots.
+        if !address.is_multiple_of(4) || self.finished.len() >= self.free.len() {
+            return None;
+        }
+        let changes = operation != Operation::Read;
+        let is_free = self.order.is_free(changes)
+            || !self.order.has_conflict(&self.slots, offset..offset + bytes, changes);
+        is_free.then_some(Direct { region, address, bytes })
+    }
+
+    /// Submits a direct command. The controller is told at once if nothing else is in flight.
+    #[inline]
+    fn submit_direct(&mut self, number: u16, command: Command<'_>, direct: Direct) {
+        let Nvme { function, slots, limits, lists, controller, order, free, .. } = self;
+        let is_alone = free.len() + 1 == slots.len();
+        let slot = &mut slots[usize::from(number)];
+        order.enter(number, command.operation() != Operation::Read);
+        let words = slot.fill_direct(number, command, direct, limits, lists);
+        let queue = &mut controller.queues[slot.queue()];
+        // There is room: a queue has more entries than slots.
+        queue.push_words(words);
+        if is_alone {
+            queue.ring(function);
+        }
+        self.stats.commands += 1;
+    }
+
+    /// Submits a command that is not direct, or not valid.
+    #[inline(never)]
+    fn submit_any<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
+        if self.in_flight() >= self.slots.len() {
+            return Err(QueueFull(command));
+        }
+        let failed = |command: Command<'a>, failure| command.done(Err(failure));
+        let bytes = match command.check(&self.geometry) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                self.finished.push_back(failed(command, failure));
+                return Ok(());
+            }
+        };
+        if let Some(error) = self.controller.failure() {
+            let failure = CommandError::Io(error.errno());
+            self.finished.push_back(failed(command, failure));
+            return Ok(());
+        }
+        let operation = command.operation();
+        let is_nothing = match operation {
+            Operation::Flush => false,
+            Operation::Discard => bytes == 0 || self.limits.deallocate_max == 0,
+            _ => bytes == 0,
+        };
+        if is_nothing {
+            self.finished.push_back(command.done(Ok(())));
+            return Ok(());
+        }
+        // Not reached: there are as many slots as the depth, and fewer commands are in flight.
+        let Some(number) = self.free.pop() else { return Err(QueueFull(command)) };
+        let (offset, region) = (command.offset(), command.registered_region());
+        // A flush overlaps nothing.
+        let blockers = self.order.conflicts(&self.slots, offset..offset + bytes, operation.is_write());
+        let Nvme { slots, regions, limits, .. } = self;
+        let slot = &mut slots[usize::from(number)];
+        slot.fill(command, bytes, limits, |segments| regions.find(region?, segments));
+        slot.blockers = blockers;
+        self.order.enter(number, operation.is_write());
+        if blockers > 0 {
+            self.order.wait();
+        } else if self.controller.is_ready() {
+            self.issue(number);
+        } else {
+            self.runnable.push(number);
+        }
+        Ok(())
     }
 
     /// Tells the controller of the commands that were submitted.
@@ -301,8 +390,8 @@ impl<F: Function> Nvme<F> {
     fn repeat_all(&mut self) {
         for number in 0..self.slots.len() as u16 {
             let slot = &mut self.slots[usize::from(number)];
-            if slot.is_issued {
-                slot.is_issued = false;
+            if slot.is_issued() {
+                slot.clear_issued();
                 self.repeat(number, CommandError::Io(libc::ETIMEDOUT));
             }
         }
@@ -311,8 +400,7 @@ impl<F: Function> Nvme<F> {
     /// Has a slot's command submitted again, or fails it if that has happened too often.
     fn repeat(&mut self, number: u16, failure: CommandError) {
         let slot = &mut self.slots[usize::from(number)];
-        slot.repeats += 1;
-        if slot.repeats > REPEATS_MAX {
+        if slot.count_repeat() > REPEATS_MAX {
             return self.finish(number, Err(failure));
         }
         self.stats.repeated += 1;
@@ -326,7 +414,7 @@ impl<F: Function> Nvme<F> {
             return;
         }
         for number in 0..self.slots.len() as u16 {
-            if self.slots[usize::from(number)].completion.is_some() {
+            if self.slots[usize::from(number)].is_used() {
                 self.finish(number, Err(CommandError::Io(errno)));
             }
         }
@@ -334,15 +422,86 @@ impl<F: Function> Nvme<F> {
         self.bounce.numbers.forget_waiting();
     }
 
+    /// Tells the controller of the commands of a pair of queues that were submitted, and takes its completions, at most one
+    /// round of them, so that a controller that writes completions without end does not keep the thread. Passes those of
+    /// direct commands that have succeeded to `done`, and returns their number; keeps all others for [`Nvme::give_out`].
+    #[inline]
+    fn reap_queue(&mut self, index: usize, done: &mut dyn FnMut(Completion)) -> usize {
+        let Nvme { function, controller, slots, order, regions, free, .. } = self;
+        let queue = &mut controller.queues[index];
+        queue.ring(function);
+        // Completions of direct commands do not change this.
+        let is_usual = !order.has_waiting() && !regions.is_leaving();
+        let state = Issue::direct(index);
+        for count in 0..queue.completion_entries {
+            let Some(entry) = queue.pop_io() else {
+                if count > 0 {
+                    queue.free_in_time(function, count);
+                }
+                return usize::from(count);
+            };
+            match slots.get_mut(usize::from(entry.identifier)) {
+                Some(slot) if is_usual && entry.status.is_success() && slot.is_in_state(state) => {
+                    if slot.is_write() {
+                        order.leave(true);
+                    }
+                    free.push(entry.identifier);
+                    done(slot.complete_direct());
+                }
+                _ => {
+                    self.reap_others(index, entry, count);
+                    return usize::from(count);
+                }
+            }
+        }
+        queue.free_in_time(function, queue.completion_entries);
+        usize::from(queue.completion_entries)
+    }
+
+    /// Takes a completion of a pair of queues and those behind it, after `count` others, and keeps them for
+    /// [`Nvme::give_out`].
+    #[inline(never)]
+    fn reap_others(&mut self, index: usize, entry: Entry, mut count: u16) {
+        let mut next = Some(entry);
+        while let Some(entry) = next {
+            self.completed(index, entry);
+            count += 1;
+            let queue = &mut self.controller.queues[index];
+            next = if count < queue.completion_entries { queue.pop_io() } else { None };
+        }
+        self.controller.queues[index].free_in_time(&self.function, count);
+    }
+
+    /// Gives out completions that were kept, goes on with a reset, and submits commands that are runnable.
+    #[inline(never)]
+    fn catch_up(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let count = self.give_out(done);
+        self.kick();
+        count
+    }
+
+    /// Submits commands that became runnable, and gives out completions that were kept.
+    #[inline(never)]
+    fn reap_rest(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        if !self.runnable.is_empty() {
+            self.run();
+            if self.controller.is_ready() {
+                self.ring();
+            }
+        }
+        self.give_out(done)
+    }
+
+    /// Takes the completion of a command of the controller, whatever it is.
+    #[inline(never)]
     fn completed(&mut self, queue: usize, entry: Entry) {
         let number = entry.identifier;
-        let is_expected = usize::from(number) % self.controller.queues.len() == queue;
-        let Some(slot) = self.slots.get_mut(usize::from(number)).filter(|slot| slot.is_issued && is_expected)
-        else {
+        let is_expected = |slot: &&mut Slot| slot.is_issued() && slot.queue() == queue;
+        let Some(slot) = self.slots.get_mut(usize::from(number)).filter(is_expected) else {
             self.stats.strays += 1;
             return;
         };
-        (slot.is_issued, slot.deadline) = (false, None);
+        slot.clear_issued();
         if !entry.status.is_success() {
             return if entry.status.can_be_repeated() {
                 let failure =
@@ -363,6 +522,7 @@ impl<F: Function> Nvme<F> {
     fn finish(&mut self, number: u16, result: Result<(), CommandError>) {
         let Nvme { slots, bounce, runnable, order, regions, .. } = self;
         let slot = &mut slots[usize::from(number)];
+        let (is_waiting, region) = (slot.blockers > 0, slot.forget_region());
         let Some(completion) = slot.complete(result) else { return };
         if slot.piece.is_some() {
             self.stats.bytes_copied += slot.copied();
@@ -371,13 +531,23 @@ impl<F: Function> Nvme<F> {
         if let Some(waiting) = slot.piece.take().and_then(|piece| bounce.numbers.give(piece)) {
             runnable.push(waiting);
         }
-        if let Some(region) = slot.forget_region() {
+        if let Some(region) = region {
             regions.leave(region);
         }
-        order.leave(number, |freed| runnable.push(freed));
+        slot.blockers = 0;
+        let (range, changes) = (slot.range(), slot.is_write());
+        order.leave(changes);
+        if is_waiting {
+            // Only when all commands fail, so that nothing waits for it in vain.
+            order.wait_no_longer();
+        }
+        if order.has_waiting() {
+            order.free_others(slots, &range, changes, |freed| runnable.push(freed));
+        }
         self.free.push(number);
     }
 
+    #[cold]
     fn give_out(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         let mut count = 0;
         while let Some(next) = self.finished.pop_front() {
@@ -407,17 +577,17 @@ impl<F: Function> Nvme<F> {
     }
 
     fn check_deadlines(&mut self, now: Duration) {
-        let queues = self.controller.queues.len();
-        for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_issued) {
+        for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_issued()) {
             match slot.deadline {
                 None => slot.deadline = Some(now + self.options.timeout),
                 Some(deadline) if now < deadline => {}
-                Some(_) if slot.is_aborted => return self.controller.reset(ResetReason::Timeout),
+                Some(_) if slot.is_aborted() => return self.controller.reset(ResetReason::Timeout),
                 Some(_) => {
-                    let queue = (number % queues) as u16 + 1;
+                    // Fits: a pair of queues has a number of 16 bits. That of the admin queues is 0.
+                    let queue = slot.queue() as u16 + 1;
                     match self.controller.abort(queue, number as u16, self.options.abort_timeout) {
                         AbortSent::Yes => {
-                            slot.is_aborted = true;
+                            slot.set_aborted();
                             slot.deadline = Some(now + self.options.abort_timeout);
                             self.stats.aborts += 1;
                         }
@@ -435,7 +605,7 @@ impl<F: Function> Nvme<F> {
         if !self.controller.is_ready() {
             return self.controller.failure().is_none().then(|| now + Duration::from_millis(5));
         }
-        let issued = self.slots.iter().filter(|slot| slot.is_issued);
+        let issued = self.slots.iter().filter(|slot| slot.is_issued());
         issued.map(|slot| slot.deadline.unwrap_or(now + self.options.timeout)).min()
     }
 
@@ -453,72 +623,27 @@ impl<F: Function> Device for Nvme<F> {
         self.geometry
     }
 
+    #[inline]
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
-        if self.in_flight() >= self.slots.len() {
-            return Err(QueueFull(command));
-        }
-        let failed = |command: Command<'a>, failure| command.done(Err(failure));
-        let bytes = match command.check(&self.geometry) {
-            Ok(bytes) => bytes,
-            Err(failure) => {
-                self.finished.push_back(failed(command, failure));
-                return Ok(());
-            }
-        };
-        if let Some(error) = self.controller.failure() {
-            let failure = CommandError::Io(error.errno());
-            self.finished.push_back(failed(command, failure));
-            return Ok(());
-        }
-        let operation = command.operation();
-        let is_nothing = match operation {
-            Operation::Flush => false,
-            Operation::Discard => bytes == 0 || self.limits.deallocate_max == 0,
-            _ => bytes == 0,
-        };
-        if is_nothing {
-            self.finished.push_back(command.done(Ok(())));
-            return Ok(());
-        }
-        // Not reached: there are as many slots as the depth, and fewer commands are in flight.
-        let Some(number) = self.free.pop() else { return Err(QueueFull(command)) };
-        let (offset, region) = (command.offset(), command.registered_region());
-        let Nvme { slots, regions, limits, .. } = self;
-        let slot = &mut slots[usize::from(number)];
-        slot.fill(command, bytes, limits, |segments| regions.find(region?, segments));
-        if let Some(region) = slot.region() {
-            regions.enter(region);
-        }
-        if bytes == 0 || self.order.enter(number, offset..offset + bytes, operation.is_write()) {
-            if self.controller.is_ready() {
-                self.issue(number);
-            } else {
-                self.runnable.push(number);
-            }
-        }
+        let Some(direct) = self.direct(&command) else { return self.submit_any(command) };
+        let Some(number) = self.free.pop() else { return self.submit_any(command) };
+        self.submit_direct(number, command, direct);
         Ok(())
     }
 
+    #[inline]
     fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
-        let mut count = self.give_out(done);
-        self.kick();
-        let mut found = false;
-        if self.controller.is_ready() {
+        let is_usual = self.finished.is_empty() && self.runnable.is_empty() && self.controller.is_ready();
+        let mut count = if is_usual { 0 } else { self.catch_up(done) };
+        let mut direct = 0;
+        if is_usual || self.controller.is_ready() {
             for index in 0..self.controller.queues.len() {
-                // At most one round, so that a controller that writes completions without end does not keep the thread.
-                for _ in 0..self.controller.queues[index].entries {
-                    let Some(entry) = self.controller.queues[index].pop() else { break };
-                    found = true;
-                    self.completed(index, entry);
-                }
+                direct += self.reap_queue(index, done);
             }
         }
-        if found {
-            for queue in &mut self.controller.queues {
-                queue.free(&self.function);
-            }
-            self.run();
-            self.ring();
+        count += direct;
+        if direct > 0 {
+            self.controller.note_progress();
         } else if self.controller.is_ready() && self.controller.has_admin_completion() {
             self.controller.poll_admin();
         }
@@ -526,12 +651,18 @@ impl<F: Function> Device for Nvme<F> {
         if self.polls.is_multiple_of(POLLS) {
             self.check();
         }
-        count += self.give_out(done);
+        if !self.finished.is_empty() || !self.runnable.is_empty() {
+            count += self.reap_rest(done);
+        }
         count
     }
 
     fn arm(&mut self) -> bool {
         self.kick();
+        // Some controllers interrupt only for completions that follow those that they know to be taken.
+        if self.controller.is_ready() {
+            self.controller.queues.iter_mut().for_each(|queue| queue.free(&self.function));
+        }
         // Looking at the controller may take the completions of admin commands, which can be news for the user.
         let has_news = self.controller.has_admin_completion();
         self.check();
@@ -573,7 +704,9 @@ impl<F: Function> Device for Nvme<F> {
     }
 
     fn unregister(&mut self, region: RegionId) {
-        self.regions.unregister(region);
+        let slots = &self.slots;
+        let uses = |slot: &&Slot, index| slot.is_used() && slot.region() == Some(index);
+        self.regions.unregister(region, |index| slots.iter().filter(|slot| uses(slot, index)).count() as u32);
     }
 
     fn description(&self) -> String {
@@ -610,14 +743,14 @@ impl<F: Function> Drop for Nvme<F> {
         let end = self.function.now() + DROP_TIMEOUT;
         self.runnable.clear();
         while self.controller.is_ready()
-            && self.slots.iter().any(|slot| slot.is_issued)
+            && self.slots.iter().any(|slot| slot.is_issued())
             && self.function.now() < end
         {
             self.ring();
             for index in 0..self.controller.queues.len() {
                 while let Some(entry) = self.controller.queues[index].pop() {
                     if let Some(slot) = self.slots.get_mut(usize::from(entry.identifier)) {
-                        slot.is_issued = false;
+                        slot.clear_issued();
                     }
                 }
                 self.controller.queues[index].free(&self.function);

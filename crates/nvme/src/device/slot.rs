@@ -19,7 +19,10 @@ use crate::controller::Identity;
 use crate::data::{DataPointer, PRP_BYTES_MAX, Piece, fits_prp, prp, sgl};
 use crate::dma::{DmaMemory, PAGE};
 use crate::function::Function;
-use bywash_device::{CommandError, Completion, Operation, SEGMENTS_MAX, Segment, gather, scatter};
+use bywash_device::{
+    Access, CommandError, Completion, MemoryOwner, Operation, SEGMENTS_MAX, Segment, gather, scatter,
+};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Limits of the controller's commands, and its namespace.
@@ -28,6 +31,8 @@ pub(super) struct Limits {
     pub(super) namespace: u32,
     /// Size of a block, as a power of two.
     pub(super) block_shift: u32,
+    /// Size of a block less one, in bytes.
+    block_mask: u64,
     /// Greatest number of bytes that a command moves; a multiple of a page.
     pub(super) part_max: u64,
     /// Greatest number of bytes that Write Zeroes sets; 0 if the controller does not have it.
@@ -39,10 +44,17 @@ pub(super) struct Limits {
     pub(super) has_sgl: bool,
     /// True if addresses and lengths in scatter/gather lists have to be multiples of 4 bytes.
     pub(super) sgl_is_aligned: bool,
+    /// Size of the device, in bytes.
+    pub(super) bytes: u64,
+    /// Greatest number of bytes of a command that one command of the controller carries out directly.
+    pub(super) direct_max: u64,
+    /// Operations that can be carried out directly: a bit for each, numbered as in [`Operation`].
+    direct_operations: u8,
 }
 
 impl Limits {
-    pub(super) fn new(identity: &Identity) -> Limits {
+    /// Returns the limits of a namespace that may be accessed by `access`.
+    pub(super) fn new(identity: &Identity, access: Access) -> Limits {
         let Identity { controller, limits, namespace } = identity;
         let block = u64::from(namespace.block);
         let blocks_bytes = BLOCKS_MAX * block;
@@ -50,16 +62,39 @@ impl Limits {
             controller.transfer_max.unwrap_or(u64::MAX).min(PRP_BYTES_MAX as u64).min(blocks_bytes);
         let zeroes = limits.zeroes_max.unwrap_or(u64::MAX).min(blocks_bytes) / block * block;
         let deallocate = u64::from(limits.deallocate_blocks_max.unwrap_or(u32::MAX)) * block;
+        let bit = |operation: Operation| 1u8 << operation as u8;
+        let reads = bit(Operation::Read);
+        let writes = bit(Operation::Write) | bit(Operation::WriteDurable);
+        let part_max = (transfer / PAGE as u64).max(1) * PAGE as u64;
         Limits {
             namespace: namespace.number,
             block_shift: namespace.block.trailing_zeros(),
-            part_max: (transfer / PAGE as u64).max(1) * PAGE as u64,
+            block_mask: block - 1,
+            bytes: namespace.bytes(),
+            direct_max: part_max.min(namespace.bytes()),
+            direct_operations: match access {
+                Access::Read => reads,
+                Access::Write => writes,
+                Access::ReadWrite => reads | writes,
+            },
+            part_max,
             zeroes_max: if controller.has_write_zeroes { zeroes } else { 0 },
             deallocate_max: if controller.has_deallocate { deallocate } else { 0 },
             has_compare: controller.has_compare,
             has_sgl: controller.has_sgl,
             sgl_is_aligned: controller.sgl_is_aligned,
         }
+    }
+
+    /// Returns true if a command with one segment of `bytes` bytes passes [`bywash_device::Command::check`], and one command
+    /// of the controller can carry it out without a copy.
+    #[inline]
+    pub(super) fn is_direct(&self, operation: Operation, offset: u64, bytes: u64) -> bool {
+        self.direct_operations >> (operation as u8) & 1 == 1
+            // At least one byte.
+            && bytes.wrapping_sub(1) < self.direct_max
+            && (offset | bytes) & self.block_mask == 0
+            && offset <= self.bytes - bytes
     }
 }
 
@@ -85,14 +120,73 @@ pub(super) enum Progress {
     Mismatch,
 }
 
+/// Stage of a slot's command, its history and its pair of queues, in one word, so that one comparison finds what is usual.
+///
+/// ```text
+///   31         16 15        8 7      4    3         2          1          0
+///   │ queue      │ repeats   │ 0      │ aborted │ direct   │ issued   │ used   │
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Issue(u32);
+
+impl Issue {
+    /// The slot has a command.
+    const USED: u32 = 1;
+    /// A command of the controller is in flight.
+    const ISSUED: u32 = 1 << 1;
+    /// The command is direct: one command of the controller reads or writes contiguous memory.
+    const DIRECT: u32 = 1 << 2;
+    /// The command of the controller in flight is being aborted.
+    const ABORTED: u32 = 1 << 3;
+    const REPEATS_SHIFT: u32 = 8;
+    const QUEUE_SHIFT: u32 = 16;
+
+    /// Returns the state of an unused slot, whose commands the pair of queues `queue` carries out.
+    fn unused(queue: u16) -> Issue {
+        Issue(u32::from(queue) << Issue::QUEUE_SHIFT)
+    }
+
+    /// Returns the state of a slot of the pair of queues `queue` whose command is direct, in flight, and in no trouble.
+    #[inline]
+    pub(super) fn direct(queue: usize) -> Issue {
+        // A pair of queues has a number of 16 bits.
+        Issue((queue as u32) << Issue::QUEUE_SHIFT | Issue::USED | Issue::ISSUED | Issue::DIRECT)
+    }
+
+    #[inline]
+    fn has(self, bit: u32) -> bool {
+        self.0 & bit != 0
+    }
+
+    #[inline]
+    fn set(&mut self, bit: u32, is_set: bool) {
+        self.0 = if is_set { self.0 | bit } else { self.0 & !bit };
+    }
+
+    /// Keeps the pair of queues alone.
+    #[inline]
+    fn reset(&mut self, bits: u32) {
+        self.0 = self.0 & !0 << Issue::QUEUE_SHIFT | bits;
+    }
+}
+
 /// A command in flight, or an unused slot.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Completion of the command, with its token and owner; `None` if the slot is not in use.
-    pub(super) completion: Option<Completion>,
+    issue: Issue,
     operation: Operation,
+    /// Number of earlier commands that overlap this one, which waits for them.
+    pub(super) blockers: u16,
+    /// Number of the registered region of a direct command.
+    region: u32,
+    /// Double words 0 and 1 of the controller's commands, without the opcode: identifier and namespace.
+    first: u64,
+    token: u64,
+    owner: Option<MemoryOwner>,
     offset: u64,
     bytes: u64,
+    /// Controller's address of a direct command's memory.
+    address: u64,
     /// Bytes of `bytes` that are done.
     done: u64,
     /// Bytes that the controller's command in flight moves or sets.
@@ -102,33 +196,172 @@ pub(super) struct Slot {
     pub(super) piece: Option<u16>,
     /// True if a compare-and-write has compared its block and is to write.
     has_compared: bool,
-    /// True if a command of the controller is in flight.
-    pub(super) is_issued: bool,
     /// Time at which the command in flight is late; `None` until it is first looked at.
     pub(super) deadline: Option<Duration>,
-    pub(super) is_aborted: bool,
-    /// Number of times that commands of the slot were repeated.
-    pub(super) repeats: u32,
+}
+
+/// Registered memory of a command that is carried out directly.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Direct {
+    /// Number of the registered region.
+    pub(super) region: u32,
+    /// Controller's address of the first byte.
+    pub(super) address: u64,
+    pub(super) bytes: u64,
 }
 
 impl Slot {
-    pub(super) fn empty() -> Slot {
+    /// Makes the unused slot `number`, whose commands the pair of queues `queue` carries out.
+    pub(super) fn empty(number: u16, queue: u16, limits: &Limits) -> Slot {
         Slot {
-            completion: None,
+            issue: Issue::unused(queue),
             operation: Operation::Flush,
+            blockers: 0,
+            region: 0,
+            first: Command::new(0, number, limits.namespace).0[0],
+            token: 0,
+            owner: None,
             offset: 0,
             bytes: 0,
+            address: 0,
             done: 0,
             part: 0,
             segments: Vec::with_capacity(SEGMENTS_MAX),
             path: DataPath::Bounce,
             piece: None,
             has_compared: false,
-            is_issued: false,
             deadline: None,
-            is_aborted: false,
-            repeats: 0,
         }
+    }
+
+    /// Sets up the slot for a command that passed [`Limits::is_direct`], as issued, and returns the words of the
+    /// controller's command that are not always zero: 0, 3, 4, 5 and 6. `lists` has a page for the slot.
+    #[inline]
+    pub(super) fn fill_direct<F: Function>(
+        &mut self,
+        number: u16,
+        command: bywash_device::Command<'_>,
+        direct: Direct,
+        limits: &Limits,
+        lists: &DmaMemory<F>,
+    ) -> [u64; 5] {
+        let (operation, offset) = (command.operation(), command.offset());
+        let Direct { region, address, bytes } = direct;
+        self.issue.reset(Issue::USED | Issue::ISSUED | Issue::DIRECT);
+        self.deadline = None;
+        (self.operation, self.region) = (operation, region);
+        (self.offset, self.bytes, self.address) = (offset, bytes, address);
+        self.take_over(command.done(Ok(())));
+        self.direct(number, limits, lists)
+    }
+
+    /// Returns the words of a direct command of the controller that are not always zero.
+    #[inline]
+    fn direct<F: Function>(&self, number: u16, limits: &Limits, lists: &DmaMemory<F>) -> [u64; 5] {
+        let (blocks, page) = (self.bytes >> limits.block_shift, PAGE as u64);
+        let second = (self.address & !(page - 1)) + page;
+        // Bytes of the memory that are behind its first page.
+        let rest = (self.address + self.bytes).saturating_sub(second);
+        let second = match rest {
+            0 => 0,
+            rest if rest <= page => second,
+            rest => lists.write_pages(usize::from(number) * PAGE, second, rest.div_ceil(page) as usize),
+        };
+        let (opcode, flags) = match self.operation {
+            Operation::Read => (command::io::READ, 0),
+            Operation::WriteDurable => (command::io::WRITE, u64::from(command::FUA)),
+            _ => (command::io::WRITE, 0),
+        };
+        let first_block = self.offset >> limits.block_shift;
+        [self.first | u64::from(opcode), self.address, second, first_block, (blocks - 1) | flags]
+    }
+
+    #[inline]
+    fn take_over(&mut self, completion: Completion) {
+        debug_assert!(self.owner.is_none(), "an unused slot has no owner");
+        self.token = completion.token;
+        // Nothing is forgotten: the slot had no owner. The compiler does not know that, and would look.
+        std::mem::forget(std::mem::replace(&mut self.owner, completion.owner));
+    }
+
+    /// Returns true if the slot has this state, of [`Issue::direct`].
+    #[inline]
+    pub(super) fn is_in_state(&self, issue: Issue) -> bool {
+        self.issue == issue
+    }
+
+    /// Completes a direct command, and empties the slot.
+    #[inline]
+    pub(super) fn complete_direct(&mut self) -> Completion {
+        self.issue.reset(0);
+        Completion { token: self.token, owner: self.owner.take(), result: Ok(()) }
+    }
+
+    /// Returns true if the slot has a command.
+    pub(super) fn is_used(&self) -> bool {
+        self.issue.has(Issue::USED)
+    }
+
+    /// Returns true if a command of the controller is in flight for the slot's command.
+    pub(super) fn is_issued(&self) -> bool {
+        self.issue.has(Issue::ISSUED)
+    }
+
+    /// Notes that a command of the controller is in flight.
+    pub(super) fn set_issued(&mut self) {
+        self.issue.set(Issue::ISSUED, true);
+        self.issue.set(Issue::ABORTED, false);
+        self.deadline = None;
+    }
+
+    /// Notes that no command of the controller is in flight any more.
+    pub(super) fn clear_issued(&mut self) {
+        self.issue.set(Issue::ISSUED, false);
+    }
+
+    /// Returns true if the command of the controller in flight is being aborted.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.issue.has(Issue::ABORTED)
+    }
+
+    /// Notes that the command of the controller in flight is being aborted.
+    pub(super) fn set_aborted(&mut self) {
+        self.issue.set(Issue::ABORTED, true);
+    }
+
+    /// Counts a repetition, and returns the number of repetitions of the slot's command, at most 255.
+    pub(super) fn count_repeat(&mut self) -> u32 {
+        let repeats = (self.issue.0 >> Issue::REPEATS_SHIFT & 0xff) + 1;
+        if repeats <= 0xff {
+            self.issue.0 += 1 << Issue::REPEATS_SHIFT;
+        }
+        repeats
+    }
+
+    /// Returns the index of the pair of queues that carries out the slot's commands.
+    #[inline]
+    pub(super) fn queue(&self) -> usize {
+        (self.issue.0 >> Issue::QUEUE_SHIFT) as usize
+    }
+
+    /// Returns true if the slot's command changes the device.
+    #[inline]
+    pub(super) fn is_write(&self) -> bool {
+        self.operation.is_write()
+    }
+
+    /// Returns true if the slot's command affects bytes of a range, and one of both commands changes the device.
+    pub(super) fn conflicts(&self, range: &Range<u64>, changes: bool) -> bool {
+        self.is_used()
+            && (changes || self.operation.is_write())
+            && self.bytes > 0
+            && self.offset < range.end
+            && range.start < self.offset + self.bytes
+    }
+
+    /// Returns the range of the slot's command, in bytes.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes
     }
 
     /// Sets up the slot for a checked command that affects `bytes` bytes of the device. `find` returns the registered
@@ -143,8 +376,8 @@ impl Slot {
     ) {
         (self.operation, self.offset, self.bytes, self.done) =
             (command.operation(), command.offset(), bytes, 0);
-        (self.has_compared, self.is_issued, self.is_aborted) = (false, false, false);
-        (self.deadline, self.repeats) = (None, 0);
+        self.issue.reset(Issue::USED);
+        (self.has_compared, self.deadline) = (false, None);
         self.segments.clear();
         // Room for all is there: the check found at most `SEGMENTS_MAX`.
         self.segments.extend(command.segments().iter().filter(|segment| segment.bytes() > 0));
@@ -160,13 +393,14 @@ impl Slot {
                 self.path = DataPath::List(lookup);
             }
         }
-        self.completion = Some(command.done(Ok(())));
+        self.take_over(command.done(Ok(())));
     }
 
     /// Returns the entry of the registered region that the slot uses.
     #[inline]
     pub(super) fn region(&self) -> Option<u32> {
         match self.path {
+            _ if self.issue.has(Issue::DIRECT) => Some(self.region),
             DataPath::Bounce => None,
             DataPath::Pages(lookup) | DataPath::List(lookup) => Some(lookup.index),
         }
@@ -179,7 +413,8 @@ impl Slot {
         region
     }
 
-    /// Returns the next command of the controller, or `None` if the slot waits for a bounce piece. `list` is the
+    /// Returns the next command of the controller, or `None` if the slot waits for a bounce piece, as a command that was
+    /// never submitted to the controller or one that is repeated. `list` is the
     /// slot's page in the memory of lists, `zeroes` the address of a page of zeros.
     #[inline]
     pub(super) fn next<F: Function>(
@@ -196,6 +431,10 @@ impl Slot {
         let (first, left) = ((self.offset + self.done) >> limits.block_shift, self.bytes - self.done);
         let blocks = |part: u64| part >> limits.block_shift;
         let namespace = limits.namespace;
+        if self.issue.has(Issue::DIRECT) {
+            let [first, address, second, blocks, flags] = self.direct(number, limits, lists);
+            return Some(Command([first, 0, 0, address, second, blocks, flags, 0]));
+        }
         Some(match self.operation {
             Operation::Flush => Command::flush(number, namespace),
             Operation::Discard => {
@@ -318,6 +557,7 @@ impl Slot {
     #[inline]
     pub(super) fn succeeded<F: Function>(&mut self, limits: &Limits, bounce: &BounceBuffers<F>) -> Progress {
         match (self.operation, self.piece) {
+            _ if self.issue.has(Issue::DIRECT) => return Progress::Done,
             (Operation::Flush, _) => return Progress::Done,
             (Operation::CompareAndWrite, _) if self.has_compared => return Progress::Done,
             (Operation::CompareAndWrite, Some(piece)) => {
@@ -340,9 +580,9 @@ impl Slot {
     /// Returns the completion with its result, and empties the slot.
     #[inline]
     pub(super) fn complete(&mut self, result: Result<(), CommandError>) -> Option<Completion> {
-        self.is_issued = false;
-        let completion = self.completion.take()?;
-        Some(Completion { result, ..completion })
+        let is_used = self.is_used();
+        self.issue.reset(0);
+        is_used.then(|| Completion { token: self.token, owner: self.owner.take(), result })
     }
 }
 
