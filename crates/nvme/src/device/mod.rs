@@ -623,7 +623,8 @@ impl<F: Function> Device for Nvme<F> {
         self.geometry
     }
 
-    #[inline]
+    // A call would copy the command and save registers, which is as much as several of the checks.
+    #[inline(always)]
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
         let Some(direct) = self.direct(&command) else { return self.submit_any(command) };
         let Some(number) = self.free.pop() else { return self.submit_any(command) };
