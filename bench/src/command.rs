@@ -8,7 +8,7 @@ use crate::campaign::{Audience, Choice};
 use crate::error::{Attempt, Error};
 use crate::row::{Report, Row, Verdict};
 use crate::say::say;
-use crate::{flow, html, interrupt, ipc, log, plan, run, serve, table};
+use crate::{flow, html, interrupt, ipc, log, nvme, plan, run, serve, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -92,6 +92,16 @@ Clients and servers are processes, each on a core of its own where there are two
 memory, and a tmpfs, are made for this and need root; without it, and without qemu-storage-daemon, their rows say so.
 5 GiB of free memory for everything. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
     Serve(FolderArgs),
+    /// Instructions of a read by our NVMe driver, and by the kernel's paths, counted in a virtual machine
+    #[command(after_help = "Examples:
+  bywash bench nvme --quick               does everything work? (under a minute)
+  bywash bench nvme --markdown            everything (a few minutes)
+
+QEMU emulates a machine with one processor and two NVMe disks (Debian: qemu-system-x86, busybox-static), and a plugin counts
+what the processor executes; the C compiler makes the plugin (gcc). The kernel is Debian's, which apt-get downloads once. The
+numbers are instructions, not time, and the same on every host. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130
+interrupted.")]
+    Nvme(FolderArgs),
     /// Another process of a bench
     #[command(hide = true)]
     Peer {
@@ -171,6 +181,7 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
         Bench::Flow(args) => with_folder(args, flow::measure),
         Bench::Plan(args) => with_folder(args, plan::measure),
         Bench::Serve(args) => with_folder(args, serve::measure),
+        Bench::Nvme(args) => with_folder(args, nvme::measure),
         Bench::Peer { words } => {
             peer(&words.iter().map(String::as_str).collect::<Vec<_>>()).map(|()| ExitCode::SUCCESS)
         }
@@ -195,6 +206,7 @@ fn peer(words: &[&str]) -> Result<(), Error> {
         ["flow", what, from, to, block] => flow::peer(what, from, to, number(block)? as usize),
         ["plan", structure, requests] => plan::peer(structure, number(requests)?),
         ["serve", job] => serve::peer(job),
+        ["nvme", words @ ..] => nvme::peer(words),
         _ => Err(Error::Usage(format!("'{}' is no process of a bench", words.join(" ")))),
     }
 }

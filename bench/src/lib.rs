@@ -14,6 +14,7 @@
 //! - `ipc`: containers and channels against other transports between two processes
 //! - `flow`: flows against programs and hand-written loops that move the same bytes
 //! - `plan`: the simulator's engine and the model against what one would write in Python
+//! - `nvme`: instructions of our NVMe driver and of the kernel's paths, counted in a virtual machine
 //! - [`serve`]: our device server against the kernel's memory and disk, and qemu-storage-daemon
 //! - `child`: another program, and waiting for it with a limit
 //! - `place`, `mount`, [`workspace`]: the file systems that cases run on, made and removed
@@ -44,6 +45,7 @@ mod log;
 mod machine;
 mod mount;
 mod number;
+mod nvme;
 mod place;
 mod plan;
 mod programs;

@@ -53,9 +53,13 @@ impl Workspace {
 }
 
 fn default_base() -> PathBuf {
+    target().map_or_else(|| PathBuf::from("/var/tmp"), |target| target.join("tmp"))
+}
+
+/// Returns the target folder that the running command lies in; `None` for an installed command.
+pub fn target() -> Option<PathBuf> {
     let here = std::env::current_exe().unwrap_or_default();
-    let target = here.ancestors().skip(1).find(|folder| folder.join(CACHE_TAG).is_file());
-    target.map_or_else(|| PathBuf::from("/var/tmp"), |target| target.join("tmp"))
+    here.ancestors().skip(1).find(|folder| folder.join(CACHE_TAG).is_file()).map(Path::to_path_buf)
 }
 
 /// Removes the folders in `parent` that runs left there whose process is gone. Their names are `prefix` and a process id,

@@ -9,6 +9,7 @@ use bywash_support::guest::script::INSIDE;
 use bywash_support::guest::system::VFIO;
 use bywash_support::guest::{Disk, Guest};
 use std::path::Path;
+use std::process::Command;
 
 /// Describes a guest with a controller at 0000:00:04.0, the modules of VFIO, the command as `/sbin/bywash`, and this
 /// program as `/sbin/tests`.
@@ -137,6 +138,74 @@ say left alone
     let mut guest = guest(&disk).boot(&format!("{FUNCTIONS}{script}"));
     guest.wait_for("left alone");
     guest.wait_for_end();
+}
+
+#[test]
+fn the_bench_has_each_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report.json");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_bywash-command"));
+    bench.args(["bench", "nvme", "--quick", "--json"]).arg(&report);
+    let output = bench.output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let find = |case: &str, peer: &str| {
+        let is_it = |row: &&serde_json::Value| row["case"] == case && row["peer"] == peer;
+        rows.iter().find(is_it).unwrap_or_else(|| panic!("no row has '{case}' against '{peer}':\n{said}"))
+    };
+    let (one, many) = ("4 KiB, one at a time", "4 KiB, 32 at a time");
+    let ring = "fixed buffer and file";
+    for (case, peers) in [
+        (
+            format!("{one}: driver alone"),
+            vec![
+                "a goal of 90 instructions".into(),
+                "pread, O_DIRECT, asleep meanwhile".into(),
+                format!("io_uring, {ring}, asleep meanwhile"),
+                format!("io_uring IOPOLL, {ring}"),
+                format!("io_uring passthrough, {ring}"),
+                "io_uring passthrough, fixed file".into(),
+                format!("io_uring passthrough IOPOLL, {ring}"),
+                "io_uring passthrough IOPOLL, fixed file".into(),
+            ],
+        ),
+        (
+            format!("{many}: driver alone"),
+            vec![
+                "a goal of 60 instructions".into(),
+                format!("io_uring, {ring}"),
+                format!("io_uring IOPOLL, {ring}"),
+                format!("io_uring passthrough IOPOLL, {ring}"),
+            ],
+        ),
+        (format!("{one}: channel, client and server"), vec!["a goal of 600 instructions".into()]),
+        (format!("{many}: channel, client and server"), vec!["a goal of 600 instructions".into()]),
+        (
+            "23 streams of 64 KiB: driver alone".into(),
+            vec!["pread, O_DIRECT, 23 threads".into(), format!("io_uring, {ring}"), "libaio".into()],
+        ),
+    ] {
+        for peer in peers {
+            let row = find(&case, &peer);
+            let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{case}, {peer}: {row}"));
+            // This command was not optimised.
+            assert!((20.0..100_000.0).contains(&number("ours")), "{row}");
+            assert!(number("peer_value") >= 60.0 && number("ratio") > 0.0, "{row}");
+        }
+    }
+    // Whether a read completes before the program sleeps, the host's load decides.
+    for path in ["pread, O_DIRECT".into(), format!("io_uring, {ring}")] {
+        find(&format!("{one}: driver alone"), &format!("{path}, complete before sleep"));
+    }
+    let channel = find(&format!("{one}: channel, client and server"), "a goal of 600 instructions");
+    let note = channel["note"].as_str().unwrap();
+    assert!(
+        note.contains("client ") && note.contains("server ") && note.contains("system calls 0"),
+        "{note}"
+    );
 }
 
 /// Clients that run in the guest.
