@@ -188,7 +188,8 @@ pub(crate) fn before_doorbell() {
     }
 }
 
-/// Orders the load of a completion's phase before loads of the completion's other fields.
+/// Orders the load of a completion's phase before loads of the completion's other fields, and of the data that the command
+/// has moved.
 #[inline]
 pub(crate) fn after_phase() {
     fence(Ordering::Acquire);

@@ -261,6 +261,7 @@ impl<F: Function> QueuePair<F> {
         if !self.completions.is_new(last) {
             return None;
         }
+        after_phase();
         self.completions.pop();
         Some(Entry { value: 0, identifier: last as u16, status: StatusField((last >> 17) as u16) })
     }
