@@ -79,7 +79,7 @@ say removed
         .kernel(Release::Recent)
         .later_module("drivers/block/ublk_drv")
         .program("bywash", Path::new(env!("CARGO_BIN_EXE_bywash-command")))
-        .seconds_max(300)
+        .seconds_max(600)
         .boot(&format!("{FUNCTIONS}{script}"));
     for what in ["exported", "in use", "taken over", "removed"] {
         guest.wait_for(what);

@@ -20,7 +20,7 @@ fn guest() -> Guest {
         .kernel(Release::Recent)
         .modules(&["drivers/block/ublk_drv"])
         .program("tests", &std::env::current_exe().unwrap())
-        .seconds_max(300)
+        .seconds_max(600)
 }
 
 /// Function of a guest's script that serves the file `/image` as `/dev/ublkb0`, by a process whose number is `$server`.
