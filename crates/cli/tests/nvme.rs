@@ -5,7 +5,7 @@
 #![cfg(target_arch = "x86_64")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_support::guest::script::INSIDE;
+use bywash_support::guest::script::{COMMAND, INSIDE};
 use bywash_support::guest::system::VFIO;
 use bywash_support::guest::{Disk, Guest};
 use std::path::Path;
@@ -23,26 +23,15 @@ fn guest(disk: &Disk) -> Guest {
         .seconds_max(400)
 }
 
-/// Functions of a guest's script. `refused` runs a command that has to fail with a message that contains the first argument.
+/// Functions of a guest's script, beside those of [`COMMAND`].
 const FUNCTIONS: &str = r#"
-refused() {
-    message=$1; shift
-    "$@" > /tmp/refused 2>&1 && fail "$* was not refused"
-    grep -qF "$message" /tmp/refused || { cat /tmp/refused; fail "$* did not say '$message'"; }
-}
 listed() {
     step /sbin/bywash nvme list
     cat /tmp/step
     grep -qF "$1" /tmp/step || fail "the list does not say '$1'"
 }
 serve() {
-    /sbin/bywash serve --socket /tmp/socket --policy /tmp/volumes --device disk=nvme:00:04.0,$1 > /tmp/serve 2>&1 &
-    server=$!
-    count=0
-    until grep -q '^serving at' /tmp/serve; do
-        count=$((count + 1)); [ $count -lt 600 ] && [ -d /proc/$server ] || { cat /tmp/serve; fail 'nothing is served'; }
-        sleep 0.1
-    done
+    serve_with --device disk=nvme:00:04.0,$1
     cat /tmp/serve
 }
 "#;
@@ -118,7 +107,7 @@ say given back
 "#;
     let guest =
         guest(&disk).hardware(&["-device", "intel-iommu,intremap=on"]).kernel_option("intel_iommu=on");
-    let mut guest = guest.boot(&format!("{INSIDE}{FUNCTIONS}{script}"));
+    let mut guest = guest.boot(&format!("{INSIDE}{COMMAND}{FUNCTIONS}{script}"));
     for what in ["refused", "bound", "served", "started again", "added again", "given back"] {
         guest.wait_for(what);
     }
@@ -135,7 +124,7 @@ refused 'is no NVMe controller' /sbin/bywash nvme bind 0000:00:00.0
 say left alone
 "#;
     let disk = Disk::new(1 << 20);
-    let mut guest = guest(&disk).boot(&format!("{FUNCTIONS}{script}"));
+    let mut guest = guest(&disk).boot(&format!("{COMMAND}{FUNCTIONS}{script}"));
     guest.wait_for("left alone");
     guest.wait_for_end();
 }

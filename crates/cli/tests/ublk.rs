@@ -4,24 +4,13 @@
 
 use bywash_support::guest::Guest;
 use bywash_support::guest::kernel::Release;
+use bywash_support::guest::script::COMMAND;
 use std::path::Path;
 
-/// Functions of a guest's script. `refused` runs a command that has to fail with a message that contains the first argument;
-/// `serve` starts a server.
+/// Functions of a guest's script, beside those of [`COMMAND`].
 const FUNCTIONS: &str = r#"
-refused() {
-    message=$1; shift
-    "$@" > /tmp/refused 2>&1 && fail "$* was not refused"
-    grep -qF "$message" /tmp/refused || { cat /tmp/refused; fail "$* did not say '$message'"; }
-}
 serve() {
-    /sbin/bywash serve --socket /tmp/socket --policy /tmp/volumes --device disk=file:/image,size=64M,sparse $1 > /tmp/serve 2>&1 &
-    server=$!
-    count=0
-    until grep -q '^serving at' /tmp/serve; do
-        count=$((count + 1)); [ $count -lt 600 ] && [ -d /proc/$server ] || { cat /tmp/serve; fail 'nothing is served'; }
-        sleep 0.1
-    done
+    serve_with --device disk=file:/image,size=64M,sparse $1
 }
 volume() {
     step /sbin/bywash volume --socket /tmp/socket "$@"
@@ -80,7 +69,7 @@ say removed
         .later_module("drivers/block/ublk_drv")
         .program("bywash", Path::new(env!("CARGO_BIN_EXE_bywash-command")))
         .seconds_max(600)
-        .boot(&format!("{FUNCTIONS}{script}"));
+        .boot(&format!("{COMMAND}{FUNCTIONS}{script}"));
     for what in ["exported", "in use", "taken over", "removed"] {
         guest.wait_for(what);
     }

@@ -18,6 +18,26 @@ inside() {
 }
 "#;
 
+/// Shell functions for guests that have the command as `/sbin/bywash`. `refused` runs a command that has to fail with a message
+/// that contains the first argument. `serve_with` starts a server with more options, at the socket `/tmp/socket` with the volumes
+/// of `/tmp/volumes`; its process is `$server`, and it prints to `/tmp/serve`.
+pub const COMMAND: &str = r#"
+refused() {
+    message=$1; shift
+    "$@" > /tmp/refused 2>&1 && fail "$* was not refused"
+    grep -qF "$message" /tmp/refused || { cat /tmp/refused; fail "$* did not say '$message'"; }
+}
+serve_with() {
+    /sbin/bywash serve --socket /tmp/socket --policy /tmp/volumes "$@" > /tmp/serve 2>&1 &
+    server=$!
+    count=0
+    until grep -q '^serving at' /tmp/serve; do
+        count=$((count + 1)); [ $count -lt 600 ] && [ -d /proc/$server ] || { cat /tmp/serve; fail 'nothing is served'; }
+        sleep 0.1
+    done
+}
+"#;
+
 /// Checks that this test program runs in a guest, by [`INSIDE`] or with the variable set.
 ///
 /// # Panics
