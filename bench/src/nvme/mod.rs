@@ -45,7 +45,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
     Ok(campaign::run(cases, audience))
 }
 
-/// What the cases are read off, or the reason why nothing was counted.
+/// Counts of all paths, from which each case takes its own, or the reason why nothing was counted.
 struct Stage(Result<Counted, Error>);
 
 impl Stage {

@@ -1,6 +1,8 @@
 //! The device on a controller in software: the conformance suite of devices, and what controllers do wrong.
 //!
 //! `BYWASH_NVME_SEED` runs the random tests with that one seed.
+//!
+//! One file, though a long one: each test is a few calls of the same helpers, and a sentence on what the controller does wrong.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What runs in the virtual machine: reads by each path, between marks.
+//! The programs in the virtual machine: they read by each path, between marks that the plugin counts at.
 //!
 //! Each series is announced by a line of the guest, and begins with the mark NEXT, so that the host knows the series of the
 //! plugin's samples by their numbers. A path that cannot be taken is told with its reason.
