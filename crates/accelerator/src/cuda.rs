@@ -7,7 +7,7 @@
 mod driver;
 
 use crate::card::{self, Card, scene};
-use crate::device::{Device, Session, SessionOptions};
+use crate::device::{Device, Found, Session, SessionOptions};
 use crate::error::Error;
 use crate::kernel::{Kernel, Sar};
 use crate::sar::{Former, SarOptions};
@@ -68,16 +68,17 @@ impl Device for Cuda {
     }
 }
 
-/// Returns names and descriptions of all cards.
+/// Returns all cards.
 ///
 /// # Errors
 /// The reason why there is none, and the remedy.
-pub(crate) fn survey() -> Result<Vec<(String, String)>, [String; 2]> {
-    Ok(driver::all()?
-        .into_iter()
-        .enumerate()
-        .map(|(number, card)| (name(number), card.description))
-        .collect())
+pub(crate) fn survey() -> Result<Vec<Found>, [String; 2]> {
+    let found = |(number, card): (usize, Properties)| Found {
+        name: name(number),
+        description: card.description,
+        uses_processor: false,
+    };
+    Ok(driver::all()?.into_iter().enumerate().map(found).collect())
 }
 
 /// Returns the name of the card of a number.

@@ -11,6 +11,18 @@ const BLOCKS_MAX: usize = 1024;
 /// Greatest number of threads of a session.
 const THREADS_MAX: usize = 4096;
 
+/// Device that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// Name of the device, as in `device=`.
+    pub name: String,
+    /// Name of the processor and its number of threads, or of the adapter, its driver and interface.
+    pub description: String,
+    /// True if the device computes on the processor: `cpu`, and graphics drivers in software.
+    pub uses_processor: bool,
+}
+
 /// Processor or card that runs kernels.
 pub trait Device: Send + Sync {
     /// Returns the name of the device, as in `device=cpu`.

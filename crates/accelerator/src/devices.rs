@@ -1,6 +1,8 @@
 //! Devices of this machine, by their names: `cpu`, and `gpu:0`, `gpu:1`, `cuda:0` and so on. Without a number, it is the first
 //! of its kind.
 
+pub use crate::device::Found;
+
 use crate::cpu::Cpu;
 #[cfg(feature = "cuda")]
 use crate::cuda;
@@ -8,16 +10,6 @@ use crate::device::Device;
 use crate::error::Error;
 #[cfg(feature = "gpu")]
 use crate::gpu;
-
-/// Device that was looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Found {
-    /// Name of the device, as in `device=`.
-    pub name: String,
-    /// Name of the processor and its number of threads, or of the adapter, its driver and interface.
-    pub description: String,
-}
 
 /// Kind of devices of which there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,14 +36,12 @@ pub struct Devices {
 /// Looks for all devices of this machine.
 pub fn all() -> Devices {
     let mut devices = Devices {
-        found: vec![Found { name: Cpu.name(), description: Cpu.description() }],
+        found: vec![Found { name: Cpu.name(), description: Cpu.description(), uses_processor: true }],
         absent: Vec::new(),
     };
     for kind in KINDS {
         match (kind.survey)() {
-            Ok(found) => {
-                devices.found.extend(found.into_iter().map(|(name, description)| Found { name, description }))
-            }
+            Ok(found) => devices.found.extend(found),
             Err([reason, remedy]) => devices.absent.push(Absent { name: kind.name.into(), reason, remedy }),
         }
     }
@@ -80,8 +70,8 @@ pub fn open(name: &str) -> Result<Box<dyn Device>, Error> {
     }
 }
 
-/// Names and descriptions of the devices of a kind, or the reason why there are none and the remedy.
-type Survey = Result<Vec<(String, String)>, [String; 2]>;
+/// Devices of a kind, or the reason why there are none and the remedy.
+type Survey = Result<Vec<Found>, [String; 2]>;
 
 /// Kind of devices that are numbered.
 struct Kind {

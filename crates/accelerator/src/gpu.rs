@@ -23,7 +23,7 @@ mod watch;
 
 use crate::card::shader::ShaderKernel;
 use crate::card::{self, Card, scene, session};
-use crate::device::{Device, Session, SessionOptions};
+use crate::device::{Device, Found, Session, SessionOptions};
 use crate::error::Error;
 use crate::kernel::{Kernel, Sar};
 use crate::sar::{Former, SarOptions};
@@ -129,13 +129,17 @@ impl Device for Gpu {
     }
 }
 
-/// Returns names and descriptions of all devices.
+/// Returns all adapters.
 ///
 /// # Errors
 /// Reason and remedy if there is none.
-pub(crate) fn survey() -> Result<Vec<(String, String)>, [&'static str; 2]> {
-    let described = |(number, adapter): (usize, &adapters::Adapter)| (name(number), adapter.description());
-    Ok(adapters::all()?.iter().enumerate().map(described).collect())
+pub(crate) fn survey() -> Result<Vec<Found>, [&'static str; 2]> {
+    let found = |(number, adapter): (usize, &adapters::Adapter)| Found {
+        name: name(number),
+        description: adapter.description(),
+        uses_processor: adapter.uses_processor(),
+    };
+    Ok(adapters::all()?.iter().enumerate().map(found).collect())
 }
 
 /// Returns the name of the adapter of a number.

@@ -47,7 +47,7 @@ pub(super) fn all() -> Result<Vec<Properties>, [String; 2]> {
     }
     // SAFETY: like the driver's.
     if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        return absent("no compiler libnvrtc.so", "install NVRTC of the CUDA toolkit, version 11 or 12");
+        return absent("no compiler libnvrtc.so", "install NVRTC of the CUDA toolkit, version 11, 12 or 13");
     }
     let failed = |error: DriverError| [told(error), "look at the driver and its kernel module".to_owned()];
     result::init().map_err(failed)?;

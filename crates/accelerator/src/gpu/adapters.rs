@@ -32,6 +32,11 @@ impl Adapter {
             if driver.trim().is_empty() { String::new() } else { format!("driver {}, ", driver.trim()) };
         format!("{name} ({driver}{backend})")
     }
+
+    /// Returns true if the driver computes on the processor.
+    pub(super) fn uses_processor(&self) -> bool {
+        self.info.device_type == DeviceType::Cpu
+    }
 }
 
 impl Drop for Adapter {
