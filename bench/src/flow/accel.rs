@@ -6,6 +6,7 @@
 //! computes; but it reads into memory of its own and copies that into the device's, and copies the output before it writes
 //! it. Its output is compared with ours.
 
+mod cards;
 mod transforms;
 
 use super::Figure::{Cpu, Throughput};
@@ -64,6 +65,7 @@ pub(super) fn cases(folder: &Path, quick: bool) -> Vec<Needing> {
         crate::campaign::Declared::new(image_time().head(&head, TRANSFORMS, Some(GOAL_IMAGE)), measure),
     ));
     cases.extend(transforms::cases(quick));
+    cases.extend(cards::cases(folder, quick));
     cases
 }
 
