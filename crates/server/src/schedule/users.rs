@@ -43,17 +43,18 @@ struct User {
 #[derive(Clone, Debug)]
 struct Entry {
     turn: u32,
-    /// User number and key in the user's schedule; `None` if the slot is free.
-    connection: Option<(u32, ClientKey)>,
+    /// Index of the user's key, and key in the user's schedule; `None` if the slot is free.
+    connection: Option<(usize, ClientKey)>,
 }
 
 /// Schedule of a device, by users and their connections.
 #[derive(Clone, Debug, Default)]
 pub struct ByUser {
     users: Schedule,
-    by_uid: HashMap<u32, User>,
-    /// User numbers, by the index of the users' keys.
-    uids: Vec<u32>,
+    /// Users, by the index of their keys.
+    by_index: Vec<Option<User>>,
+    /// Index of each user's key, by the user's number.
+    indices: HashMap<u32, usize>,
     places: Vec<Entry>,
     free: Vec<u32>,
     windows: Windows,
@@ -71,18 +72,11 @@ impl ByUser {
     /// # Errors
     /// Same as [`Schedule::join`].
     pub fn join(&mut self, uid: u32, limits: Limits) -> Result<ConnectionKey, Error> {
-        if !self.by_uid.contains_key(&uid) {
-            self.forget_some();
-            let turn = self.users.join(limits)?;
-            if self.uids.len() <= turn.index() {
-                self.uids.resize(turn.index() + 1, 0);
-            }
-            self.uids[turn.index()] = uid;
-            let share = i64::from(limits.share);
-            let user = User { turn, share, connections: Schedule::new(), members: Vec::new(), count: 0 };
-            self.by_uid.insert(uid, user);
-        }
-        let user = self.by_uid.get_mut(&uid).ok_or(Error::Full)?;
+        let index = match self.indices.get(&uid) {
+            Some(index) => *index,
+            None => self.add_user(uid, limits)?,
+        };
+        let user = self.by_index[index].as_mut().ok_or(Error::Full)?;
         let connection = user.connections.join(Limits::default())?;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.places.push(Entry { turn: 0, connection: None });
@@ -94,8 +88,23 @@ impl ByUser {
         user.members[connection.index()] = slot;
         user.count += 1;
         let place = &mut self.places[slot as usize];
-        place.connection = Some((uid, connection));
+        place.connection = Some((index, connection));
         Ok(ConnectionKey { slot, turn: place.turn })
+    }
+
+    /// Adds a user without connections. Returns the index of the user's key.
+    fn add_user(&mut self, uid: u32, limits: Limits) -> Result<usize, Error> {
+        self.forget_some();
+        let turn = self.users.join(limits)?;
+        let index = turn.index();
+        if self.by_index.len() <= index {
+            self.by_index.resize(index + 1, None);
+        }
+        let share = i64::from(limits.share);
+        let user = User { turn, share, connections: Schedule::new(), members: Vec::new(), count: 0 };
+        self.by_index[index] = Some(user);
+        self.indices.insert(uid, index);
+        Ok(index)
     }
 
     /// Removes a connection from the schedule. A connection that has left already is ignored.
@@ -138,7 +147,7 @@ impl ByUser {
     #[inline]
     pub fn next(&mut self, now: u64) -> Option<ConnectionKey> {
         let turn = self.users.next(now)?;
-        let user = self.by_uid.get_mut(&self.uids[turn.index()])?;
+        let user = self.by_index[turn.index()].as_mut()?;
         // A user is in the circle only while one of the user's connections is, and connections have no limits
         // of their own.
         let connection = user.connections.next(now)?;
@@ -198,21 +207,22 @@ impl ByUser {
     #[inline]
     fn find(&mut self, member: ConnectionKey) -> Option<(&mut User, ClientKey)> {
         let place = self.places.get(member.slot as usize).filter(|place| place.turn == member.turn)?;
-        let (uid, connection) = place.connection?;
-        self.by_uid.get_mut(&uid).map(|user| (user, connection))
+        let (index, connection) = place.connection?;
+        self.by_index[index].as_mut().map(|user| (user, connection))
     }
 
     /// Forgets users without connections, if too many are remembered.
     fn forget_some(&mut self) {
-        if self.by_uid.len() < REMEMBERED_MAX {
+        if self.indices.len() < REMEMBERED_MAX {
             return;
         }
-        let ByUser { users, by_uid, .. } = self;
-        by_uid.retain(|_, user| {
-            if user.count == 0 {
+        let ByUser { users, by_index, indices, .. } = self;
+        indices.retain(|_, index| {
+            let gone = by_index[*index].take_if(|user| user.count == 0);
+            if let Some(user) = &gone {
                 users.leave(user.turn);
             }
-            user.count > 0
+            gone.is_none()
         });
     }
 }
@@ -304,7 +314,7 @@ mod tests {
             let member = schedule.join(uid + 8, Limits::default()).unwrap();
             schedule.leave(member);
         }
-        assert!(schedule.by_uid.len() <= REMEMBERED_MAX + 1);
+        assert!(schedule.indices.len() <= REMEMBERED_MAX + 1);
         assert_eq!(schedule.next(0), Some(there));
     }
 }
