@@ -64,7 +64,7 @@ impl Daemon {
         Daemon::listen("nbdkit", command, vec![socket], folder)
     }
 
-    /// Starts a server, and waits until its sockets are there.
+    /// Starts a server, and waits until it listens at its sockets.
     fn listen(
         program: &str,
         mut command: Command,
@@ -76,7 +76,7 @@ impl Daemon {
         let log = folder.join(format!("{program}.log"));
         let mut process = Process::start_logging(&mut command, &log)?;
         let deadline = Instant::now() + LIMIT;
-        while !sockets.iter().all(|socket| socket.exists()) {
+        while !sockets.iter().all(|socket| is_listening(socket)) {
             crate::interrupt::check()?;
             let has_ended = process.has_ended();
             if has_ended || Instant::now() > deadline {
@@ -100,6 +100,16 @@ impl Drop for Daemon {
         let _ = self.process.stop(Signal::TERM);
         self.sockets.iter().for_each(|socket| drop(fs::remove_file(socket)));
     }
+}
+
+/// Returns true if some process listens at the socket: it is there before that, for a moment. To connect would take the only
+/// connection that some servers allow.
+fn is_listening(socket: &Path) -> bool {
+    /// Flag of a socket that accepts connections (`__SO_ACCEPTCON`), as /proc/net/unix has it.
+    const ACCEPTS: &str = "00010000";
+    let (sockets, end) = (fs::read("/proc/net/unix").unwrap_or_default(), format!(" {}", socket.display()));
+    let sockets = String::from_utf8_lossy(&sockets);
+    sockets.lines().any(|line| line.split_whitespace().nth(3) == Some(ACCEPTS) && line.ends_with(&end))
 }
 
 /// Makes a command that runs `program` on the only `core` if there is one, and ends it with this process.
