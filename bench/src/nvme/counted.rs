@@ -57,6 +57,15 @@ pub enum Kind {
     Any,
 }
 
+/// Treatment of windows whose first cut, in which the client falls asleep, has work of the server in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstCut {
+    /// They are left out: the server spins before it finds something, so that they are few.
+    LeftOut,
+    /// The cut counts as the server's, with the few instructions by which the client falls asleep: the server is woken.
+    Counted,
+}
+
 #[derive(Debug, Default)]
 struct Series {
     samples: Vec<(Sample, bool)>,
@@ -151,15 +160,16 @@ impl Counted {
         }
     }
 
-    /// Returns the samples of a series, with a server's part of each window.
+    /// Returns the samples of a series, with a server's part of each window. `first` says what becomes of windows whose first
+    /// cut has work of the server in it.
     ///
     /// # Errors
     /// As [`Counted::samples`], and [`Error::Failed`] if no window tells what the server did.
-    pub fn with_server(&self, name: &str) -> Result<Vec<Sample>, Error> {
+    pub fn with_server(&self, name: &str, first: FirstCut) -> Result<Vec<Sample>, Error> {
         let samples = self.samples(name, Kind::Any)?;
         let windows = self.series.get(name).map_or(&[][..], |series| &series.windows);
         let vain = Vain::of(windows);
-        let served: Vec<Served> = windows.iter().filter_map(|window| vain.served(window)).collect();
+        let served: Vec<Served> = windows.iter().filter_map(|window| vain.served(window, first)).collect();
         if served.is_empty() {
             return Err(Error::failed(name, "has no window that tells what the server did".into()));
         }
@@ -232,12 +242,19 @@ impl Vain {
         Vain { in_flight: longest(&repeats, many.div_ceil(10)).max(idle), idle, look }
     }
 
-    /// Returns the server's work in a window. `None` if some of it cannot be told from the client's falling asleep.
-    fn served(&self, window: &[Cut]) -> Option<Served> {
+    /// Returns the server's work in a window. `None` if there is none, or it cannot be told from the client's falling asleep.
+    fn served(&self, window: &[Cut], first_cut: FirstCut) -> Option<Served> {
         let (first, rest) = window.split_first()?;
-        let is_work = |cut: &&Cut| cut.length > if cut.calls == 0 { self.in_flight } else { self.look };
-        let works: Vec<&Cut> = rest.iter().filter(is_work).collect();
-        if first.length > self.in_flight || works.is_empty() {
+        let is_work = |cut: &Cut| cut.length > if cut.calls == 0 { self.in_flight } else { self.look };
+        let mut works: Vec<Cut> = rest.iter().copied().filter(is_work).collect();
+        if first.length > self.in_flight {
+            match first_cut {
+                FirstCut::LeftOut => return None,
+                // Without the client's own call.
+                FirstCut::Counted => works.push(Cut { calls: first.calls.saturating_sub(1), ..*first }),
+            }
+        }
+        if works.is_empty() {
             return None;
         }
         let sum = |figure: fn(&Cut) -> u64| works.iter().map(|cut| figure(cut) * cut.count).sum::<u64>();
@@ -289,6 +306,7 @@ mod tests {
     /// then it makes a system call.
     #[test]
     fn work_of_a_server_is_told_from_polling() {
+        use FirstCut::{Counted, LeftOut};
         let usual = "50:1:1 1200:0:1 200:0:3 600:0:1 30:0:31 150:0:1 30:0:31 150:0:1 400:1:1 30:0:31 150:0:1 30:0:31 150:0:1";
         let cuts = |text: &str| text.split(' ').map(|word| cut(word).unwrap()).collect::<Vec<_>>();
         let hidden = usual.replace("50:1:1 1200:0:1", "1250:1:1");
@@ -296,16 +314,18 @@ mod tests {
         let vain = Vain::of(&windows);
         assert_eq!((vain.in_flight, vain.idle, vain.look), (200, 150, 400));
         let work = Served { instructions: 1200.0 - 200.0 + 600.0 - 150.0, calls: 0.0 };
-        assert_eq!(vain.served(&windows[0]), Some(work));
+        assert_eq!(vain.served(&windows[0], LeftOut), Some(work));
         // A look for doorbells, and a system call that is none.
         let looking = cuts(&usual.replace("1200:0:1", "1300:1:1"));
-        assert_eq!(vain.served(&looking), Some(work));
+        assert_eq!(vain.served(&looking, LeftOut), Some(work));
         let calling = cuts(&usual.replace("1200:0:1", "1300:2:1"));
-        assert_eq!(vain.served(&calling), Some(Served { calls: 1.0, ..work }));
+        assert_eq!(vain.served(&calling, LeftOut), Some(Served { calls: 1.0, ..work }));
         let long = cuts(&usual.replace("1200:0:1", "101200:3:1"));
-        assert_eq!(vain.served(&long).unwrap().calls, 0.0);
-        assert_eq!(vain.served(&cuts(&hidden)), None);
-        assert_eq!(vain.served(&cuts("50:1:1 30:0:31")), None);
-        assert_eq!(vain.served(&[]), None);
+        assert_eq!(vain.served(&long, LeftOut).unwrap().calls, 0.0);
+        assert_eq!(vain.served(&cuts(&hidden), LeftOut), None);
+        let with_sleep = Served { instructions: work.instructions + 50.0, ..work };
+        assert_eq!(vain.served(&cuts(&hidden), Counted), Some(with_sleep));
+        assert_eq!(vain.served(&cuts("50:1:1 30:0:31"), Counted), None);
+        assert_eq!(vain.served(&[], Counted), None);
     }
 }

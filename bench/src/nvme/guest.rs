@@ -114,14 +114,21 @@ inside() {{ /sbin/bywash bench peer nvme "$@" || fail "$*"; }}
 inside kernel {operations}
 step /sbin/bywash nvme bind {ADDRESS}
 inside driver {operations}
-inside serve &
-server=$!
-count=0
-until [ -S /tmp/bench.socket ]; do
-    count=$((count + 1)); [ $count -lt 600 ] || fail 'nothing is served'
-    sleep 0.1
-done
-inside client {operations}
+served() {{
+    rm -f $3
+    /sbin/bywash bench peer nvme $1 &
+    server=$!
+    count=0
+    until [ -S $3 ]; do
+        count=$((count + 1)); [ $count -lt 600 ] || fail "$1 serves nothing"
+        sleep 0.1
+    done
+    inside $2 {operations}
+    kill -9 $server
+    wait $server || true
+}}
+served serve client /tmp/bench.socket
+served serve-vhost frontend /tmp/bench.vhost
 "#
     )
 }

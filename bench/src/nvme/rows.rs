@@ -1,7 +1,7 @@
 //! Rows: instructions of a path of ours against those of a path of the kernel, or against a goal.
 
 use super::Stage;
-use super::counted::{Counted, Kind, Sample};
+use super::counted::{Counted, FirstCut, Kind, Sample};
 use super::inside::{STREAM_READS, STREAMS};
 use crate::campaign::Declared;
 use crate::engine::{Metric, Runs};
@@ -10,10 +10,12 @@ use crate::number::grouped;
 use crate::row::Row;
 use crate::statistics::Summary;
 
-/// Goals in instructions: of the driver with one read at a time, and with 32; through the channel, client and server.
+/// Goals in instructions: of the driver with one read at a time, and with 32; through the channel, client and server; of the
+/// server of a disk that is exported by vhost-user-blk.
 const GOAL_ONE: f64 = 90.0;
 const GOAL_MANY: f64 = 60.0;
 const GOAL_CHANNEL: f64 = 600.0;
+const GOAL_VHOST: f64 = 1500.0;
 /// Goal of the ratio of pread's instructions to the driver's, with 23 streams: 98 % fewer.
 const GOAL_STREAMS: f64 = 50.0;
 /// Depth of the cases with several reads at a time.
@@ -85,6 +87,12 @@ pub fn cases() -> Vec<Declared<Stage>> {
         Declared::new(head("4 KiB, 32 at a time: channel, client and server"), |stage: &Stage, head| {
             through_channel(stage.counted()?, head, DEPTH)
         }),
+        Declared::new(head("4 KiB, one at a time: vhost-user-blk, server"), |stage: &Stage, head| {
+            by_export(stage.counted()?, head, 1)
+        }),
+        Declared::new(head("4 KiB, 32 at a time: vhost-user-blk, server"), |stage: &Stage, head| {
+            by_export(stage.counted()?, head, DEPTH)
+        }),
         Declared::new(head("23 streams of 64 KiB: driver alone"), |stage: &Stage, head| {
             let counted = stage.counted()?;
             let ours = driver(counted, "streams, driver", STREAMS)?;
@@ -122,10 +130,18 @@ fn ours(samples: Vec<Sample>, count: usize) -> Result<Runs<Sample>, Error> {
 
 fn through_channel(counted: &Counted, head: &Row, depth: usize) -> Result<Vec<Row>, Error> {
     check_copied(counted, "channel")?;
-    let ours = ours(counted.with_server(&format!("channel; {depth}"))?, depth)?;
+    let ours = ours(counted.with_server(&format!("channel; {depth}"), FirstCut::LeftOut)?, depth)?;
     // Other programs run while the client sleeps, and the kernel wakes it: neither is counted.
     let row = limit(head, &ours, "a goal of 600 instructions", GOAL_CHANNEL);
     Ok(vec![row])
+}
+
+/// Returns the row of the server of an exported disk. The frontend belongs to a virtual machine, and is not counted.
+fn by_export(counted: &Counted, head: &Row, depth: usize) -> Result<Vec<Row>, Error> {
+    let samples = counted.with_server(&format!("vhost-user; {depth}"), FirstCut::Counted)?;
+    let part = |sample: Sample| Sample { user: 0.0, kernel: 0.0, ..sample }.divided(depth);
+    let ours = Runs { name: "bywash".into(), samples: Ok(samples.into_iter().map(part).collect()) };
+    Ok(vec![limit(head, &ours, "a goal of 1,500 instructions", GOAL_VHOST)])
 }
 
 /// Returns the samples of a path of the kernel.

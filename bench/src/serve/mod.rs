@@ -22,7 +22,7 @@ mod process;
 mod processor;
 mod registered;
 mod server;
-mod vhost;
+pub(crate) mod vhost;
 
 // Public for the integration test, which needs processes of its own.
 #[doc(hidden)]

@@ -262,6 +262,20 @@ impl VhostUser {
         Ok(VhostUser { queue, kick, _call: call, _frontend: frontend, in_flight: 0 })
     }
 
+    /// Shows all submitted requests to the server, and wakes it if it asked for that.
+    pub fn publish(&mut self) -> Result<(), Error> {
+        if self.queue.publish() { self.kick() } else { Ok(()) }
+    }
+
+    /// Appends the tags of requests that have completed meanwhile to `done`. Returns their number.
+    pub fn try_reap(&mut self, done: &mut Vec<Tag>) -> Result<usize, Error> {
+        let before = done.len();
+        self.queue.take(done)?;
+        let taken = done.len() - before;
+        self.in_flight -= taken;
+        Ok(taken)
+    }
+
     fn kick(&self) -> Result<(), Error> {
         self.kick.write(1).map_err(|error| Error::failed("the server", format!("cannot be woken: {error}")))
     }
@@ -321,16 +335,11 @@ impl Engine for VhostUser {
     }
 
     fn reap(&mut self, _: usize, done: &mut Vec<Tag>) -> Result<(), Error> {
-        if self.queue.publish() {
-            self.kick()?;
-        }
-        let before = done.len();
+        self.publish()?;
         let mut waiting: Option<(Instant, Duration)> = None;
         loop {
             for _ in 0..SPINS {
-                self.queue.take(done)?;
-                if done.len() > before {
-                    self.in_flight -= done.len() - before;
+                if self.try_reap(done)? > 0 {
                     return Ok(());
                 }
                 spin_loop();

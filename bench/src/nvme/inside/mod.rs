@@ -5,16 +5,19 @@
 //!
 //! - [`kernel`]: the kernel's paths; `rings`: those of io_uring; `streams`: 23 streams
 //! - [`driver`]: our driver alone
-//! - [`channel`]: our server, and a client of it
+//! - [`channel`]: our server, and a client of it; [`vhost`]: our server, and a frontend of a disk that it exports; `batches`:
+//!   reads that another process carries out
 //!
 //! Nothing here counts time or waits for anything that it counts: a path that polls is asked for its completion when it
 //! certainly has one.
 
+mod batches;
 mod channel;
 mod driver;
 mod kernel;
 mod rings;
 mod streams;
+mod vhost;
 
 pub use streams::READS as STREAM_READS;
 
@@ -67,6 +70,8 @@ pub fn run(words: &[&str]) -> Result<(), Error> {
         ["driver", operations] => driver::run(number(operations)?),
         ["serve"] => channel::serve(),
         ["client", operations] => channel::client(number(operations)?),
+        ["serve-vhost"] => vhost::serve(),
+        ["frontend", operations] => vhost::client(number(operations)?),
         _ => Err(Error::Usage(format!("'{}' is no program of the virtual machine", words.join(" ")))),
     }
 }
