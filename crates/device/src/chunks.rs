@@ -15,6 +15,7 @@
 //! a fault later. Called by [`Memory`](crate::Memory), and by servers that let clients map parts of the
 //! memory.
 
+use crate::claims::Claims;
 use crate::error::Error;
 use crate::spare::{ChunkLayout, RetiredChunk, SpareChunk, check_available, file};
 use bywash_link::{HUGE_PAGE, HugePages, Mapping, MemoryFile};
@@ -22,6 +23,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 /// Least size of a chunk, in bytes; only the last chunk can be smaller.
 pub(crate) const CHUNK_MIN: u64 = HUGE_PAGE as u64;
@@ -53,7 +55,9 @@ pub enum ReplacedContents {
 /// as zeros, and the next access by any process allocates it anew.
 #[derive(Debug)]
 pub struct Chunks {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
+    /// Ranges that commands of several queues are accessing; `None` if there is one queue.
+    claims: Option<Arc<Claims>>,
     files: Vec<MemoryFile>,
     bytes: usize,
     chunk_bytes: usize,
@@ -79,7 +83,8 @@ impl Chunks {
         // The cast is lossless: the machine has `bytes` bytes available, so they fit into the address space.
         let mapping = Mapping::empty(bytes as usize)?;
         let mut chunks = Chunks {
-            mapping,
+            mapping: Arc::new(mapping),
+            claims: None,
             files: Vec::with_capacity(count),
             bytes: bytes as usize,
             chunk_bytes: chunk_bytes as usize,
@@ -107,6 +112,16 @@ impl Chunks {
     #[inline]
     pub(crate) fn base(&self) -> *mut u8 {
         self.mapping.base()
+    }
+
+    /// Returns what keeps the memory mapped.
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Has chunks replaced only while no command of another queue accesses them.
+    pub(crate) fn share(&mut self, claims: Arc<Claims>) {
+        self.claims = Some(claims);
     }
 
     /// Returns the number of bytes on pages of 2 MiB.
@@ -212,6 +227,9 @@ impl Chunks {
         let (shape, offset) = (self.shape(number), number * self.chunk_bytes);
         assert_eq!(spare.shape, shape, "the spare memory was made for another chunk");
         let SpareChunk { file, mapping, .. } = spare;
+        let claims = self.claims.clone();
+        let range = offset as u64..(offset + shape.bytes) as u64;
+        let _claim = claims.as_ref().map(|claims| claims.claim(range, true));
         if keep == ReplacedContents::Copied {
             let from = self.base().wrapping_add(offset).cast_const();
             // SAFETY: both are mapped with `shape.bytes` bytes and do not overlap. Others may write to the

@@ -32,7 +32,7 @@ pub struct Geometry {
 /// A block device that carries out many commands at a time. [The crate's rules](crate#rules) say what users
 /// may rely on.
 ///
-/// A device is used by one thread at a time. No call blocks except dropping the device; `submit`, `reap` and
+/// A device is used by one thread at a time; several threads use as many of its [queues](crate::queues). No call blocks except dropping the device; `submit`, `reap` and
 /// `arm` allocate nothing.
 pub trait Device: Send {
     /// Returns the device's size, limits and access mode. Only [`Device::refresh`] changes the size, and nothing the
@@ -112,6 +112,15 @@ pub trait Device: Send {
     /// reference is dropped, so whoever must not wait for that keeps one and drops it elsewhere.
     fn unregister(&mut self, _region: RegionId) {}
 
+    /// Makes `count` more queues of the device, each of which another thread can use; all or, if the device has only one,
+    /// none. The queues share the device's depth. [`queues`](crate::queues) makes queues of any device.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::Unfit`] if something that the queues need cannot be had.
+    fn more_queues(&mut self, _count: usize) -> Result<Vec<Box<dyn Device>>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Describes in words how commands are carried out, and why not in a faster way.
     fn description(&self) -> String;
 }
@@ -171,6 +180,10 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn unregister(&mut self, region: RegionId) {
         (**self).unregister(region);
+    }
+
+    fn more_queues(&mut self, count: usize) -> Result<Vec<Box<dyn Device>>, Error> {
+        (**self).more_queues(count)
     }
 
     fn description(&self) -> String {

@@ -39,6 +39,11 @@
 //! **Compare and write** of one block is atomic: no other command of the device takes effect between the
 //! comparison and the write.
 //!
+//! **Queues.** Several threads can use one device by a queue each ([`queues`]). All rules hold for the queues together,
+//! except for the order of overlapping commands that are in flight on different queues: these take effect one after the
+//! other, in any order. A command that was submitted after the completion of another one sees its effect, whatever the
+//! queues, and a flush covers what had completed on any queue.
+//!
 //! **Durability.** A completed write may still be in a volatile cache. After a crash each of its blocks has
 //! the contents of the last durable write to the block, or of any later write. A completed flush has made
 //! durable every command that had *completed* before the flush was submitted, which means that
@@ -89,6 +94,7 @@
 //! - [`Order`], [`Pieces`], [`gather`], [`scatter`]: for devices in other crates, the order of overlapping commands,
 //!   the pieces of bounce memory, and copies
 //!   from and to segments
+//! - [`queues`]: several queues of one device, for as many threads
 //! - [`read_exclusive`], [`write_exclusive`], [`flush_exclusive`]: synchronous commands of a device that nobody else uses
 //!   yet
 //! - [`Error`]: errors of opening a device and of registering memory
@@ -97,6 +103,7 @@
 
 mod alone;
 mod chunks;
+mod claims;
 mod command;
 mod device;
 mod error;
@@ -107,6 +114,7 @@ mod pages;
 mod pieces;
 mod region;
 mod segment;
+mod shared;
 mod spare;
 mod spec;
 #[cfg(feature = "testing")]
@@ -124,5 +132,6 @@ pub use order::Order;
 pub use pieces::Pieces;
 pub use region::{PinnedRegion, Pinner, Pinning, REGION_MAX, Region, RegionId};
 pub use segment::{MemoryOwner, SEGMENTS_MAX, Segment, gather, scatter};
+pub use shared::queues;
 pub use spare::{ChunkLayout, RetiredChunk, SpareChunk};
 pub use spec::{DeviceKind, DeviceOptions, Spec, device_kinds};

@@ -9,17 +9,22 @@
 //! bandwidth are simulated, only its completion is delayed, in the order of submission. So commands always
 //! take effect one after another. The memory belongs to [`Chunks`], which others may map, so no Rust
 //! reference points into it. Discarding frees no memory.
+//!
+//! Further queues access the same memory. A command then claims its range while it copies, so that it takes effect
+//! before or after the commands of other queues, and never while a chunk is replaced.
 
 use crate::chunks::Chunks;
+use crate::claims::Claims;
 use crate::command::{Command, CommandError, Completion, Operation, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
 use crate::segment::{SEGMENTS_MAX, gather, gather_past_caches, scatter};
-use bywash_link::HugePages;
+use bywash_link::{HugePages, Mapping};
 use bywash_protocol::Access;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::ptr;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Size of a logical block, in bytes.
@@ -73,13 +78,27 @@ impl MemoryOptions {
 /// Device whose medium is memory.
 #[derive(Debug)]
 pub struct Memory {
-    chunks: Chunks,
+    base: BaseAddress,
+    /// Keeps the memory mapped.
+    mapping: Arc<Mapping>,
+    /// The memory's chunks; `None` for a further queue, since only the first one replaces chunks.
+    chunks: Option<Chunks>,
+    /// Ranges that commands are accessing; `None` if there is one queue.
+    claims: Option<Arc<Claims>>,
     options: MemoryOptions,
     pipe: Option<Pipe>,
     /// Completions, each with the earliest time of its report, in nanoseconds since `pipe` was made (0
     /// without a pipe).
     done: VecDeque<(u64, Completion)>,
 }
+
+/// Address of the first byte of a device.
+#[derive(Clone, Copy, Debug)]
+struct BaseAddress(*mut u8);
+
+// SAFETY: an address of memory that `Memory::mapping` keeps mapped, on whichever thread it is used; it is accessed by
+// copying only.
+unsafe impl Send for BaseAddress {}
 
 impl Memory {
     /// Makes a device of zeroed memory.
@@ -97,14 +116,15 @@ impl Memory {
         let modelled = options.latency_ns > 0 || options.bandwidth.is_some();
         let pipe = modelled.then(|| Pipe::new(options.latency_ns, options.bandwidth));
         let done = VecDeque::with_capacity(options.depth);
-        Ok(Memory { chunks, options, pipe, done })
+        let (base, mapping) = (BaseAddress(chunks.base()), chunks.mapping().clone());
+        Ok(Memory { base, mapping, chunks: Some(chunks), claims: None, options, pipe, done })
     }
 
     /// Returns the address of the device's byte at `offset`.
     #[inline]
     fn at(&self, offset: u64) -> *mut u8 {
         debug_assert!(offset <= self.options.bytes);
-        self.chunks.base().wrapping_add(offset as usize)
+        self.base.0.wrapping_add(offset as usize)
     }
 
     /// Returns true if others may map the memory. They may not if a speed is simulated, which they would
@@ -118,6 +138,27 @@ impl Memory {
     #[inline]
     fn perform(&self, command: &Command<'_>) -> Result<u64, CommandError> {
         let bytes = command.check(&self.geometry())?;
+        match &self.claims {
+            None => self.apply(command, bytes),
+            Some(claims) => self.apply_claimed(claims, command, bytes),
+        }
+    }
+
+    /// Applies a checked command while no command of another queue that overlaps it takes effect.
+    // Not inlined: a device with one queue does without.
+    #[inline(never)]
+    fn apply_claimed(&self, claims: &Claims, command: &Command<'_>, bytes: u64) -> Result<u64, CommandError> {
+        if command.operation == Operation::Discard {
+            return self.apply(command, bytes);
+        }
+        let range = command.offset..command.offset + bytes;
+        let _claim = claims.claim(range, command.operation.is_write());
+        self.apply(command, bytes)
+    }
+
+    /// Applies a checked command that affects `bytes` bytes of the device, and returns their number.
+    #[inline(always)]
+    fn apply(&self, command: &Command<'_>, bytes: u64) -> Result<u64, CommandError> {
         let (at, segments, length) = (self.at(command.offset), command.segments, bytes as usize);
         match command.operation {
             // SAFETY: `check` found the range within the device, and as many bytes in the segments, which are
@@ -231,11 +272,31 @@ impl Device for Memory {
     }
 
     fn chunks(&self) -> Option<&Chunks> {
-        self.can_be_mapped().then_some(&self.chunks)
+        self.chunks.as_ref().filter(|_| self.can_be_mapped())
     }
 
     fn chunks_mut(&mut self) -> Option<&mut Chunks> {
-        self.can_be_mapped().then_some(&mut self.chunks)
+        let can_be_mapped = self.can_be_mapped();
+        self.chunks.as_mut().filter(|_| can_be_mapped)
+    }
+
+    /// Makes queues that access the memory directly, unless a speed is simulated, which is that of all queues together.
+    fn more_queues(&mut self, count: usize) -> Result<Vec<Box<dyn Device>>, Error> {
+        let Some(chunks) = self.chunks.as_mut().filter(|_| self.pipe.is_none()) else {
+            return Ok(Vec::new());
+        };
+        let claims = self.claims.get_or_insert_with(|| Arc::new(Claims::new())).clone();
+        chunks.share(claims.clone());
+        let queue = || Memory {
+            base: self.base,
+            mapping: self.mapping.clone(),
+            chunks: None,
+            claims: Some(claims.clone()),
+            options: self.options.clone(),
+            pipe: None,
+            done: VecDeque::with_capacity(self.options.depth),
+        };
+        Ok((0..count).map(|_| Box::new(queue()) as Box<dyn Device>).collect())
     }
 
     fn description(&self) -> String {
@@ -246,8 +307,9 @@ impl Device for Memory {
                 format!("{latency_ns} ns a command behind a pipe of {bandwidth} bytes a second")
             }
         };
-        let (bytes, huge) = (self.options.bytes, self.chunks.huge_bytes());
-        let (count, chunk) = (self.chunks.count(), self.chunks.chunk_bytes());
+        let bytes = self.options.bytes;
+        let Some(chunks) = &self.chunks else { return format!("another queue of memory of {bytes} bytes") };
+        let (huge, count, chunk) = (chunks.huge_bytes(), chunks.count(), chunks.chunk_bytes());
         let chunks = if count == 1 { "1 chunk".into() } else { format!("{count} chunks of {chunk} bytes") };
         format!("memory of {bytes} bytes in {chunks}, {huge} of them on pages of 2 MiB, {kind}")
     }
@@ -336,7 +398,7 @@ mod tests {
         unsafe { mapping.base().write_bytes(1, 2 << 20) };
         let possible = mapping.collapse() > 0;
         let memory = Memory::new(MemoryOptions::new(4 << 20)).unwrap();
-        assert_eq!(memory.chunks.huge_bytes() > 0, possible, "{}", memory.description());
+        assert_eq!(memory.chunks.as_ref().unwrap().huge_bytes() > 0, possible, "{}", memory.description());
     }
 
     #[test]

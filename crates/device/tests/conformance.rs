@@ -1,6 +1,6 @@
 //! Conformance suite ([`bywash_device::testing::conformance`]) of the devices of this crate: memory in one chunk, in
-//! several and with a simulated speed; files by io_uring and by threads, on a disk and on tmpfs; block devices; and
-//! passed files. Every device passes the same cases.
+//! several and with a simulated speed; files by io_uring and by threads, on a disk and on tmpfs; block devices;
+//! passed files; and further queues of them. Every device passes the same cases.
 //!
 //! `BYWASH_DEVICE_SEED` runs the random commands with that one seed. Block devices are loop devices, which
 //! need root; without it, their tests print so and pass.
@@ -80,4 +80,10 @@ conforms! {
     passed_memory
     passed_block
     faulty_without_faults
+    second_queue_of_memory
+    second_queue_of_a_file_by_ring
+    second_queue_of_a_file_by_threads
+    second_queue_of_a_block_device
+    shared_queue_of_memory_behind_a_pipe
+    shared_queue_of_a_passed_file
 }

@@ -294,8 +294,8 @@ pub struct Mapping {
 // SAFETY: the address range belongs to this value alone and is not bound to a thread. Callers who access its
 // bytes through `base` answer for these accesses.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives out the base address and advises the kernel; neither needs exclusive
-// access.
+// SAFETY: a shared reference gives out the base address, advises the kernel, and has it replace pages; none of these
+// needs exclusive access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -340,7 +340,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If the file does not fit into the range, or `offset` is not a multiple of the page size.
-    pub fn put(&mut self, offset: usize, file: &MemoryFile) -> Result<(), Error> {
+    pub fn put(&self, offset: usize, file: &MemoryFile) -> Result<(), Error> {
         let bytes = file.bytes().next_multiple_of(PAGE);
         assert!(offset.is_multiple_of(PAGE) && offset <= self.bytes && bytes <= self.bytes - offset);
         let at = self.base.wrapping_add(offset);
@@ -470,7 +470,7 @@ mod tests {
             unsafe { file.map(true).unwrap().base().write(byte) };
             file
         };
-        let mut both = Mapping::empty(2 * PAGE).unwrap();
+        let both = Mapping::empty(2 * PAGE).unwrap();
         assert_eq!(both.base() as usize % HUGE_PAGE, 0);
         both.put(0, &file(1)).unwrap();
         both.put(PAGE, &file(2)).unwrap();

@@ -117,6 +117,14 @@ impl Medium {
         Ok(Medium { file, geometry, is_block, direct, discards: true, zeroes, holes: false, zero_pages })
     }
 
+    /// Opens the medium once more for another queue: the same open file, and so the same lock.
+    pub(super) fn duplicate(&self, name: &str) -> Result<Medium, Error> {
+        let file = self.file.try_clone().map_err(|error| Error::io(format!("duplicate {name}"), error))?;
+        let Medium { geometry, is_block, ref direct, discards, zeroes, holes, ref zero_pages, .. } = *self;
+        let (direct, zero_pages) = (direct.clone(), zero_pages.clone());
+        Ok(Medium { file, geometry, is_block, direct, discards, zeroes, holes, zero_pages })
+    }
+
     /// Returns true if the medium accepts the memory of `segments`, without copying it through a bounce
     /// piece.
     pub(super) fn takes(&self, segments: &[Segment]) -> bool {

@@ -14,6 +14,9 @@
 //! [`engine`] carries it out as one or several requests to the kernel, one at a time ([`slot`]). Memory that
 //! the medium does not accept is copied through [`bounce`] pieces. Commands allocate nothing: every list has
 //! room for as many commands as the device's depth.
+//!
+//! Further queues have an engine, slots and an order of their own, over the same open file. A command that is free to go
+//! then also claims its range ([`Claims`]); if a command of another queue has it, the device tries again at each reap.
 
 mod bounce;
 mod engine;
@@ -25,6 +28,7 @@ mod pool;
 mod ring;
 mod slot;
 
+use crate::claims::{Attempt, Claims};
 use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
@@ -127,6 +131,7 @@ impl FileOptions {
 }
 
 /// Options that opened and passed files have in common.
+#[derive(Clone, Copy)]
 struct CommonOptions<'a> {
     depth: usize,
     engine: Option<EngineKind>,
@@ -195,7 +200,15 @@ pub struct File {
     order: Order,
     /// Slots whose next request is to be started.
     runnable: Vec<u16>,
+    /// Slots whose range a command of another queue has claimed; they are tried again.
+    blocked: Vec<u16>,
     finished: VecDeque<Completion>,
+    /// Ranges that commands of all queues are using; `None` if there is one queue.
+    claims: Option<Arc<Claims>>,
+    /// Greatest number of commands in flight; fewer than slots if there are several queues.
+    depth: usize,
+    /// Name of the file and options for making further queues; `None` for a passed file, which has one queue.
+    origin: Option<(String, CommonOptions<'static>)>,
 }
 
 impl File {
@@ -206,7 +219,10 @@ impl File {
     /// size does not fit, another user has locked it, or the engine that was asked for is not available;
     /// [`Error::Io`] if a system call fails.
     pub fn open(options: &FileOptions) -> Result<File, Error> {
-        File::over(&options.name(), &options.manner(), || Medium::open(options))
+        let (name, manner) = (options.name(), options.manner());
+        let mut file = File::over(&name, &manner, || Medium::open(options))?;
+        file.origin = Some((name, manner));
+        Ok(file)
     }
 
     fn over(
@@ -234,7 +250,11 @@ impl File {
             free: (0..depth as u16).rev().collect(),
             order: Order::new(depth),
             runnable: Vec::with_capacity(depth),
+            blocked: Vec::with_capacity(depth),
             finished: VecDeque::with_capacity(depth),
+            claims: None,
+            depth,
+            origin: None,
         })
     }
 
@@ -280,6 +300,10 @@ impl File {
     /// Starts the next request of every runnable slot, including those that become runnable meanwhile.
     fn run(&mut self) {
         while let Some(number) = self.runnable.pop() {
+            if self.claims.is_some() && !self.claim(number, Attempt::First) {
+                self.blocked.push(number);
+                continue;
+            }
             let File { engine, medium, slots, bounce, .. } = self;
             let slot = &mut slots[usize::from(number)];
             match slot.next(number, medium, bounce, |region, segment| engine.buffer_of(region, segment)) {
@@ -288,6 +312,30 @@ impl File {
                 Next::Done(result) => self.finish(number, result),
             }
         }
+    }
+
+    /// Claims the range of a slot's command, unless it has the claim already. Returns false if a command of another queue
+    /// has it.
+    fn claim(&mut self, number: u16, attempt: Attempt) -> bool {
+        let (slot, Some(claims)) = (&mut self.slots[usize::from(number)], &self.claims) else { return true };
+        let (range, changes) = slot.claimed();
+        slot.has_claim = slot.has_claim || claims.try_claim(&range, changes, attempt);
+        slot.has_claim
+    }
+
+    /// Starts those commands that waited for a command of another queue and need not any more.
+    #[cold]
+    fn run_blocked(&mut self) {
+        let mut at = 0;
+        while let Some(&number) = self.blocked.get(at) {
+            if self.claim(number, Attempt::Again) {
+                self.blocked.swap_remove(at);
+                self.runnable.push(number);
+            } else {
+                at += 1;
+            }
+        }
+        self.run();
     }
 
     fn completed(&mut self, number: u16, result: i32) {
@@ -301,6 +349,12 @@ impl File {
     fn finish(&mut self, number: u16, result: Result<(), CommandError>) {
         let slot = &mut self.slots[usize::from(number)];
         self.finished.push_back(Completion { token: slot.token, owner: slot.owner.take(), result });
+        if let Some(claims) = &self.claims
+            && std::mem::take(&mut slot.has_claim)
+        {
+            let (range, changes) = slot.claimed();
+            claims.release(&range, changes);
+        }
         if let Some(waiting) = slot.release().and_then(|piece| self.bounce.numbers.give(piece)) {
             self.runnable.push(waiting);
         }
@@ -326,7 +380,7 @@ impl Device for File {
     }
 
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
-        if self.in_flight() >= self.slots.len() {
+        if self.in_flight() >= self.depth {
             return Err(QueueFull(command));
         }
         let bytes = match command.check(&self.medium.geometry) {
@@ -349,6 +403,9 @@ impl Device for File {
 
     fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         let mut count = self.give_out(done);
+        if !self.blocked.is_empty() {
+            self.run_blocked();
+        }
         self.engine.kick();
         while let Some((number, result)) = self.engine.next() {
             self.completed(number, result);
@@ -360,7 +417,8 @@ impl Device for File {
     }
 
     fn arm(&mut self) -> bool {
-        !self.finished.is_empty() || self.engine.arm()
+        // Only polling finds out when a command of another queue has released a range.
+        !self.finished.is_empty() || !self.blocked.is_empty() || self.engine.arm()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -368,7 +426,7 @@ impl Device for File {
     }
 
     fn depth(&self) -> usize {
-        self.slots.len()
+        self.depth
     }
 
     #[inline]
@@ -389,6 +447,21 @@ impl Device for File {
         self.engine.unregister(region);
     }
 
+    fn more_queues(&mut self, count: usize) -> Result<Vec<Box<dyn Device>>, Error> {
+        let Some((name, manner)) = self.origin.clone() else { return Ok(Vec::new()) };
+        let depth = (self.depth / (count + 1)).max(1);
+        let claims = self.claims.get_or_insert_with(|| Arc::new(Claims::new())).clone();
+        let mut more: Vec<Box<dyn Device>> = Vec::with_capacity(count);
+        for _ in 0..count {
+            let manner = CommonOptions { depth, ..manner };
+            let mut file = File::over(&name, &manner, || self.medium.duplicate(&name))?;
+            file.claims = Some(claims.clone());
+            more.push(Box::new(file));
+        }
+        self.depth = depth;
+        Ok(more)
+    }
+
     fn description(&self) -> String {
         let way = match &self.medium.direct {
             Ok(_) => "past the page cache".to_owned(),
@@ -404,8 +477,14 @@ impl Drop for File {
     fn drop(&mut self) {
         if !self.engine.end() {
             // The kernel may still use the memory. Leaking it is better than freeing it too early; slots hold
-            // the owners.
+            // the owners. The ranges stay claimed.
             return;
+        }
+        if let Some(claims) = &self.claims {
+            for slot in self.slots.iter().filter(|slot| slot.has_claim) {
+                let (range, changes) = slot.claimed();
+                claims.release(&range, changes);
+            }
         }
         // SAFETY: the engine has ended, so neither kernel nor threads use these fields; each is dropped once,
         // here.

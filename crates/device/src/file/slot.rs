@@ -18,6 +18,7 @@ use crate::command::{Command, CommandError, Operation};
 use crate::region::RegionId;
 use crate::segment::{MemoryOwner, SEGMENTS_MAX, Segment, gather, scatter};
 use rustix::fs::FallocateFlags;
+use std::ops::Range;
 
 /// Greatest number of consecutive attempts that may end with EAGAIN, EINTR or less than a block, before the
 /// command fails.
@@ -53,6 +54,8 @@ pub(super) struct Slot {
     /// True if the command needs no further request.
     complete: bool,
     retries: u16,
+    /// True if the command's range is claimed, for devices of several queues.
+    pub(super) has_claim: bool,
 }
 
 /// Next step of a command.
@@ -86,6 +89,7 @@ impl Slot {
             zeroes: Zeroes::Written,
             complete: false,
             retries: 0,
+            has_claim: false,
         }
     }
 
@@ -104,6 +108,12 @@ impl Slot {
         (self.compared, self.retries) = (false, 0);
         self.complete = bytes == 0 && operation != Operation::Flush;
         debug_assert!(self.bounce.is_none());
+    }
+
+    /// Returns the range that the command claims, in bytes, and whether the command changes it.
+    pub(super) fn claimed(&self) -> (Range<u64>, bool) {
+        let bytes = if self.operation == Operation::Discard { 0 } else { self.bytes };
+        (self.offset..self.offset + bytes, self.operation.is_write())
     }
 
     /// Takes the slot's bounce piece, so that the caller can free it.

@@ -136,6 +136,45 @@ pub fn passed_block() -> Option<Subject> {
     passed(file, using, vec![Box::new(made)])
 }
 
+/// Makes two queues of a device and tests the second one, while the first one is idle.
+fn second_queue(subject: Subject) -> Option<Subject> {
+    let Subject { device, seam, mut made_of } = subject;
+    let mut queues = bywash_device::queues(device, 2).unwrap();
+    assert_eq!(queues.len(), 2);
+    let device = queues.pop().unwrap();
+    println!("second queue: {}", device.description());
+    made_of.insert(0, Box::new(queues));
+    Some(Subject { device, seam, made_of })
+}
+
+pub fn second_queue_of_memory() -> Option<Subject> {
+    second_queue(memory_in_chunks()?)
+}
+
+pub fn second_queue_of_a_file_by_ring() -> Option<Subject> {
+    if has_ring() { second_queue(file(&std::env::temp_dir(), ",engine=io_uring,depth=128")?) } else { None }
+}
+
+pub fn second_queue_of_a_file_by_threads() -> Option<Subject> {
+    second_queue(file(tmpfs()?, ",engine=threads,threads=3,depth=128")?)
+}
+
+pub fn second_queue_of_a_block_device() -> Option<Subject> {
+    let made = loop_device()?;
+    let spec = format!("b=block:{},depth=128", made.path().display());
+    second_queue(open(&spec, vec![Box::new(made)]))
+}
+
+pub fn shared_queue_of_memory_behind_a_pipe() -> Option<Subject> {
+    second_queue(open("m=mem:1M,latency=20us,bandwidth=4G/s,depth=128", vec![]))
+}
+
+pub fn shared_queue_of_a_passed_file() -> Option<Subject> {
+    let options = PassedOptions { depth: 128, ..PassedOptions::default() };
+    let device = File::passed(file_of_somebody().into(), &options).unwrap();
+    second_queue(Subject::new(Box::new(device), vec![]))
+}
+
 pub fn faulty_without_faults() -> Option<Subject> {
     use bywash_device::{Memory, MemoryOptions, testing::Faulty};
     let device = Memory::new(MemoryOptions::new(BYTES)).unwrap();
