@@ -13,15 +13,19 @@
 //! holds over any second, and a request larger than the bucket does not get stuck.
 //!
 //! A server uses two levels of schedules, for users and for their connections ([`ByUser`]), and limits what
-//! users have in flight at a device that several of them use.
+//! users have in flight at a device that several of them use. A device of several cores has a schedule on each, which
+//! tell one another now and then what they have served ([`Exchange`]).
 //!
-//! Called by the core thread only. Times are in nanoseconds of a clock that never goes back.
+//! Called by the core's thread only. Times are in nanoseconds of a clock that never goes back.
 
+mod exchange;
+mod local;
 mod users;
 mod window;
 
 use thiserror::Error;
 
+pub use exchange::Exchange;
 pub use users::{ByUser, ConnectionKey};
 
 /// Limits of a client at one device.
@@ -252,8 +256,30 @@ impl Schedule {
         let cost = bytes.min((DEBT_MAX - REQUEST_CHARGE_BYTES) as u64) as i64 + REQUEST_CHARGE_BYTES;
         place.deficit = (place.deficit - cost).max(-DEBT_MAX);
         if place.is_limited {
-            place.drain(bytes, now);
+            place.drain(bytes as f64, 1.0, now);
         }
+    }
+
+    /// Charges a client for what was served elsewhere: the deficit by `cost`, but into no greater debt than `debt_max`; and
+    /// rate limits by bytes and requests.
+    pub(crate) fn charge_elsewhere(
+        &mut self,
+        client: ClientKey,
+        (cost, debt_max): (i64, i64),
+        (bytes, requests): (u64, u64),
+        now: u64,
+    ) {
+        let Some(place) = self.place(client) else { return };
+        let least = place.deficit.min(-debt_max.clamp(0, DEBT_MAX));
+        place.deficit = (place.deficit - cost.clamp(0, DEBT_MAX)).max(least);
+        if place.is_limited {
+            place.drain(bytes as f64, requests as f64, now);
+        }
+    }
+
+    /// Returns true if a client has requests.
+    pub(crate) fn is_waiting(&mut self, client: ClientKey) -> bool {
+        self.place(client).is_some_and(|place| place.wants)
     }
 
     /// Returns true if no client has requests.
@@ -300,10 +326,10 @@ impl Entry {
         self.ready_at() <= now
     }
 
-    /// Takes a request's tokens from the client's buckets.
+    /// Takes the tokens of requests from the client's buckets.
     #[inline(never)]
-    fn drain(&mut self, bytes: u64, now: u64) {
-        for (bucket, used) in self.buckets.iter_mut().zip([bytes as f64, 1.0]) {
+    fn drain(&mut self, bytes: f64, requests: f64, now: u64) {
+        for (bucket, used) in self.buckets.iter_mut().zip([bytes, requests]) {
             if let Some(bucket) = bucket {
                 bucket.fill(now);
                 bucket.has -= used;

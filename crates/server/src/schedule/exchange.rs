@@ -13,7 +13,8 @@
 //!   gets the part of a user's window that is due to it: an equal part for each core where the user is present.
 //! - *Charges.* A user is charged for what other cores have served the user, as far as that exceeds what they have served
 //!   the user of this core who got least of them. So a user who is served well elsewhere lets those go first who are
-//!   served only here; and users who are served alike elsewhere are charged nothing.
+//!   served only here; and users who are served alike elsewhere are charged nothing. The debt is limited, so that each
+//!   client has a turn in every interval.
 //! - *Rates.* What other cores have served is taken from the buckets of rate limits in full.
 //!
 //! The lock is taken once in each core's interval, never on the path of a request. The same exchanges at the same times
@@ -80,6 +81,8 @@ pub(super) struct Served {
 /// What one core tells of a user at an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
+    /// Index of the user's key in the schedule of the core.
+    pub(super) index: usize,
     pub(super) uid: u32,
     pub(super) share: i64,
     /// What the user was served since the last exchange.
@@ -352,11 +355,11 @@ mod tests {
     }
 
     /// Serves connections that always have requests on cores that carry out each at once, in 10 us. Returns the requests
-    /// of each user in 2 s.
-    fn compute(all: &[Connection]) -> [u64; 3] {
+    /// of each user in 2 s, and the longest time that any connection waited for its turn.
+    fn compute(all: &[Connection]) -> ([u64; 3], u64) {
         let (mut cores, members) = join(all, &[]);
         members.iter().zip(all).for_each(|(key, one)| cores[one.core].wants(*key));
-        let mut got = [0; 3];
+        let (mut got, mut last, mut longest) = ([0; 3], vec![0; all.len()], 0);
         for now in (0..2 * SECOND).step_by(10_000) {
             for (core, schedule) in cores.iter_mut().enumerate() {
                 if (now + core as u64 * 10_000).is_multiple_of(INTERVAL) {
@@ -364,24 +367,29 @@ mod tests {
                 }
                 let Some(next) = schedule.next(now) else { continue };
                 schedule.served(next, BYTES, now);
-                let found = all.iter().zip(&members).find(|(one, key)| one.core == core && **key == next);
-                got[found.unwrap().0.uid as usize] += 1;
+                let found = (0..all.len()).find(|at| all[*at].core == core && members[*at] == next).unwrap();
+                got[all[found].uid as usize] += 1;
+                longest = longest.max(now - std::mem::replace(&mut last[found], now));
             }
         }
-        got
+        let ends = last.iter().map(|last| 2 * SECOND - last).max();
+        (got, longest.max(ends.unwrap_or(0)))
     }
 
     #[test]
     fn users_have_the_same_of_the_cores() {
-        is_fair("a core each", &compute(&[of(0, 0, 1), of(1, 1, 1)])[..2], &[1, 1]);
-        // The user who has a core alone leaves the other core to the other user.
-        let got = compute(&[of(0, 0, 1), of(0, 1, 1), of(1, 1, 1)]);
+        is_fair("a core each", &compute(&[of(0, 0, 1), of(1, 1, 1)]).0[..2], &[1, 1]);
+        // The user who has a core alone leaves the other core to the other user, but for a turn now and then.
+        let (got, longest) = compute(&[of(0, 0, 1), of(0, 1, 1), of(1, 1, 1)]);
         is_fair("one on both", &got[..2], &[1, 1]);
         assert_eq!(got[0] + got[1], 400_000, "a core was idle");
-        let got = compute(&[of(0, 0, 1), of(0, 1, 1), of(1, 0, 1), of(1, 1, 1), of(2, 1, 1)]);
+        assert!(longest <= 2 * INTERVAL, "a client waited {longest} ns for a turn");
+        let all = [of(0, 0, 1), of(0, 1, 1), of(1, 0, 1), of(1, 1, 1), of(2, 1, 1)];
+        let (got, longest) = compute(&all);
         is_fair("two on both, one on one", &got, &[1, 1, 1]);
+        assert!(longest <= 2 * INTERVAL, "a client waited {longest} ns for a turn");
         // Who is alone has all cores.
-        assert_eq!(compute(&[of(0, 0, 1), of(0, 1, 1)])[0], 400_000);
+        assert_eq!(compute(&[of(0, 0, 1), of(0, 1, 1)]).0[0], 400_000);
     }
 
     #[test]
@@ -390,6 +398,7 @@ mod tests {
         let mut heard = Vec::new();
         for uid in 0..3 * REMEMBERED_MAX as u32 {
             let told = Told {
+                index: 0,
                 uid,
                 share: 1,
                 served: Served { bytes: 512, requests: 1 },

@@ -7,10 +7,15 @@
 //!
 //! Called by the core, for each device.
 
+use super::exchange::{Exchange, Heard, Told};
+use super::local::LocalUses;
 use super::window::Windows;
 use super::{ClientKey, Error, Limits, Schedule};
 use std::collections::HashMap;
+use std::sync::Arc;
 
+/// Part of a core's service, as its denominator, that users who are served well on other cores have in any case.
+const LOCAL_PART: i64 = 16;
 /// Number of users from which on those without connections are forgotten.
 const REMEMBERED_MAX: usize = 1024;
 
@@ -31,6 +36,7 @@ impl ConnectionKey {
 
 #[derive(Clone, Debug)]
 struct User {
+    uid: u32,
     /// Key of the user in the schedule of users.
     turn: ClientKey,
     share: i64,
@@ -58,12 +64,79 @@ pub struct ByUser {
     places: Vec<Entry>,
     free: Vec<u32>,
     windows: Windows,
+    /// Exchange with the schedules of other cores, which finds the windows then; `None` for one core.
+    shared: Option<Shared>,
+}
+
+/// Part of a schedule that is exchanged with other cores.
+#[derive(Clone, Debug)]
+struct Shared {
+    exchange: Arc<Exchange>,
+    uses: LocalUses,
+    /// Lists of the last exchange, kept for their memory.
+    told: Vec<Told>,
+    heard: Vec<Heard>,
 }
 
 impl ByUser {
     /// Creates a schedule without users.
     pub fn new() -> ByUser {
         ByUser::default()
+    }
+
+    /// Makes this the schedule of one of several cores of a device. Called before the first connection joins.
+    pub fn share(&mut self, exchange: Arc<Exchange>) {
+        let (uses, told, heard) = (LocalUses::default(), Vec::new(), Vec::new());
+        self.shared = Some(Shared { exchange, uses, told, heard });
+    }
+
+    /// Tells the schedules of other cores what this one, on core `core`, has served, and takes over what they have. Does
+    /// nothing if there is one core.
+    pub fn exchange(&mut self, core: usize, now: u64) {
+        let ByUser { users, by_index, shared: Some(shared), .. } = self else { return };
+        let Shared { exchange, uses, told, heard } = shared;
+        told.clear();
+        for user in by_index.iter().flatten() {
+            let used = uses.of(user.turn);
+            let is_served = used.served.requests > 0 || used.in_flight > 0 || used.completed.1 > 0;
+            if user.count == 0 && !is_served {
+                continue;
+            }
+            told.push(Told {
+                index: user.turn.index(),
+                uid: user.uid,
+                share: user.share,
+                served: std::mem::take(&mut used.served),
+                completed: std::mem::take(&mut used.completed),
+                in_flight: used.in_flight,
+                costliest: used.costliest,
+                was_held: std::mem::take(&mut used.was_held),
+                is_present: is_served || users.is_waiting(user.turn),
+            });
+        }
+        exchange.tell(core, told, now, heard);
+        // Those who get the least elsewhere, in proportion to their shares, are charged nothing.
+        let all = || told.iter().zip(heard.iter());
+        let present = || all().filter(|(told, _)| told.is_present);
+        let least = present().map(|(told, heard)| heard.elsewhere.cost() / told.share);
+        let least = least.min().unwrap_or(i64::MAX);
+        let shares: i64 = present().map(|(told, _)| told.share).sum();
+        let local: i64 = present().map(|(told, _)| told.served.cost()).sum();
+        for (told, heard) in all() {
+            let Some(user) = &by_index[told.index] else { continue };
+            let served = heard.elsewhere;
+            let cost = served.cost().saturating_sub(least.saturating_mul(told.share));
+            // Who is absent would come back with a debt that grew while nobody waited.
+            let cost = if told.is_present { cost } else { 0 };
+            // The debt is paid off while the others are served that much each. All of them together are served less than
+            // in the last interval by then, so that each client has a turn in every interval.
+            let debt_max =
+                (local - local / LOCAL_PART).saturating_mul(told.share) / (shares - told.share).max(1);
+            users.charge_elsewhere(user.turn, (cost, debt_max), (served.bytes, served.requests), now);
+            let used = uses.of(user.turn);
+            used.limit = heard.limit;
+            users.hold(user.turn, used.is_held());
+        }
     }
 
     /// Adds a connection of a user. The limits hold for all connections of the user together; those of the
@@ -101,7 +174,7 @@ impl ByUser {
             self.by_index.resize(index + 1, None);
         }
         let share = i64::from(limits.share);
-        let user = User { turn, share, connections: Schedule::new(), members: Vec::new(), count: 0 };
+        let user = User { uid, turn, share, connections: Schedule::new(), members: Vec::new(), count: 0 };
         self.by_index[index] = Some(user);
         self.indices.insert(uid, index);
         Ok(index)
@@ -162,6 +235,9 @@ impl ByUser {
         user.connections.charge(connection, bytes, now);
         let turn = user.turn;
         self.users.charge(turn, bytes, now);
+        if let Some(shared) = &mut self.shared {
+            shared.uses.served(turn, bytes);
+        }
     }
 
     /// Notes that a command of the connection is in flight. Returns the connection's user, for
@@ -169,6 +245,11 @@ impl ByUser {
     pub fn submitted(&mut self, member: ConnectionKey, bytes: u64, now: u64) -> Option<ClientKey> {
         let (user, _) = self.find(member)?;
         let (turn, share) = (user.turn, user.share);
+        if let Some(shared) = &mut self.shared {
+            let is_held = shared.uses.submitted(turn, bytes);
+            self.users.hold(turn, is_held);
+            return Some(turn);
+        }
         let (is_held, is_changed) = self.windows.submitted(turn, share, bytes, now);
         self.users.hold(turn, is_held);
         if is_changed {
@@ -179,6 +260,10 @@ impl ByUser {
 
     /// Notes that the device has completed a command of the user that was [submitted](ByUser::submitted).
     pub fn completed(&mut self, user: ClientKey, bytes: u64, now: u64) {
+        if let Some(shared) = &mut self.shared {
+            let is_held = shared.uses.completed(user, bytes);
+            return self.users.hold(user, is_held);
+        }
         let is_changed = self.windows.completed(user, bytes, now);
         let is_held = self.windows.is_held(user);
         self.users.hold(user, is_held);

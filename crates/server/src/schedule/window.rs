@@ -11,7 +11,8 @@
 //! hardly lowers the rate; both are tried again now and then. A trial begins only after a round in which a
 //! window held a user back. Costs are those of turns: bytes, plus [`REQUEST`] for each command.
 //!
-//! Called by [`super::ByUser`] for each command that is submitted or completed. This module reads no clock
+//! Called by [`super::ByUser`] for each command that is submitted or completed, and by [`super::exchange`] for the
+//! commands of all cores of a device together. This module reads no clock
 //! but the caller's, so that the same commands at the same times lead to the same windows.
 
 use super::{ClientKey, REQUEST_CHARGE_BYTES};
@@ -47,6 +48,21 @@ pub(super) struct Windows {
     tries_larger: bool,
     rested_at_ns: u64,
     looked_ns: u64,
+    /// Least time of the settling and of the measurement of a round.
+    round_ns: u64,
+}
+
+/// What a user has in flight on all cores together, as an exchange knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UseOfDevice {
+    /// Cost of the commands in flight.
+    pub(super) in_flight: i64,
+    /// Cost of the costliest recent command.
+    pub(super) costliest: i64,
+    /// Number of parts that the user's window is divided into.
+    pub(super) parts: i64,
+    /// True if commands are in flight, or have completed since the last exchange.
+    pub(super) is_using: bool,
 }
 
 /// Usage of the device by one user: the cost of the commands in flight.
@@ -57,6 +73,8 @@ struct UserUsage {
     cost: i64,
     /// Cost of the user's costliest recent command; it decays with each command.
     costliest: i64,
+    /// Number of parts that the user's window is divided into, for as many cores.
+    parts: i64,
     seen_ns: u64,
     is_present: bool,
 }
@@ -64,6 +82,8 @@ struct UserUsage {
 /// Measurement of the device's rate.
 #[derive(Clone, Debug, Default)]
 struct Measurement {
+    /// Time at which the round began: `None` until its first command has completed.
+    settling_since_ns: Option<u64>,
     /// Cost to be served before the measurement begins, and during it.
     settling: i64,
     measured: i64,
@@ -88,7 +108,7 @@ enum Trial {
 }
 
 /// Returns the cost of a command with this number of bytes.
-fn cost_of(bytes: u64) -> i64 {
+pub(super) fn cost_of(bytes: u64) -> i64 {
     bytes.min(1 << 30) as i64 + REQUEST_CHARGE_BYTES
 }
 
@@ -119,8 +139,53 @@ impl Windows {
             known.cost = (known.cost - cost).max(0);
             known.seen_ns = now;
         }
-        let is_changed = self.present.len() > 1 && self.measure(cost, now);
+        let is_changed = self.present.len() > 1 && self.measure(cost, 1, now);
         is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.drop_absent(now))
+    }
+
+    /// Makes windows that are found by rounds whose settling and measurement last at least `round_ns` nanoseconds each.
+    pub(super) fn with_rounds_of(round_ns: u64) -> Windows {
+        Windows { round_ns, ..Windows::default() }
+    }
+
+    /// Notes what a user has in flight on all cores together.
+    pub(super) fn note_use(&mut self, user: ClientKey, share: i64, of_user: UseOfDevice, now: u64) {
+        let UseOfDevice { in_flight, costliest, parts, is_using } = of_user;
+        let known = self.user_mut(user, share);
+        (known.cost, known.costliest, known.parts) = (in_flight, costliest, parts);
+        if !is_using {
+            return;
+        }
+        known.seen_ns = now;
+        if !std::mem::replace(&mut known.is_present, true) {
+            self.present.push(user);
+            self.shares += share;
+            self.begin_anew(now);
+        }
+    }
+
+    /// Notes that some user had to wait because of an in-flight limit.
+    pub(super) fn note_held(&mut self, was_held: bool) {
+        self.round.held |= was_held;
+    }
+
+    /// Notes that this number of commands has completed, of this cost together.
+    pub(super) fn note_completed(&mut self, cost: i64, commands: u32, now: u64) {
+        if self.present.len() > 1 && commands > 0 {
+            self.measure(cost, commands, now);
+        }
+    }
+
+    /// Looks which users are still present, now and then.
+    pub(super) fn look(&mut self, now: u64) {
+        if now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 {
+            self.drop_absent(now);
+        }
+    }
+
+    /// Returns the window of a share of 1; `None` unless several users are present.
+    pub(super) fn contended(&self) -> Option<i64> {
+        (self.present.len() > 1).then_some(self.window)
     }
 
     /// Returns true if the user's window is full while several users are present.
@@ -149,7 +214,15 @@ impl Windows {
         if place.as_ref().is_none_or(|known| known.user != user) {
             // The user who had this index has left, and stays in `present` until the next look at who is
             // present.
-            *place = Some(UserUsage { user, share, cost: 0, costliest: 0, seen_ns: 0, is_present: false });
+            *place = Some(UserUsage {
+                user,
+                share,
+                cost: 0,
+                costliest: 0,
+                parts: 1,
+                seen_ns: 0,
+                is_present: false,
+            });
         }
         place.get_or_insert_with(|| unreachable!("it is there"))
     }
@@ -175,11 +248,12 @@ impl Windows {
     }
 
     /// Returns the smallest window of a share of 1: with it, even the smallest share allows the costliest
-    /// command.
+    /// command in each part.
     fn smallest(&self) -> i64 {
         let known = self.present.iter().filter_map(|user| self.users[user.index()].as_ref());
-        let (costliest, share) = known
-            .fold((1, i64::MAX), |(cost, share), known| (cost.max(known.costliest), share.min(known.share)));
+        let (costliest, share) = known.fold((1, i64::MAX), |(cost, share), known| {
+            (cost.max(known.costliest * known.parts), share.min(known.share))
+        });
         (costliest / share.max(1)).max(1)
     }
 
@@ -206,18 +280,20 @@ impl Windows {
         };
     }
 
-    /// Counts a completed command in the round. Returns true if this changed the windows.
-    fn measure(&mut self, cost: i64, now: u64) -> bool {
+    /// Counts completed commands in the round. Returns true if this changed the windows.
+    fn measure(&mut self, cost: i64, commands: u32, now: u64) -> bool {
         let round = &mut self.round;
-        if round.settling > 0 {
+        let since = *round.settling_since_ns.get_or_insert(now);
+        if round.settling > 0 || now.saturating_sub(since) < self.round_ns {
             round.settling -= cost;
             (round.began_ns, round.held) = (now, false);
             return false;
         }
         round.served += cost;
-        round.commands += 1;
+        round.commands += commands;
         let elapsed = now.saturating_sub(round.began_ns);
-        if round.served < round.measured || round.commands < COMMANDS || elapsed == 0 {
+        let is_short = elapsed == 0 || elapsed < self.round_ns;
+        if round.served < round.measured || round.commands < COMMANDS || is_short {
             return false;
         }
         let rate = round.served as f64 / elapsed as f64;
