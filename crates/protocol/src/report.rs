@@ -120,6 +120,9 @@ pub struct Grant {
 pub struct Client {
     /// Number of the client.
     pub client: u64,
+    /// Number of the core that serves the client.
+    #[serde(default)]
+    pub core: u32,
     /// Name that the client gave itself.
     pub name: String,
     /// Process number that the kernel reported when the client connected.
@@ -182,6 +185,19 @@ pub struct Export {
     pub taken_back: u64,
 }
 
+/// State of one of a server's cores, which the clients are spread over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Core {
+    /// Number of the core, from 0 on.
+    pub core: u32,
+    /// Processor time of the core's thread, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Number of clients that the core serves.
+    pub clients: u64,
+    /// Number of requests of these clients in flight.
+    pub in_flight: u64,
+}
+
 /// State of the whole server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -191,8 +207,11 @@ pub struct Status {
     pub pid: u32,
     /// Time since the server began, in seconds.
     pub uptime_s: u64,
-    /// Processor time of the core thread, in nanoseconds.
+    /// Processor time of all core threads together, in nanoseconds.
     pub core_cpu_ns: u64,
+    /// Cores of the server; none if the server is older than several cores.
+    #[serde(default)]
+    pub cores: Vec<Core>,
     /// Number of control messages that were refused.
     pub asks_refused: u64,
     /// Number of clients that were refused a connection or disconnected: a limit was reached, or they broke

@@ -41,7 +41,7 @@ pub enum Error {
         /// Size of the smallest device that can hold a volume, in bytes.
         least: u64,
     },
-    /// This process may not run on the processor that the core was to stay on.
+    /// This process may not run on a processor that a core was to stay on.
     #[error("this process may not use processor {cpu}; it may use {allowed}")]
     Processor {
         /// Number of the processor, as it was given.
@@ -49,6 +49,9 @@ pub enum Error {
         /// Processors that this process may use, as ranges.
         allowed: String,
     },
+    /// The number of cores is out of range.
+    #[error("there cannot be {0} cores; give 1 to {max}, as many as processors or fewer", max = crate::limits::CORES_MAX)]
+    Cores(usize),
     /// Two devices have the same name.
     #[error("two devices are named '{0}'; give each a name of its own")]
     Twice(String),

@@ -16,7 +16,7 @@
 //! over its own channel ([`bywash_protocol::layout`]); the server checks each of them against the client's
 //! table of grants. A client can also map chunks of a `mem:` device, where the MMU enforces the grant.
 //!
-//! - [`Server`], [`Options`], [`Timeouts`]: a running server and its settings
+//! - [`Server`], [`Options`], [`CORES_MAX`], [`Timeouts`]: a running server and its settings
 //! - [`LimitsFile`], [`Limits`]: limits of a user's clients
 //! - [`identity`]: recognises a device by the label on it; adopts a device, and writes its label again
 //! - [`Exporter`]: exports volumes by other protocols, in the process of the server
@@ -49,7 +49,7 @@ pub use crate::core::Timeouts;
 pub use bywash_volume::NewBlocks;
 pub use error::Error;
 pub use exporter::Exporter;
-pub use limits::{CLIENTS_MAX, Limits, LimitsError, LimitsFile};
+pub use limits::{CLIENTS_MAX, CORES_MAX, Limits, LimitsError, LimitsFile};
 pub use open_device::OpenDevice;
 pub use server::{Options, Server, StatusHandle};
 #[cfg(feature = "testing")]

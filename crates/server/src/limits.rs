@@ -27,6 +27,9 @@ use std::path::{Path, PathBuf};
 /// Greatest number of clients of all users together.
 pub const CLIENTS_MAX: usize = 1 << 14;
 
+/// Greatest number of core threads of a server.
+pub const CORES_MAX: usize = 64;
+
 /// Limits of one user's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

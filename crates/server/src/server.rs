@@ -1,13 +1,14 @@
-//! A running server: starts the threads of the core and of control, and stops them.
+//! A running server: starts the threads of the cores and of control, and stops them.
 
 use crate::control::{ControlThread, Event, EventSender, Registry, SharedState, serve_device, status};
-use crate::core::order::{CoreHandle, CoreOrder};
+use crate::core::cores::{Cores, DeviceNumbers};
+use crate::core::order::CoreHandle;
 use crate::core::{Core, Timeouts};
 use crate::error::Error;
 use crate::exporter::Exporter;
 use crate::helpers::Helpers;
 use crate::identity::Identities;
-use crate::limits::LimitsFile;
+use crate::limits::{CORES_MAX, LimitsFile};
 use crate::open_device::{OpenDevice, open_device};
 use bywash_device::{DeviceKind, Spec};
 use bywash_link::{Listener, SocketFile};
@@ -32,6 +33,7 @@ pub struct Options {
     pub(crate) device_kinds: Vec<&'static DeviceKind>,
     pub(crate) policy: Option<PathBuf>,
     pub(crate) limits: LimitsFile,
+    pub(crate) cores: usize,
     cpu: Option<usize>,
     pub(crate) timeouts: Timeouts,
 }
@@ -46,6 +48,7 @@ impl Options {
             device_kinds: Vec::new(),
             policy: None,
             limits: LimitsFile::default(),
+            cores: 1,
             cpu: None,
             timeouts: Timeouts::default(),
         }
@@ -77,12 +80,27 @@ impl Options {
         Options { limits, ..self }
     }
 
-    /// Sets the processor that the core thread is bound to. Default: any.
+    /// Sets the number of core threads, 1 to [`CORES_MAX`], which the clients are spread over. Default: 1.
+    pub fn cores(self, cores: usize) -> Options {
+        Options { cores, ..self }
+    }
+
+    /// Sets the processor that the core thread is bound to. Several core threads are bound to this one and those with the
+    /// next numbers, one to each. Default: any.
     pub fn cpu(self, cpu: impl Into<Option<usize>>) -> Options {
         Options { cpu: cpu.into(), ..self }
     }
 
-    /// Sets the times that the core polls and waits.
+    /// Checks the number of cores, and that this process may run on their processors.
+    pub(crate) fn check_cores(&self) -> Result<(), Error> {
+        if !(1..=CORES_MAX).contains(&self.cores) {
+            return Err(Error::Cores(self.cores));
+        }
+        let processors = self.cpu.map(|first| first..first.saturating_add(self.cores));
+        processors.into_iter().flatten().try_for_each(check_processor)
+    }
+
+    /// Sets the times that the cores poll and wait.
     pub fn timeouts(self, timeouts: Timeouts) -> Options {
         Options { timeouts, ..self }
     }
@@ -92,7 +110,7 @@ impl Options {
 pub struct Server {
     shared: Arc<SharedState>,
     control: Option<(EventSender, JoinHandle<()>)>,
-    core: Option<JoinHandle<()>>,
+    cores: Vec<JoinHandle<()>>,
     /// Name of the socket in the file system, removed when this is dropped.
     name: Option<SocketFile>,
 }
@@ -111,37 +129,24 @@ impl Server {
     /// # Errors
     /// Same as [`Server::start`].
     pub fn with_devices(options: Options, more: Vec<OpenDevice>) -> Result<Server, Error> {
-        if let Some(cpu) = options.cpu {
-            check_processor(cpu)?;
-        }
+        options.check_cores()?;
         let Ready { store, devices, listener, name } = Ready::new(&options, more)?;
-        let (orders, waiting, bell) =
-            CoreHandle::new().map_err(io::Error::from).map_err(Error::io("make a bell"))?;
-        let (timeouts, cpu) = (options.timeouts, options.cpu);
         let helpers = Helpers::start().map_err(Error::io("make a thread"))?;
-        let (for_core, own_orders) = (helpers.clone(), orders.clone());
-        let core = thread::Builder::new().name("core".into()).spawn(move || {
-            if let Some(cpu) = cpu {
-                stay_on(cpu);
-            }
-            match Core::new(own_orders, waiting, bell, timeouts, for_core) {
-                Ok(core) => core.run(),
-                Err(error) => tracing::error!("the core cannot begin: {error}"),
-            }
-        });
-        let core = core.map_err(Error::io("make a thread"))?;
-        let shared = shared_state(options, store, devices, orders, helpers)?;
-        let control = ControlThread::new(shared.clone(), listener).map_err(Error::io("begin to listen"))?;
+        let (handles, threads) = start_cores(&options, &helpers)?;
+        let shared = shared_state(options, store, devices, handles, helpers)?;
+        let control = ControlThread::new(shared.clone(), listener)
+            .map_err(Error::io("begin to listen"))
+            .inspect_err(|_| shared.cores.stop())?;
         let post = control.post();
         let thread = thread::Builder::new().name("control".into()).spawn(move || control.run());
         let control = Some((post, thread.map_err(Error::io("make a thread"))?));
-        Ok(Server { shared, control, core: Some(core), name: Some(name) })
+        Ok(Server { shared, control, cores: threads, name: Some(name) })
     }
 
     /// Returns the server's current state and counters.
     ///
     /// # Errors
-    /// [`Error::Io`] if the core thread has stopped.
+    /// [`Error::Io`] if a core thread has stopped.
     pub fn status(&self) -> Result<Status, Error> {
         status(&self.shared)
             .map_err(|stopped| Error::Io { what: "ask the core", source: io::Error::other(stopped) })
@@ -158,10 +163,10 @@ impl Server {
         let _ = self.shared.exports.0.set(exporter);
     }
 
-    /// Returns true while both the core thread and the control thread run.
+    /// Returns true while all core threads and the control thread run.
     pub fn is_running(&self) -> bool {
         let runs = |thread: &JoinHandle<()>| !thread.is_finished();
-        self.core.as_ref().is_some_and(runs) && self.control.as_ref().is_some_and(|(_, thread)| runs(thread))
+        self.cores.iter().all(runs) && self.control.as_ref().is_some_and(|(_, thread)| runs(thread))
     }
 
     /// Stops the server: refuses new connections, waits for commands in flight and flushes the devices (5
@@ -184,16 +189,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The name goes first, so that the kernel refuses whoever connects from now on.
         drop(self.name.take());
-        // Tell both threads to stop before waiting for either. The administrator may wait for a drain that
-        // never happens, and this wait ends only when the core ends. The send fails only if the core has
-        // stopped already.
-        let _ = self.shared.orders.send(CoreOrder::Stop);
+        // Tell all threads to stop before waiting for one. The administrator may wait for a drain that
+        // never happens, and this wait ends only when the cores end.
+        self.shared.cores.stop();
         if let Some((post, thread)) = self.control.take() {
             post.send(Event::Stop);
             // The join fails only if the thread panicked, and the panic was reported then.
             let _ = thread.join();
         }
-        if let Some(thread) = self.core.take() {
+        for thread in std::mem::take(&mut self.cores) {
             let _ = thread.join();
         }
         self.shared.changes.finish();
@@ -230,16 +234,56 @@ impl Ready {
     }
 }
 
-/// Creates the state that the server's threads share, and hands the devices to the core.
+/// Starts the threads of the cores, and warns if there are more than processors.
+fn start_cores(options: &Options, helpers: &Helpers) -> Result<(Cores, Vec<JoinHandle<()>>), Error> {
+    let (timeouts, began) = (options.timeouts, Instant::now());
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    if options.cores > processors {
+        tracing::warn!(
+            "{} cores share {processors} processors: while one polls, another waits for its turn; give as many cores as \
+             processors, or fewer",
+            options.cores
+        );
+    }
+    let (mut handles, mut threads) = (Vec::new(), Vec::new());
+    for number in 0..options.cores {
+        let (handle, waiting, bell) =
+            CoreHandle::new(number).map_err(io::Error::from).map_err(Error::io("make a bell"))?;
+        let (own_orders, helpers) = (handle.clone(), helpers.clone());
+        let cpu = options.cpu.map(|first| first + number);
+        let name = if number == 0 { "core".into() } else { format!("core-{number}") };
+        let thread = thread::Builder::new().name(name).spawn(move || {
+            if let Some(cpu) = cpu {
+                stay_on(cpu);
+            }
+            match Core::new(own_orders, waiting, bell, timeouts, helpers, began) {
+                Ok(core) => core.run(),
+                Err(error) => tracing::error!("core {number} cannot begin: {error}"),
+            }
+        });
+        handles.push(handle);
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                Cores::new(handles).stop();
+                return Err(Error::io("make a thread")(error));
+            }
+        }
+    }
+    Ok((Cores::new(handles), threads))
+}
+
+/// Creates the state that the server's threads share, and hands the devices to the cores.
 pub(crate) fn shared_state(
     options: Options,
     store: Store,
     devices: Vec<OpenDevice>,
-    orders: CoreHandle,
+    cores: Cores,
     helpers: Helpers,
 ) -> Result<Arc<SharedState>, Error> {
     let shared = Arc::new(SharedState {
-        orders,
+        cores,
+        device_numbers: Arc::new(DeviceNumbers::default()),
         store,
         registry: Registry::default(),
         is_temporary: options.policy.is_none(),
@@ -256,8 +300,7 @@ pub(crate) fn shared_state(
         clients_refused: Default::default(),
     });
     for device in devices {
-        serve_device(&shared, device)
-            .map_err(|stopped| Error::Io { what: "start the core", source: io::Error::other(stopped) })?;
+        serve_device(&shared, device).inspect_err(|_| shared.cores.stop())?;
     }
     Ok(shared)
 }
@@ -322,6 +365,7 @@ fn stay_on(cpu: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::order::CoreOrder;
     use bywash_client::{Access, Client, NewVolume};
     use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
     use bywash_nvme::{Nvme, Options as ControllerOptions};
@@ -361,7 +405,7 @@ mod tests {
             thread::sleep(Duration::from_millis(2));
         }
         let device = DeviceNumber(0);
-        let removed = server.shared.orders.ask(|reply| CoreOrder::RemoveDevice { device, reply }).unwrap();
+        let removed = server.shared.cores.ask(0, |reply| CoreOrder::RemoveDevice { device, reply }).unwrap();
         wait_until("the arena is unpinned, though its client is there", || model.mapped_bytes() == own);
         drop(removed);
         assert_eq!((model.mapped_bytes(), model.counts().faults), (0, 0));

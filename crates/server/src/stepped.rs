@@ -7,7 +7,8 @@
 //! client that blocks a helper blocks the caller.
 
 use crate::control::{ControlThread, SharedState, status};
-use crate::core::order::{CoreHandle, CoreOrder};
+use crate::core::cores::Cores;
+use crate::core::order::CoreHandle;
 use crate::core::{Core, stepped};
 use crate::error::Error;
 use crate::helpers::Helpers;
@@ -18,12 +19,13 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A server that its caller steps.
 pub struct SteppedServer {
     shared: Arc<SharedState>,
     control: ControlThread,
-    core: Rc<RefCell<Core>>,
+    cores: Vec<Rc<RefCell<Core>>>,
     helpers: Helpers,
     /// Name of the socket in the file system, removed when this is dropped.
     name: Option<SocketFile>,
@@ -35,24 +37,40 @@ impl SteppedServer {
     /// # Errors
     /// Same as [`crate::Server::start`].
     pub fn start(options: Options) -> Result<SteppedServer, Error> {
+        options.check_cores()?;
         let Ready { store, devices, listener, name } = Ready::new(&options, Vec::new())?;
         let bell = |error| Error::io("make a bell")(io::Error::from(error));
-        let (orders, waiting, rung) = CoreHandle::new().map_err(bell)?;
-        let helpers = Helpers::without_threads();
-        let core = Core::new(orders.clone(), waiting, rung.clone(), options.timeouts, helpers.clone());
-        let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
-        stepped::add(rung, &core);
-        let shared = shared_state(options, store, devices, orders, helpers.clone())?;
+        let (helpers, began) = (Helpers::without_threads(), Instant::now());
+        let (mut handles, mut cores) = (Vec::new(), Vec::new());
+        for number in 0..options.cores {
+            let (handle, waiting, rung) = CoreHandle::new(number).map_err(bell)?;
+            let (own_orders, helpers) = (handle.clone(), helpers.clone());
+            let core = Core::new(own_orders, waiting, rung.clone(), options.timeouts, helpers, began);
+            let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
+            stepped::add(rung, &core);
+            handles.push(handle);
+            cores.push(core);
+        }
+        let shared = shared_state(options, store, devices, Cores::new(handles), helpers.clone())?;
         let control =
             ControlThread::stepped(shared.clone(), listener).map_err(Error::io("begin to listen"))?;
-        Ok(SteppedServer { shared, control, core, helpers, name: Some(name) })
+        Ok(SteppedServer { shared, control, cores, helpers, name: Some(name) })
     }
 
-    /// Carries out one round of each thread's work: control, administrator, helpers, core.
+    /// Carries out one round of each thread's work: control, administrator, helpers, cores.
     pub fn step(&mut self) {
         self.control.step();
         self.helpers.do_waiting();
-        self.core.borrow_mut().round(false);
+        self.step_cores();
+    }
+
+    /// Carries out one round of each core.
+    // Not inlined, so that a profiler that counts instructions finds it.
+    #[inline(never)]
+    pub fn step_cores(&mut self) {
+        for core in &self.cores {
+            core.borrow_mut().round(false);
+        }
     }
 
     /// Returns the number of connections, and of clients that have left but still have requests in flight.
@@ -74,9 +92,9 @@ impl Drop for SteppedServer {
     fn drop(&mut self) {
         drop(self.name.take());
         // The step below carries the order out; no thread would.
-        let _ = self.shared.orders.send(CoreOrder::Stop);
+        self.shared.cores.stop();
         self.step();
-        stepped::remove(&self.core);
+        self.cores.iter().for_each(stepped::remove);
     }
 }
 
@@ -102,9 +120,15 @@ mod tests {
 
     #[test]
     fn all_is_done_in_the_callers_thread() {
+        for cores in [1, 3] {
+            all_is_done_on(cores);
+        }
+    }
+
+    fn all_is_done_on(cores: usize) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let options = Options::new(&socket).device("fast=mem:4M,pages=4K".parse().unwrap());
+        let options = Options::new(&socket).cores(cores).device("fast=mem:4M,pages=4K".parse().unwrap());
         let mut server = SteppedServer::start(options).unwrap();
         let messages = Messages::over(connect(&socket).unwrap(), MESSAGE_BYTES_MAX);
         let hello = ControlRequest::Hello { version: VERSION, name: "one".into() };

@@ -3,6 +3,7 @@
 //! Each module with dependencies is a feature of the same name, so that a crate builds no more than what its tests use.
 //!
 //! - `built`: the libraries that cargo builds for no test
+//! - `cores`: how many cores the device servers of tests have
 //! - `peers`: peers that die or break the protocol
 //! - `hosts`: several hosts on one machine, by network namespaces
 //! - `disks`: loop devices and mounted file systems that disappear with the test
@@ -15,6 +16,7 @@
 //! against the tree.
 
 pub mod built;
+pub mod cores;
 #[cfg(feature = "disks")]
 pub mod disks;
 #[cfg(all(feature = "guest", target_arch = "x86_64"))]

@@ -30,8 +30,12 @@ fn write_all(status: &Status, out: &mut String) -> fmt::Result {
     sample(out, "bywash_info", &[("version", &status.version)], 1)?;
     head(out, "bywash_uptime_seconds", "gauge", "Since the server began.")?;
     sample(out, "bywash_uptime_seconds", &[], status.uptime_s)?;
-    head(out, "bywash_core_cpu_seconds_total", "counter", "Processor time of the core's thread.")?;
+    head(out, "bywash_core_cpu_seconds_total", "counter", "Processor time of all cores' threads.")?;
     sample(out, "bywash_core_cpu_seconds_total", &[], Seconds(status.core_cpu_ns))?;
+    head(out, "bywash_core_clients", "gauge", "Clients that a core serves.")?;
+    for core in &status.cores {
+        sample(out, "bywash_core_clients", &[("core", &core.core.to_string())], core.clients)?;
+    }
     head(out, "bywash_asks_refused_total", "counter", "Messages over the socket that were refused.")?;
     sample(out, "bywash_asks_refused_total", &[], status.asks_refused)?;
     head(out, "bywash_clients_refused_total", "counter", "Clients that were turned away or thrown out.")?;
@@ -180,7 +184,7 @@ impl fmt::Display for Seconds {
 mod tests {
     use super::*;
     use bywash_protocol::Access;
-    use bywash_protocol::report::{Client, Device, Grant, User};
+    use bywash_protocol::report::{Client, Core, Device, Grant, User};
 
     #[test]
     fn everything_is_told_once_and_names_are_quoted() {
@@ -220,6 +224,7 @@ mod tests {
             depth: 8,
             in_flight: 0,
             is_polled: false,
+            core: 0,
             grants: ["log", "a \"b\"\\\n"].map(grant).to_vec(),
             counts: counts.clone(),
         };
@@ -228,6 +233,7 @@ mod tests {
             pid: 1,
             uptime_s: 5,
             core_cpu_ns: 1_500_000_000,
+            cores: vec![Core { core: 1, clients: 2, ..Core::default() }],
             asks_refused: 2,
             clients_refused: 0,
             devices: vec![device],
@@ -244,6 +250,7 @@ mod tests {
         for line in [
             "bywash_info{version=\"1.2.3\"} 1",
             "bywash_core_cpu_seconds_total 1.500000000",
+            "bywash_core_clients{core=\"1\"} 2",
             "bywash_device_reads_total{device=\"fast\"} 3",
             "bywash_user_read_bytes_total{uid=\"1000\"} 4096",
             "bywash_user_read_bytes_total{uid=\"others\"} 0",

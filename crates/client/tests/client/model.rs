@@ -464,6 +464,7 @@ impl World {
                 pid: std::process::id(),
                 uptime_s: 0,
                 core_cpu_ns: 0,
+                cores: Vec::new(),
                 asks_refused: 0,
                 clients_refused: 0,
                 devices: vec![],

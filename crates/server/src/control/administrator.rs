@@ -199,7 +199,8 @@ fn revoke_grants(
             // The send fails only if the receiver has timed out and no longer waits.
             let _ = sender.send(outcome);
         });
-        shared.orders.send(CoreOrder::Revoke { client: holder.client, grant: holder.grant, reply })?;
+        let order = CoreOrder::Revoke { client: holder.client, grant: holder.grant, reply };
+        shared.cores.send(holder.client.core, order)?;
     }
     drop(sender);
     RevocationPage::wait_visible();
@@ -231,7 +232,7 @@ fn revoke_grants(
 fn wait_for<T>(shared: &SharedState, drained: &Receiver<T>, count: usize, name: &str) -> Result<(), Refusal> {
     let end = Instant::now() + DRAINING_LIMIT;
     for _ in 0..count {
-        match shared.orders.wait(drained, Some(end)) {
+        match shared.cores.wait(drained, Some(end)) {
             Ok(_) => {}
             // The core has stopped and dropped the replies, so it is unknown what is in flight.
             Err(RecvTimeoutError::Disconnected) => return Err(CoreStopped.into()),

@@ -5,6 +5,7 @@
 
 use crate::control::refusal::refusal_from;
 use crate::control::{DeviceFacts, SharedState};
+use crate::core::cores::FIRST;
 use crate::core::order::{Chunk, CoreOrder};
 use bywash_device::{ReplacedContents, SpareChunk};
 use bywash_protocol::layout::Status;
@@ -41,7 +42,7 @@ pub(super) fn clear_some(
             }
             _ => {
                 let cleared = |reply| CoreOrder::Clear { device: facts.number, span, reply };
-                match shared.orders.ask(cleared)? {
+                match shared.cores.ask(FIRST, cleared)? {
                     Status::Success => {}
                     status => {
                         let message = format!("device '{device}' cannot be cleared: {status:?}");
@@ -63,9 +64,9 @@ pub(super) fn replace_chunk(
     keep: ReplacedContents,
 ) -> Result<(), Refusal> {
     let replace = || {
-        let shape = shared.orders.ask(|reply| CoreOrder::Shape { chunk, reply })?;
+        let shape = shared.cores.ask(FIRST, |reply| CoreOrder::Shape { chunk, reply })?;
         let spare = SpareChunk::new(shape).map_err(|error| Refusal::new(RefusalKind::Failed, error))?;
-        let replaced = shared.orders.ask(|reply| CoreOrder::Replace { chunk, keep, spare, reply })?;
+        let replaced = shared.cores.ask(FIRST, |reply| CoreOrder::Replace { chunk, keep, spare, reply })?;
         replaced.map(drop).map_err(|error| Refusal::new(RefusalKind::Failed, error))
     };
     replace().map_err(|refused: Refusal| {

@@ -21,6 +21,10 @@ pub(crate) const OF_FILE: u64 = 6;
 pub(crate) const OF_MESSAGE: u64 = bywash_link::DESCRIPTORS_MAX as u64;
 /// Number of descriptors that the server keeps for itself.
 const OWN: u64 = 128;
+/// Number of descriptors of each further core: its bell and its epoll.
+const OF_CORE: u64 = 2;
+/// Number of descriptors of a further queue of a device: the file, its ring, its event counters.
+const OF_QUEUE: u64 = 5;
 /// Number of descriptors up to which a user may use the quarter that is reserved for users with few: enough
 /// for four clients, one of which sets up its channel.
 const FEW: u64 = 4 * (OF_CONNECTION + OF_CHANNEL) + OF_MESSAGE;
@@ -32,19 +36,24 @@ pub(crate) struct DescriptorUse {
     pub(crate) of_user: u64,
 }
 
-/// Checks that a user may occupy `more` descriptors.
+/// Returns the number of descriptors that a server keeps for itself, with this number of cores and devices.
+pub(crate) fn own(cores: usize, devices: usize) -> u64 {
+    OWN + (cores as u64 - 1) * (OF_CORE + devices as u64 * OF_QUEUE)
+}
+
+/// Checks that a user may occupy `more` descriptors, besides those that the server keeps for itself.
 ///
 /// # Errors
 /// A message for the user with the limit and the remedy, if the user's share or the budget of all users is
 /// exhausted.
-pub(crate) fn check(uid: u32, taken: DescriptorUse, more: u64) -> Result<(), String> {
+pub(crate) fn check(own: u64, uid: u32, taken: DescriptorUse, more: u64) -> Result<(), String> {
     // Without a limit, the largest number counts as the limit.
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    check_against(limit, uid, taken, more)
+    check_against(limit, own, uid, taken, more)
 }
 
-fn check_against(limit: u64, uid: u32, taken: DescriptorUse, more: u64) -> Result<(), String> {
-    let budget = limit.saturating_sub(OWN.min(limit / 2));
+fn check_against(limit: u64, own: u64, uid: u32, taken: DescriptorUse, more: u64) -> Result<(), String> {
+    let budget = limit.saturating_sub(own.min(limit / 2));
     let (all, of_user) = (taken.all.saturating_add(more), taken.of_user.saturating_add(more));
     let has_share = all <= budget / 4 * 3 && of_user <= budget / 2;
     let has_few = all <= budget && of_user <= FEW;
@@ -70,7 +79,7 @@ mod tests {
     fn take(limit: u64, others: u64) -> u64 {
         let mut taken = DescriptorUse { all: others, of_user: 0 };
         let mut count = 0;
-        while check_against(limit, 7, taken, CLIENT).is_ok() {
+        while check_against(limit, OWN, 7, taken, CLIENT).is_ok() {
             taken = DescriptorUse { all: taken.all + CLIENT, of_user: taken.of_user + CLIENT };
             count += 1;
             assert!(taken.all <= limit);
@@ -91,12 +100,20 @@ mod tests {
     }
 
     #[test]
+    fn cores_and_their_queues_are_the_servers_own() {
+        assert_eq!((own(1, 0), own(1, 32)), (OWN, OWN));
+        let taken = DescriptorUse { all: 500, of_user: 400 };
+        assert!(check_against(1024, own(1, 8), 7, taken, CLIENT).is_ok());
+        assert!(check_against(1024, own(8, 8), 7, taken, CLIENT).is_err());
+    }
+
+    #[test]
     fn the_limit_is_named() {
-        let refused = check_against(1024, 7, DescriptorUse { all: 900, of_user: 800 }, 1).unwrap_err();
+        let refused = check_against(1024, OWN, 7, DescriptorUse { all: 900, of_user: 800 }, 1).unwrap_err();
         assert!(
             refused.contains("1024 open files (RLIMIT_NOFILE)") && refused.contains("user 7"),
             "{refused}"
         );
-        assert!(check_against(u64::MAX, 7, DescriptorUse::default(), 1).is_ok());
+        assert!(check_against(u64::MAX, own(64, 32), 7, DescriptorUse::default(), 1).is_ok());
     }
 }

@@ -1,27 +1,30 @@
 //! Devices that administrators add to a running server, and take away from it. Called by the administrator's thread.
 //!
-//! Invariant: a device is in the registry only while the core serves it. A device is taken away in these steps, the first
+//! Invariant: a device is in the registry only while all cores serve it. A device is taken away in these steps, the first
 //! of which holds the registry's lock, so that nobody opens a volume meanwhile: no client has a grant on the device, and
-//! its name goes; the core releases it; it is flushed and closed.
+//! its name goes; each core releases its queue; it is flushed and closed.
 
 use super::refusal::refusal_from;
 use super::registry::Registry;
 use super::{DeviceFacts, SharedState};
+use crate::core::cores::FIRST;
 use crate::core::order::{BoxedDevice, CoreOrder, CoreStopped, OnDone};
 use crate::error::Error;
 use crate::identity::Identities;
 use crate::open_device::{OpenDevice, open_device};
+use crate::schedule::Exchange;
 use bywash_device::{Access, Spec, flush_exclusive};
 use bywash_link::Credentials;
 use bywash_protocol::{Refusal, RefusalKind};
 use bywash_volume::{DeviceId, Store};
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SendError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Greatest number of devices of a server to which another one can be added; each takes descriptors of the server's own.
 const DEVICES_MAX: usize = 32;
-/// Greatest time to wait until the core has released a device.
+/// Greatest time to wait until all cores have released a device.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 /// Greatest time to wait until clients that use a device have left: those that have just disconnected are known a moment
 /// longer.
@@ -46,8 +49,7 @@ pub(super) fn add(shared: &SharedState, text: &str) -> Result<(), Refusal> {
     let seen = identities(&shared.store, served).map_err(refusal_from)?;
     let mut identities = Identities::new(&shared.store, shared.is_temporary, seen);
     let device = open_device(&shared.store, &mut identities, &spec).map_err(refused)?;
-    serve(shared, device)?;
-    Ok(())
+    serve(shared, device).map_err(refused)
 }
 
 /// Returns the identities of the devices of these names, with the names.
@@ -59,15 +61,26 @@ fn identities(store: &Store, names: Vec<String>) -> Result<Vec<(DeviceId, String
     Ok(found)
 }
 
-/// Hands an open device to the core, and registers it.
-pub(crate) fn serve(shared: &SharedState, device: OpenDevice) -> Result<(), CoreStopped> {
+/// Hands an open device to the cores, a queue to each, and registers it.
+///
+/// # Errors
+/// [`Error::Device`] if queues cannot be made, [`Error::Io`] if a core has stopped.
+pub(crate) fn serve(shared: &SharedState, device: OpenDevice) -> Result<(), Error> {
     let OpenDevice { name, device, is_volatile, .. } = device;
     let geometry = device.geometry();
-    let chunk_bytes = device.chunks().map(bywash_device::Chunks::chunk_bytes);
-    let number = shared.orders.ask(|reply| {
-        let (name, device) = (name.clone(), BoxedDevice(device));
-        CoreOrder::AddDevice { name, device, owner: None, reply }
-    })?;
+    let count = shared.cores.count();
+    let queues = bywash_device::queues(device, count)?;
+    let chunk_bytes = queues[FIRST].chunks().map(bywash_device::Chunks::chunk_bytes);
+    let exchange = (count > 1).then(|| Arc::new(Exchange::new(count)));
+    let number = shared.device_numbers.take();
+    for (core, queue) in queues.into_iter().enumerate() {
+        let (name, device, exchange) = (name.clone(), BoxedDevice(queue), exchange.clone());
+        let add = |reply| CoreOrder::AddDevice { number, name, device, owner: None, exchange, reply };
+        shared.cores.ask(core, add).map_err(|stopped: CoreStopped| Error::Io {
+            what: "hand a device to the core",
+            source: std::io::Error::other(stopped),
+        })?;
+    }
     let (block, read_only) = (geometry.block, geometry.access == Access::Read);
     let facts = DeviceFacts { number, block, read_only, chunk_bytes, is_volatile };
     shared.registry.lock().devices.insert(name, facts);
@@ -78,17 +91,22 @@ pub(crate) fn serve(shared: &SharedState, device: OpenDevice) -> Result<(), Core
 pub(super) fn drop_device(shared: &SharedState, name: &str) -> Result<(), Refusal> {
     let facts = unregister_within_grace(shared, name)?;
     let (sender, released) = channel();
-    let helpers = shared.helpers.clone();
-    let reply = OnDone::new(move |device: Option<BoxedDevice>| {
-        // The send fails only if the receiver has timed out. Closing the device could block the core.
-        if let Err(SendError(device)) = sender.send(device) {
-            helpers.drop_later(Credentials::own().uid, device);
+    let (helpers, numbers, number) = (shared.helpers.clone(), shared.device_numbers.clone(), facts.number);
+    let all = OnDone::new(move |queues: Vec<(usize, Option<BoxedDevice>)>| {
+        numbers.give(number);
+        // The send fails only if the receiver has timed out. Closing the device could block a core.
+        if let Err(SendError(queues)) = sender.send(queues) {
+            helpers.drop_later(Credentials::own().uid, queues);
         }
     });
-    shared.orders.send(CoreOrder::RemoveDevice { device: facts.number, reply })?;
-    let mut device = match shared.orders.wait(&released, Some(Instant::now() + RELEASE_LIMIT)) {
-        Ok(Some(BoxedDevice(device))) => device,
-        Ok(None) | Err(RecvTimeoutError::Disconnected) => return Err(CoreStopped.into()),
+    let remove = |core, reply: OnDone<(usize, Option<BoxedDevice>)>| {
+        let reply = OnDone::new(move |queue| reply.send((core, queue)));
+        CoreOrder::RemoveDevice { device: number, reply }
+    };
+    shared.cores.send_all(remove, all)?;
+    let mut queues = match shared.cores.wait(&released, Some(Instant::now() + RELEASE_LIMIT)) {
+        Ok(queues) => queues,
+        Err(RecvTimeoutError::Disconnected) => return Err(CoreStopped.into()),
         Err(RecvTimeoutError::Timeout) => {
             let message = format!(
                 "device '{name}' is not served any more, but commands are still in flight on it; it is closed without a \
@@ -97,8 +115,10 @@ pub(super) fn drop_device(shared: &SharedState, name: &str) -> Result<(), Refusa
             return Err(Refusal::new(RefusalKind::Failed, message));
         }
     };
-    let flushed = flush_exclusive(&mut *device);
-    drop(device);
+    let first = queues.iter_mut().find(|(core, _)| *core == FIRST);
+    let Some((_, Some(BoxedDevice(device)))) = first else { return Err(CoreStopped.into()) };
+    let flushed = flush_exclusive(&mut **device);
+    drop(queues);
     if facts.is_volatile {
         shared.store.forget_device(name).map_err(refusal_from)?;
     }

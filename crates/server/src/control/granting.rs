@@ -6,6 +6,7 @@ use crate::control::refusal::refusal_from;
 use crate::control::registry::HeldGrant;
 use crate::control::thin::{self, ThinMaps};
 use crate::control::{DeviceFacts, SharedState};
+use crate::core::cores::FIRST;
 use crate::core::map::ThinVolume;
 use crate::core::order::{BoxedDevice, Chunk, CoreOrder, OnDone};
 use crate::helpers::DropByHelper;
@@ -92,7 +93,8 @@ fn add(
     thin: Option<ThinVolume>,
 ) -> Result<GrantNumber, Refusal> {
     let client = known.key;
-    shared.orders.ask(|reply| CoreOrder::Grant { client, grant, thin, reply })?.map_err(refusal_from)
+    let order = |reply| CoreOrder::Grant { client, grant, thin, reply };
+    shared.cores.ask(client.core, order)?.map_err(refusal_from)
 }
 
 /// Returns the chunks that a volume consists of, or the reason why a client cannot map them.
@@ -137,13 +139,17 @@ pub(crate) fn open_passed(
     let device = device.take().map(|device| BoxedDevice(device as Box<dyn Device>));
     let device = device.ok_or_else(|| Refusal::new(RefusalKind::Failed, "the file is gone"))?;
     let owner = Some(uid);
-    let number =
-        shared.orders.ask(|reply| CoreOrder::AddDevice { name: name.clone(), device, owner, reply })?;
+    let (core, number) = (known.key.core, shared.device_numbers.take());
+    let add_device = |reply| {
+        let (name, exchange) = (name.clone(), None);
+        CoreOrder::AddDevice { number, name, device, owner, exchange, reply }
+    };
+    shared.cores.ask(core, add_device).inspect_err(|_| shared.device_numbers.give(number))?;
     let grant = Grant::new(number, access, [ByteRange::new(0, geometry.bytes)]).map_err(refusal_from);
     let grant = match grant.and_then(|grant| add(shared, known, grant, None)) {
         Ok(grant) => grant,
         Err(refused) => {
-            drop_device(shared, uid, number);
+            drop_device(shared, uid, core, number);
             return Err(refused);
         }
     };
@@ -172,13 +178,16 @@ pub(crate) fn open_passed(
     }))
 }
 
-/// Removes a client's own device once no command is in flight on it; a helper of the client's user then
-/// closes the file.
-pub(crate) fn drop_device(shared: &Arc<SharedState>, uid: u32, device: DeviceNumber) {
-    let by = shared.helpers.clone();
-    let reply = OnDone::new(move |device: Option<BoxedDevice>| by.drop_later(uid, device));
+/// Removes a client's own device from the client's core once no command is in flight on it; a helper of the client's
+/// user then closes the file.
+pub(crate) fn drop_device(shared: &Arc<SharedState>, uid: u32, core: usize, device: DeviceNumber) {
+    let (by, numbers) = (shared.helpers.clone(), shared.clone());
+    let reply = OnDone::new(move |removed: Option<BoxedDevice>| {
+        numbers.device_numbers.give(device);
+        by.drop_later(uid, removed);
+    });
     // The send fails only if the core has stopped, which then has dropped the device.
-    let _ = shared.orders.send(CoreOrder::RemoveDevice { device, reply });
+    let _ = shared.cores.send(core, CoreOrder::RemoveDevice { device, reply });
 }
 
 /// Returns descriptors of consecutive chunks of a grant, beginning with chunk `from`, for the client to map.
@@ -212,7 +221,7 @@ pub(crate) fn map(
         let chunk = Chunk { device, number: first };
         let asked =
             |reply| CoreOrder::Chunks { first: chunk, count: 1, writable: access.allows_write(), reply };
-        let given = shared.orders.ask(asked)?;
+        let given = shared.cores.ask(FIRST, asked)?;
         descriptors.extend(given.map_err(|error| Refusal::new(RefusalKind::Failed, error))?);
     }
     let chunk_bytes = everybody.devices.values().find(|facts| facts.number == device);

@@ -40,7 +40,7 @@ use thin::{Changes, Shortages};
 pub(crate) use thread::ControlThread;
 pub(crate) use users::Users;
 
-use crate::core::order::CoreHandle;
+use crate::core::cores::{Cores, DeviceNumbers};
 use crate::exporter::Exporter;
 use crate::helpers::Helpers;
 use crate::limits::LimitsFile;
@@ -55,7 +55,8 @@ use std::time::Instant;
 /// State that the server's threads share.
 #[derive(Debug)]
 pub(crate) struct SharedState {
-    pub(crate) orders: CoreHandle,
+    pub(crate) cores: Cores,
+    pub(crate) device_numbers: Arc<DeviceNumbers>,
     pub(crate) store: Store,
     pub(crate) registry: Registry,
     /// True if the store has no file, so that volumes end with the server.

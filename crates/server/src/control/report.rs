@@ -2,10 +2,11 @@
 
 use crate::control::thin::is_low;
 use crate::control::{SharedState, users};
-use crate::core::order::{CoreOrder, CoreReport, CoreStopped};
-use bywash_protocol::report::{Client, Device, Grant, Status, Volume};
+use crate::core::order::{CoreOrder, CoreReport, CoreStopped, DeviceReport};
+use bywash_protocol::report::{Client, Core, Device, Grant, Status, Volume};
 use bywash_sync::Ordering::Relaxed;
 use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 /// Converts a volume of the store to the protocol's report of it.
 pub fn volume_report(volume: bywash_volume::Volume) -> Volume {
@@ -39,12 +40,41 @@ fn thin_volumes(shared: &SharedState) -> HashMap<String, (u64, u64)> {
     sums
 }
 
+fn core_report(report: &CoreReport) -> Core {
+    Core {
+        core: report.core as u32,
+        cpu_ns: report.cpu_ns,
+        clients: report.clients.len() as u64,
+        in_flight: report.clients.iter().map(|client| client.in_flight as u64).sum(),
+    }
+}
+
+/// Adds up what each core reports of its queue of a device. The description is that of the first core's queue.
+fn devices_of_all(reports: impl Iterator<Item = DeviceReport>) -> Vec<DeviceReport> {
+    let mut devices: BTreeMap<u32, DeviceReport> = BTreeMap::new();
+    for report in reports {
+        match devices.entry(report.number.0) {
+            Entry::Vacant(place) => drop(place.insert(report)),
+            Entry::Occupied(mut sum) => {
+                let sum = sum.get_mut();
+                sum.in_flight += report.in_flight;
+                sum.is_stuck |= report.is_stuck;
+                sum.counts.add(&report.counts);
+            }
+        }
+    }
+    devices.into_values().collect()
+}
+
 /// Collects the state and counters of the whole server.
 pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
-    let (CoreReport { devices, clients, cpu_ns }, ended) =
-        shared.users.look(|| shared.orders.ask(|reply| CoreOrder::Report { reply }))?;
-    let mut of_core: HashMap<u64, _> =
-        clients.into_iter().map(|client| (client.key.number, client)).collect();
+    let (mut reports, ended) =
+        shared.users.look(|| shared.cores.ask_all(|_, reply| CoreOrder::Report { reply }))?;
+    reports.sort_by_key(|report| report.core);
+    let cores: Vec<Core> = reports.iter().map(core_report).collect();
+    let devices = devices_of_all(reports.iter_mut().flat_map(|report| std::mem::take(&mut report.devices)));
+    let clients = reports.into_iter().flat_map(|report| report.clients);
+    let mut of_core: HashMap<u64, _> = clients.map(|client| (client.key.number, client)).collect();
     let everybody = shared.registry.lock();
     let clients = everybody.clients.iter().filter_map(|(number, client)| {
         // A client that is only in one of the two lists has just connected or is leaving: it is not reported.
@@ -61,6 +91,7 @@ pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
         });
         Some(Client {
             client: *number,
+            core: core.key.core as u32,
             name: client.name.clone(),
             pid: client.credentials.pid,
             uid: client.credentials.uid,
@@ -109,7 +140,8 @@ pub(crate) fn status(shared: &SharedState) -> Result<Status, CoreStopped> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         uptime_s: shared.began.elapsed().as_secs(),
-        core_cpu_ns: cpu_ns,
+        core_cpu_ns: cores.iter().map(|core| core.cpu_ns).sum(),
+        cores,
         asks_refused: shared.asks_refused.load(Relaxed),
         clients_refused: shared.clients_refused.load(Relaxed),
         devices: devices.collect(),

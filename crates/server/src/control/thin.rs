@@ -10,9 +10,9 @@
 //! volume only after that has ended. A crash between two steps leaves the volume as before or after: what was being
 //! allocated is zeros, and what was being released has its contents.
 //!
-//! Invariant: a volume's map is changed by one thread at a time, since the core begins one change at a time
-//! (`core::thin`), and administrators change a volume's blocks only when none of its requests is left. Called on
-//! threads of the users whose requests wait.
+//! Invariant: a volume's map is changed by one thread at a time, since each core begins one change at a time
+//! (`core::thin`), a change waits for that of another core ([`Changes`]), and administrators change a volume's blocks only
+//! when none of its requests is left. Called on threads of the users whose requests wait.
 
 use crate::control::SharedState;
 use crate::control::clearing::clear_some;
@@ -56,12 +56,17 @@ pub(crate) struct Changes {
 #[derive(Debug, Default)]
 struct ChangesState {
     under_way: usize,
+    /// Volumes whose map is being changed, by their ids.
+    volumes: HashSet<u64>,
     /// True if the server stops: no change begins any more.
     is_over: bool,
 }
 
-/// A change that is under way until this is dropped.
-struct UnderWay<'a>(&'a Changes);
+/// A change of a volume's map that is under way until this is dropped.
+struct UnderWay<'a> {
+    changes: &'a Changes,
+    volume: u64,
+}
 
 /// Devices whose shortage the log has told, until they have room again.
 #[derive(Debug, Default)]
@@ -106,14 +111,18 @@ impl Changes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a change; `None` if the server stops.
-    fn begin(&self) -> Option<UnderWay<'_>> {
-        let mut state = self.lock();
+    /// Begins a change of a volume's map, after one that another core has begun; `None` if the server stops.
+    fn begin(&self, volume: u64) -> Option<UnderWay<'_>> {
+        let is_busy = |state: &mut ChangesState| !state.is_over && state.volumes.contains(&volume);
+        // Not for ever: a change waits at most DRAINING_LIMIT for requests, and for the store.
+        let state = self.ended.wait_while(self.lock(), is_busy);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
         if state.is_over {
             return None;
         }
         state.under_way += 1;
-        Some(UnderWay(self))
+        state.volumes.insert(volume);
+        Some(UnderWay { changes: self, volume })
     }
 
     /// Lets no further change begin, and waits for those under way, up to [`STOP_LIMIT`]. The core has stopped, so they
@@ -121,6 +130,7 @@ impl Changes {
     pub(crate) fn finish(&self) {
         let mut state = self.lock();
         state.is_over = true;
+        self.ended.notify_all();
         let waited = self.ended.wait_timeout_while(state, STOP_LIMIT, |state| state.under_way > 0);
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
             tracing::warn!(
@@ -132,8 +142,11 @@ impl Changes {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.lock().under_way -= 1;
-        self.0.ended.notify_all();
+        let mut state = self.changes.lock();
+        state.under_way -= 1;
+        state.volumes.remove(&self.volume);
+        drop(state);
+        self.changes.ended.notify_all();
     }
 }
 
@@ -141,7 +154,7 @@ impl MapKeeper for ThinMaps {
     fn change(&self, volume: u64, requests: &[Vec<MapChange>]) -> Vec<Status> {
         let all = |outcome: Result<(), Failure>| vec![status_of(outcome, volume); requests.len()];
         // Dropped after `shared`, so that a server that stops waits until the store can be closed.
-        let Some(_under_way) = self.changes.begin() else { return all(Err(Failure::Stopped)) };
+        let Some(_under_way) = self.changes.begin(volume) else { return all(Err(Failure::Stopped)) };
         let Some(shared) = self.shared.upgrade() else { return all(Err(Failure::Stopped)) };
         let together: Vec<MapChange> = requests.iter().flatten().copied().collect();
         match change(&shared, volume, &together) {
@@ -225,15 +238,16 @@ fn release(shared: &SharedState, volume: u64, ranges: &[Extent]) -> Result<(), F
         return Ok(());
     }
     let number = shared.registry.lock().withhold(volume, &found.device, ranges).ok_or(Failure::Stopped)?;
-    let spans = released.iter().filter_map(|extent| found.block.span(*extent)).collect();
+    let spans: Vec<ByteRange> = released.iter().filter_map(|extent| found.block.span(*extent)).collect();
     let outcome = give_map(shared, volume).and_then(|()| {
         let (sender, drained) = channel();
-        let reply = OnDone::new(move |()| {
+        let all = OnDone::new(move |_: Vec<()>| {
             // The send fails only if the receiver has timed out and no longer waits.
             let _ = sender.send(());
         });
-        shared.orders.send(CoreOrder::Drain { device: number, spans, reply })?;
-        match shared.orders.wait(&drained, Some(Instant::now() + DRAINING_LIMIT)) {
+        let drain = |_, reply| CoreOrder::Drain { device: number, spans: spans.clone(), reply };
+        shared.cores.send_all(drain, all)?;
+        match shared.cores.wait(&drained, Some(Instant::now() + DRAINING_LIMIT)) {
             Ok(()) => Ok(shared.store.release(volume, ranges).map(drop)?),
             Err(RecvTimeoutError::Timeout) => Err(Failure::Busy),
             Err(RecvTimeoutError::Disconnected) => Err(Failure::Stopped),
@@ -247,22 +261,24 @@ fn release(shared: &SharedState, volume: u64, ranges: &[Extent]) -> Result<(), F
     }
 }
 
-/// Sends the core the map of a volume for all its grants.
+/// Sends the cores the map of a volume for all its grants.
 fn give_map(shared: &SharedState, volume: u64) -> Result<(), Failure> {
     // The lock is held until the order is sent, so that a grant that is opened meanwhile has the new map or gets it.
     let everybody = shared.registry.lock();
     let (found, mapped) = shared.store.thin_mapping(volume)?;
     let (mapped, _) = without(&mapped, everybody.withheld(volume));
-    let mut grants = Vec::new();
+    let mut grants: Vec<_> = (0..shared.cores.count()).map(|_| Vec::new()).collect();
     for ThinHolder { client, grant, device, access, bytes } in everybody.holders_of(volume) {
         // A grant keeps its size when the volume becomes larger.
         let ranges = byte_ranges(&mapped, found.block).take_while(|(offset, _)| offset.0 < bytes);
         let ranges = ranges.map(|(offset, range)| {
             (offset, ByteRange { length: Bytes(range.length.0.min(bytes - offset.0)), ..range })
         });
-        grants.push((client, grant, Grant::with_holes(device, access, Bytes(bytes), ranges)?));
+        grants[client.core].push((client, grant, Grant::with_holes(device, access, Bytes(bytes), ranges)?));
     }
-    shared.orders.send(CoreOrder::Remap { grants })?;
+    for (core, grants) in grants.into_iter().enumerate().filter(|(_, grants)| !grants.is_empty()) {
+        shared.cores.send(core, CoreOrder::Remap { grants })?;
+    }
     Ok(())
 }
 

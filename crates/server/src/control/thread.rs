@@ -265,7 +265,8 @@ impl ControlThread {
             taken.all += has;
             taken.of_user += if left.uid == uid { has } else { 0 };
         }
-        descriptors::check(uid, taken, more)
+        let devices = self.shared.registry.lock().devices.len();
+        descriptors::check(descriptors::own(self.shared.cores.count(), devices), uid, taken, more)
     }
 
     /// Sums up what a user's clients hold. Clients that have left are included if they are not drained after
@@ -438,7 +439,7 @@ impl ControlThread {
                 shared.users.add(uid, &gone.counts);
             }
             for device in devices {
-                granting::drop_device(&shared, uid, device);
+                granting::drop_device(&shared, uid, key.core, device);
             }
             shared.helpers.spawn(uid, CLOSING_LIMIT, move || {
                 drop(gone);
@@ -446,7 +447,7 @@ impl ControlThread {
             });
         });
         // The send fails only if the core has stopped, which then holds nothing of the client.
-        if self.shared.orders.send(CoreOrder::Leave { client: key, reply }).is_ok() {
+        if self.shared.cores.send(key.core, CoreOrder::Leave { client: key, reply }).is_ok() {
             // The number of passed files is limited far below 2^32.
             let (memory, files) = (known.memory, known.devices.len() as u32);
             self.leaving.insert(number, LeavingClient { uid, since: Instant::now(), memory, files });
@@ -499,7 +500,8 @@ impl ControlThread {
                     Ok(channel) => {
                         known.memory = memory;
                         let depth = channel.depth() as u32;
-                        match shared.orders.send(CoreOrder::Serve { client: known.key, channel, depth }) {
+                        let serve = CoreOrder::Serve { client: known.key, channel, depth };
+                        match shared.cores.send(known.key.core, serve) {
                             Ok(()) => ControlReply::Done {},
                             Err(stopped) => ControlReply::Refused(stopped.into()),
                         }
@@ -520,7 +522,7 @@ impl ControlThread {
                 if let Some(known) = self.connections.get_mut(&number).and_then(Connection::known)
                     && let Some(device) = known.devices.remove(&grant)
                 {
-                    granting::drop_device(&self.shared, uid, device);
+                    granting::drop_device(&self.shared, uid, known.key.core, device);
                 }
                 self.set_receiving(number, true);
                 self.answer(number, &ControlReply::Done {}, &[]);
@@ -618,7 +620,8 @@ impl ControlThread {
         let notices = Arc::new(RevocationPage::new(limits.grants).map_err(failed)?);
         let uid = credentials.uid;
         let client = NewClient { number, uid, limits: limits.schedule, grants_max: limits.grants };
-        let key = self.shared.orders.ask(|reply| CoreOrder::Join { client, reply })?;
+        let core = self.shared.cores.least_loaded();
+        let key = self.shared.cores.ask(core, |reply| CoreOrder::Join { client, reply })?;
         let key = key.map_err(|error| Refusal::new(RefusalKind::Limit, error))?;
         let page = notices.descriptor().try_clone_to_owned();
         let page = page.map_err(|error| failed(Error::io("pass a page on", error)))?;
@@ -651,7 +654,8 @@ impl ControlThread {
                 }
             });
         });
-        self.shared.orders.send(CoreOrder::Revoke { client: known.key, grant, reply })?;
+        let order = CoreOrder::Revoke { client: known.key, grant, reply };
+        self.shared.cores.send(known.key.core, order)?;
         Ok(ReplyTime::Later)
     }
 

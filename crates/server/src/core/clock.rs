@@ -1,4 +1,4 @@
-//! Clock of the core in nanoseconds since it began. It is read once a round, and while the core only polls
+//! Clock of a core in nanoseconds since the server's cores began. It is read once a round, and while the core only polls
 //! rings, when a request is found.
 
 use std::time::Instant;
@@ -11,8 +11,9 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new() -> Clock {
-        Clock { began: Instant::now(), now: 0, is_old: false }
+    /// Makes a clock that counts from this time on, which is the same for all cores of a server.
+    pub(crate) fn since(began: Instant) -> Clock {
+        Clock { began, now: 0, is_old: false }
     }
 
     /// Reads the time from the system.

@@ -1,5 +1,6 @@
-//! The core: the one thread that takes requests from the clients' rings, checks them, submits their commands
-//! to devices, and completes them.
+//! A core: a thread that takes requests from its clients' rings, checks them, submits their commands
+//! to devices, and completes them. A server has one or several, which share nothing on the path of a request: each client
+//! belongs to one core, and each core has a queue of its own of each device ([`cores`]).
 //!
 //! ```text
 //!      clients' rings          each device's schedule        devices
@@ -31,6 +32,7 @@
 mod arenas;
 mod client;
 mod clock;
+pub(crate) mod cores;
 mod disk;
 mod intake;
 pub(crate) mod map;
@@ -48,7 +50,7 @@ use crate::core::client::{Client, WakeMode};
 use crate::core::clock::Clock;
 use crate::core::disk::{ServedDevice, Submitter};
 use crate::core::intake::NextRequest;
-use crate::core::order::{ClientKey, CoreHandle, CoreOrder};
+use crate::core::order::{CoreHandle, CoreOrder};
 use crate::core::sleep::Sleeper;
 use crate::core::thin::{Drain, ParkedRequests};
 use crate::core::work::{Origin, RequestPool};
@@ -60,7 +62,7 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Timeouts of the core: how long it polls a silent client, and how long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +113,8 @@ const RING_POLLS: usize = 32;
 /// while the core does not sleep, in nanoseconds.
 const SURVEY_INTERVAL_NS: u64 = 100_000_000;
 const DOORBELL_CHECK_INTERVAL_NS: u64 = 50_000;
+/// Interval between two exchanges of the schedules of devices with other cores, in nanoseconds.
+const EXCHANGE_INTERVAL_NS: u64 = 2_000_000;
 
 /// State of the core thread.
 pub(crate) struct Core {
@@ -139,6 +143,8 @@ pub(crate) struct Core {
     helpers: Helpers,
     surveyed_ns: u64,
     glanced_ns: u64,
+    /// Time at which the schedules of devices were last exchanged with other cores.
+    exchanged_ns: u64,
     /// Time at which a round last found something to do.
     busy_ns: u64,
     stopping: bool,
@@ -177,6 +183,7 @@ impl Core {
         bell: Arc<Bell>,
         timeouts: Timeouts,
         helpers: Helpers,
+        began: Instant,
     ) -> rustix::io::Result<Core> {
         let sleeper = Sleeper::new(&bell)?;
         Ok(Core {
@@ -189,7 +196,7 @@ impl Core {
             thin: HashMap::new(),
             drains: Vec::new(),
             finished: Vec::new(),
-            clock: Clock::new(),
+            clock: Clock::since(began),
             timeouts,
             sleeper,
             own_orders,
@@ -198,6 +205,7 @@ impl Core {
             helpers,
             surveyed_ns: 0,
             glanced_ns: 0,
+            exchanged_ns: 0,
             busy_ns: 0,
             stopping: false,
         })
@@ -398,7 +406,7 @@ impl Core {
             if let Some(pinner) = &disk.pinner
                 && let Some(order) = client.note_moved(device, pinner, work, &slice)
             {
-                let key = ClientKey { slot: number, number: client.number };
+                let key = own_orders.key(number, client.number);
                 arenas::have_pinned(client.uid, key, order, helpers, own_orders);
             }
         }

@@ -1,6 +1,6 @@
 //! Orders that other threads send to the core, and the replies to them.
 //!
-//! The core alone owns channels, tables and devices, so that the path of a request takes no lock. A thread
+//! A core alone owns channels, tables and its queues of devices, so that the path of a request takes no lock. A thread
 //! that needs to change or read them sends an order and rings the core's bell; the core carries out orders
 //! between two rounds.
 
@@ -10,11 +10,13 @@ use crate::core::pins::Pinned;
 #[cfg(feature = "testing")]
 use crate::core::stepped;
 use crate::helpers::DropByHelper;
-use crate::schedule::Limits;
+use crate::schedule::{Exchange, Limits};
 use bywash_channel as channel;
 use bywash_device::{ChunkLayout, Device, Pinner, ReplacedContents, RetiredChunk, SpareChunk};
 use bywash_protocol::layout::Status;
 use bywash_protocol::report::Counters;
+use bywash_sync::AtomicU32;
+use bywash_sync::Ordering::Relaxed;
 use bywash_volume::{ByteRange, DeviceNumber, Grant, GrantError, GrantNumber};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -44,6 +46,8 @@ impl<T> fmt::Debug for OnDone<T> {
 /// Key by which other threads name a client to the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey {
+    /// Number of the client's core.
+    pub(crate) core: usize,
     /// Index of the client in the core's table.
     pub(crate) slot: usize,
     /// Number of the client, never reused: tells apart clients that had the same slot.
@@ -84,8 +88,16 @@ pub(crate) struct Chunk {
 /// Operation that the core carries out for another thread.
 #[derive(Debug)]
 pub(crate) enum CoreOrder {
-    /// Adds a device: one of the server's own, or a file that a client of the user `owner` has passed.
-    AddDevice { name: String, device: BoxedDevice, owner: Option<u32>, reply: OnDone<DeviceNumber> },
+    /// Adds a device by a number that no other has: the core's queue of one of the server's own, or a file that a client
+    /// of the user `owner` has passed. `exchange` is what a device of several cores has for its schedules.
+    AddDevice {
+        number: DeviceNumber,
+        name: String,
+        device: BoxedDevice,
+        owner: Option<u32>,
+        exchange: Option<Arc<Exchange>>,
+        reply: OnDone<()>,
+    },
     /// Removes a device that no grant refers to any more. The reply returns the device when no command is in
     /// flight.
     RemoveDevice { device: DeviceNumber, reply: OnDone<Option<BoxedDevice>> },
@@ -151,6 +163,7 @@ impl fmt::Debug for BoxedDevice {
 /// State and counters of the core.
 #[derive(Debug)]
 pub(crate) struct CoreReport {
+    pub(crate) core: usize,
     pub(crate) devices: Vec<DeviceReport>,
     pub(crate) clients: Vec<ClientReport>,
     pub(crate) cpu_ns: u64,
@@ -180,9 +193,12 @@ pub(crate) struct ClientReport {
     pub(crate) grants: Vec<(GrantNumber, Counters)>,
 }
 
-/// Handle by which other threads send orders to the core.
+/// Handle by which other threads send orders to a core.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreHandle {
+    /// Number of the core in its server.
+    number: usize,
+    load: Arc<CoreLoad>,
     sender: mpsc::Sender<CoreOrder>,
     bell: Arc<Bell>,
 }
@@ -192,11 +208,45 @@ pub(crate) struct CoreHandle {
 #[error("the server stops")]
 pub(crate) struct CoreStopped;
 
+/// Load of a core, as it last told.
+#[derive(Debug, Default)]
+struct CoreLoad {
+    /// Number of clients that have sent requests lately.
+    active: AtomicU32,
+    clients: AtomicU32,
+}
+
 impl CoreHandle {
-    pub(crate) fn new() -> rustix::io::Result<(CoreHandle, mpsc::Receiver<CoreOrder>, Arc<Bell>)> {
+    pub(crate) fn new(
+        number: usize,
+    ) -> rustix::io::Result<(CoreHandle, mpsc::Receiver<CoreOrder>, Arc<Bell>)> {
         let bell = Arc::new(Bell::new()?);
         let (sender, receiver) = mpsc::channel();
-        Ok((CoreHandle { sender, bell: bell.clone() }, receiver, bell))
+        let load = Arc::new(CoreLoad::default());
+        Ok((CoreHandle { number, load, sender, bell: bell.clone() }, receiver, bell))
+    }
+
+    /// Returns the number of the core in its server.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Makes the key of the core's client with this number in a slot of its table.
+    pub(crate) fn key(&self, slot: usize, number: u64) -> ClientKey {
+        ClientKey { core: self.number, slot, number }
+    }
+
+    /// Tells the core's load to those who choose a core for a client: how many of its clients are active, and how many
+    /// there are.
+    pub(crate) fn note_load(&self, active: usize, clients: usize) {
+        // The number of clients is limited far below 2^32. Nothing else is read after these values.
+        self.load.active.store(active as u32, Relaxed);
+        self.load.clients.store(clients as u32, Relaxed);
+    }
+
+    /// Returns the numbers of active clients and of all clients.
+    pub(crate) fn load(&self) -> (u32, u32) {
+        (self.load.active.load(Relaxed), self.load.clients.load(Relaxed))
     }
 
     /// Sends an order. Its [`OnDone`] is called when the core has carried it out.
@@ -224,8 +274,8 @@ impl CoreHandle {
         until: Option<Instant>,
     ) -> Result<T, RecvTimeoutError> {
         #[cfg(feature = "testing")]
-        if let Some(core) = stepped::core_of(&self.bell) {
-            return stepped::step_until_there(&core, receiver, until);
+        if stepped::is_here(&self.bell) {
+            return stepped::step_until_there(receiver, until);
         }
         match until {
             Some(until) => receiver.recv_timeout(until.saturating_duration_since(Instant::now())),

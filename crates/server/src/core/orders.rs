@@ -6,6 +6,7 @@ use crate::core::order::{BoxedDevice, Chunk, ClientKey, ClientReport, CoreOrder,
 use crate::core::thin::Drain;
 use crate::core::{Core, STOP_TIMEOUT};
 use crate::helpers::DropByHelper;
+use crate::schedule::Exchange;
 use bywash_channel as channel;
 use bywash_device::{Command, Device, Error};
 use bywash_protocol::layout::Status;
@@ -27,8 +28,9 @@ impl Core {
 
     fn carry_out(&mut self, order: CoreOrder) {
         match order {
-            CoreOrder::AddDevice { name, device, owner, reply } => {
-                reply.send(self.add_device(name, device, owner));
+            CoreOrder::AddDevice { number, name, device, owner, exchange, reply } => {
+                self.add_device(number, name, device, owner, exchange);
+                reply.send(());
             }
             CoreOrder::RemoveDevice { device, reply } => match self.disks.get_mut(device.0 as usize) {
                 Some(disk) => {
@@ -41,9 +43,12 @@ impl Core {
                 let number = client.number;
                 // Invalid limits are found here, not at the client's first request.
                 let tried = crate::schedule::Schedule::new().join(client.limits);
-                reply.send(
-                    tried.map(|_| ClientKey { slot: self.clients.insert(Client::new(client)), number }),
-                );
+                let key =
+                    tried.map(|_| self.own_orders.key(self.clients.insert(Client::new(client)), number));
+                // Counted as active at once, so that clients that join together are spread over the cores.
+                let (active, _) = self.own_orders.load();
+                self.own_orders.note_load(active as usize + 1, self.clients.len());
+                reply.send(key);
             }
             CoreOrder::Serve { client, channel, depth } => self.serve(client, channel, depth),
             CoreOrder::Grant { client, grant, thin, reply } => match self.client(client) {
@@ -106,15 +111,22 @@ impl Core {
 
     fn add_device(
         &mut self,
+        number: DeviceNumber,
         name: String,
         BoxedDevice(device): BoxedDevice,
         owner: Option<u32>,
-    ) -> DeviceNumber {
-        let disk = ServedDevice::new(name, device, owner, self.clock.read());
+        exchange: Option<Arc<Exchange>>,
+    ) {
+        let mut disk = ServedDevice::new(name, device, owner, self.clock.read());
+        if let Some(exchange) = exchange {
+            disk.schedule.share(exchange);
+        }
         if let Some(descriptor) = disk.device.descriptor() {
             self.sleeper.watch_device(descriptor);
         }
-        DeviceNumber(self.disks.insert(disk) as u32)
+        // All cores know a device by the same number, so it is not the table that chooses.
+        let others = std::mem::take(&mut self.disks);
+        self.disks = others.into_iter().chain([(number.0 as usize, disk)]).collect();
     }
 
     /// Removes a device that is to be removed, if no command is in flight on it, and sends it with the reply.
@@ -202,7 +214,12 @@ impl Core {
         let cpu = clock_gettime(ClockId::ThreadCPUTime);
         CoreReport {
             devices: self.disks.iter().map(|(number, disk)| disk.report(number)).collect(),
-            clients: self.clients.iter().map(|(slot, client)| report(slot, client)).collect(),
+            core: self.own_orders.number(),
+            clients: self
+                .clients
+                .iter()
+                .map(|(slot, client)| report(self.own_orders.key(slot, client.number), client))
+                .collect(),
             cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
         }
     }
@@ -250,9 +267,9 @@ impl Core {
     }
 }
 
-fn report(slot: usize, client: &Client) -> ClientReport {
+fn report(key: ClientKey, client: &Client) -> ClientReport {
     ClientReport {
-        key: ClientKey { slot, number: client.number },
+        key,
         depth: client.channel.as_ref().map_or(0, |channel| channel.depth),
         in_flight: client.in_flight,
         is_polled: client.attention == WakeMode::Polled,

@@ -4,7 +4,7 @@
 use crate::bell::Bell;
 use crate::core::client::{Channel, WakeMode};
 use crate::core::order::{ClientKey, CoreOrder};
-use crate::core::{Core, Origin, RING_POLLS, SURVEY_INTERVAL_NS};
+use crate::core::{Core, EXCHANGE_INTERVAL_NS, Origin, RING_POLLS, SURVEY_INTERVAL_NS};
 use crate::helpers::CLOSING_LIMIT;
 use bywash_device::Device;
 use bywash_protocol::layout::Status;
@@ -192,7 +192,7 @@ impl Core {
             return;
         }
         client.unread_doorbells = None;
-        let key = ClientKey { slot: number, number: client.number };
+        let key = self.own_orders.key(number, client.number);
         let (memories, orders) = (channel.memories.clone(), self.own_orders.clone());
         self.helpers.spawn(client.uid, CLOSING_LIMIT, move || {
             let is_over = !memories.drain_socket().unwrap_or(false);
@@ -222,9 +222,15 @@ impl Core {
 
     /// Sleeps, and notes which clients have rung.
     pub(super) fn sleep_and_note(&mut self, limit: Option<Duration>) {
+        if limit != Some(Duration::ZERO) {
+            self.note_load(0);
+        }
         self.sleeper.sleep(limit);
         let now = self.clock.read();
         self.glanced_ns = now;
+        if now.saturating_sub(self.exchanged_ns) > EXCHANGE_INTERVAL_NS {
+            self.exchange_schedules(now);
+        }
         let heard = std::mem::take(&mut self.sleeper.heard);
         for event in &heard {
             match event.data.u64() {
@@ -246,6 +252,23 @@ impl Core {
         self.sleeper.heard = heard;
     }
 
+    /// Tells the other cores' schedules what the clients of this core use of each device, and takes over what theirs use.
+    #[cold]
+    fn exchange_schedules(&mut self, now: u64) {
+        self.exchanged_ns = now;
+        let core = self.own_orders.number();
+        for device in &self.active {
+            self.disks[*device].schedule.exchange(core, now);
+        }
+    }
+
+    /// Tells how many clients are active on this core: those that have sent a request since `since_ns`, or all that are
+    /// polled if the core is about to sleep.
+    fn note_load(&self, since_ns: u64) {
+        let is_active = |number: &&usize| self.clients[**number].active_ns >= since_ns;
+        self.own_orders.note_load(self.polled.iter().filter(is_active).count(), self.clients.len());
+    }
+
     /// Stops polling devices that have no commands in flight and no clients in line.
     fn forget_idle(&mut self) {
         self.active.retain(|device| {
@@ -258,6 +281,7 @@ impl Core {
     /// Looks for stuck devices and late requests.
     #[cold]
     pub(super) fn check_timeouts(&mut self, now: u64) {
+        self.note_load(self.surveyed_ns);
         self.surveyed_ns = now;
         self.forget_idle();
         let timeout_ns = self.timeouts.request.as_nanos() as u64;
@@ -331,16 +355,19 @@ mod tests {
     use crate::core::order::CoreHandle;
     use crate::helpers::Helpers;
     use std::sync::mpsc::channel;
+    use std::time::Instant;
 
     /// An order arrives when a round has looked for orders already, and the round hears the bell before it
     /// sleeps.
     #[test]
     fn no_order_is_slept_over() {
-        let (orders, waiting, bell) = CoreHandle::new().unwrap();
+        let (orders, waiting, bell) = CoreHandle::new(0).unwrap();
         let (awake, is_awake) = channel();
         std::thread::spawn(move || {
             let helpers = Helpers::start().unwrap();
-            let mut core = Core::new(orders.clone(), waiting, bell, Timeouts::default(), helpers).unwrap();
+            let mut core =
+                Core::new(orders.clone(), waiting, bell, Timeouts::default(), helpers, Instant::now())
+                    .unwrap();
             assert!(!core.bell.take_rung());
             orders.send(CoreOrder::Stop).unwrap();
             core.sleep_and_note(Some(Duration::ZERO));

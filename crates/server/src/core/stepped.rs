@@ -35,20 +35,15 @@ pub(crate) fn is_none() -> bool {
     CORES.with_borrow(Vec::is_empty)
 }
 
-/// Returns the core that listens to this bell, if the caller's thread steps it.
-pub(crate) fn core_of(bell: &Arc<Bell>) -> Option<Rc<RefCell<Core>>> {
+/// Returns true if the caller's thread steps the core that listens to this bell.
+pub(crate) fn is_here(bell: &Arc<Bell>) -> bool {
     // The thread-local list may have been destroyed already when the thread ends; then no core is found.
-    let found = CORES.try_with(|cores| {
-        let cores = cores.borrow();
-        let found = cores.iter().find(|(own, _)| Arc::ptr_eq(own, bell));
-        found.and_then(|(_, core)| core.upgrade())
-    });
-    found.ok().flatten()
+    let found = CORES.try_with(|cores| cores.borrow().iter().any(|(own, _)| Arc::ptr_eq(own, bell)));
+    found.unwrap_or(false)
 }
 
-/// Steps the core until it has sent something or `until` has passed.
+/// Steps all cores of the caller's thread until one of them has sent something or `until` has passed.
 pub(crate) fn step_until_there<T>(
-    core: &RefCell<Core>,
     receiver: &Receiver<T>,
     until: Option<Instant>,
 ) -> Result<T, RecvTimeoutError> {
@@ -61,6 +56,11 @@ pub(crate) fn step_until_there<T>(
         if until.is_some_and(|until| until <= Instant::now()) {
             return Err(RecvTimeoutError::Timeout);
         }
-        core.borrow_mut().round(false);
+        // Several cores of a server may have to answer.
+        let cores: Vec<_> =
+            CORES.with_borrow(|cores| cores.iter().filter_map(|(_, core)| core.upgrade()).collect());
+        for core in cores {
+            core.borrow_mut().round(false);
+        }
     }
 }

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// User of the attackers, which need not exist.
-const ATTACKER: u32 = 54_321;
+pub const ATTACKER: u32 = 54_321;
 /// Greatest time that any operation of the victim may take. It once took as long as a socket lingers.
 pub const BOUND: Duration = Duration::from_secs(5);
 

@@ -92,9 +92,22 @@ pub fn over(device: &SharedDevice, request: Duration) -> Served {
 
 /// Starts a server over several devices, given with their names.
 pub fn over_all(devices: &[(&str, &SharedDevice)], request: Duration) -> Served {
+    over_with(devices, request, |options| options)
+}
+
+/// Like [`over_all`], on this number of cores.
+pub fn over_on(devices: &[(&str, &SharedDevice)], request: Duration, cores: usize) -> Served {
+    over_with(devices, request, |options| options.cores(cores))
+}
+
+fn over_with(
+    devices: &[(&str, &SharedDevice)],
+    request: Duration,
+    change: impl FnOnce(Options) -> Options,
+) -> Served {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let options = Options::new(&socket);
+    let options = change(crate::peer::options(&socket));
     let options =
         options.policy(folder.path().join("volumes")).timeouts(Timeouts::default().request(request));
     let opened = |(name, device): &(&str, &SharedDevice)| OpenDevice {

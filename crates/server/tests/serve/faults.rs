@@ -7,7 +7,7 @@ use bywash_device::Operation;
 use bywash_device::testing::{Crash, FaultEffect, Faulty};
 use bywash_protocol::Access;
 use bywash_protocol::layout::{FUA, Opcode, Status};
-use bywash_server::{NewBlocks, OpenDevice, Options, Server};
+use bywash_server::{NewBlocks, OpenDevice, Server};
 use bywash_support::peers::{Child, Random, role, rounds};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -153,7 +153,7 @@ fn what_was_flushed_is_there_after_a_crash() {
         drop((peer, served.server.take()));
         // The machine restarts: another server, the same store, and what the device has kept.
         let socket = served.folder.path().join("again");
-        let options = Options::new(&socket).policy(policy);
+        let options = crate::peer::options(&socket).policy(policy);
         let opened = OpenDevice {
             name: "disk".into(),
             device: Box::new(SharedDevice::over(after, 0)),
@@ -182,7 +182,7 @@ fn a_server() {
     let Some(folder) = role() else { return };
     let folder = Path::new(&folder);
     let spec = format!("disk=file:{},size=4M", folder.join("disk").display());
-    let options = Options::new(folder.join("socket"));
+    let options = crate::peer::options(folder.join("socket"));
     let options = options.policy(folder.join("volumes")).device(spec.parse().unwrap());
     let _server = Server::start(options).unwrap();
     std::thread::sleep(Duration::from_secs(600));

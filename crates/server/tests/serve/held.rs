@@ -1,7 +1,7 @@
 //! Commands that a device holds back: their grant is not drained, a client that leaves is not gone yet, and a
 //! server that is told to stop still stops.
 
-use crate::device::{BYTES, SharedDevice, memory, over, over_all};
+use crate::device::{BYTES, SharedDevice, memory, over, over_on};
 use crate::peer::{LIMIT, Peer, Served, pattern};
 use bywash_channel::Submission;
 use bywash_device::Operation;
@@ -105,7 +105,8 @@ fn clearing_that_fails_leaves_nothing_behind() {
 #[test]
 fn a_device_that_is_full_holds_up_no_other() {
     let (full, other) = (SharedDevice::over(memory(), 3), SharedDevice::over(memory(), 4));
-    let served = over_all(&[("full", &full), ("other", &other)], LIMIT);
+    // One core, since several would share the depth of the device.
+    let served = over_on(&[("full", &full), ("other", &other)], LIMIT, 1);
     let mut peer = served.peer().with_channel();
     for (volume, device, bytes) in
         [("kept", "full", 1 << 20), ("old", "full", 3 << 20), ("log", "other", BYTES)]
@@ -182,7 +183,7 @@ fn who_has_left_and_is_not_gone_counts() {
     let limits = folder.path().join("limits");
     std::fs::write(&limits, "[default]\nclients = 3").unwrap();
     let socket = folder.path().join("socket");
-    let options = bywash_server::Options::new(&socket).limits(LimitsFile::read(&limits).unwrap());
+    let options = crate::peer::options(&socket).limits(LimitsFile::read(&limits).unwrap());
     let contents = bywash_server::NewBlocks::Cleared;
     let opened = bywash_server::OpenDevice {
         name: "disk".into(),

@@ -5,6 +5,7 @@
 
 mod attack;
 mod by_hand;
+mod cores;
 mod crowd;
 mod device;
 mod devices;

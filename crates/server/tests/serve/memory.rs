@@ -190,7 +190,9 @@ fn pinning_an_arena_takes_no_memory() {
     const BYTES: usize = 1 << 20;
     const USED: usize = BYTES / 2;
     let serving = Serving::start("fast=mem:8M,pages=4K", "");
-    let (some, large) = (serving.registered(USED as u64), serving.registered(BYTES as u64));
+    // The kernel shows no buffers of a ring that is busy.
+    let most = |bytes: usize| (0..20).map(|_| serving.registered(bytes as u64)).max().unwrap_or(0);
+    let (some, large) = (most(USED), most(BYTES));
     if serving.registered(0) == 0 || !can_be_taken_over() {
         return eprintln!("skipped: io_uring of this kernel registers nothing for others");
     }
@@ -208,5 +210,5 @@ fn pinning_an_arena_takes_no_memory() {
         // Once in the helper's ring and once in the device's.
         serving.registered(USED as u64) == some + 2
     });
-    assert_eq!((backed_bytes(&arena), serving.registered(BYTES as u64)), (USED, large));
+    assert_eq!((backed_bytes(&arena), most(BYTES)), (USED, large));
 }

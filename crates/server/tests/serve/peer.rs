@@ -5,6 +5,7 @@ use bywash_link::{Messages, connect};
 use bywash_protocol::layout::{Opcode, Status};
 use bywash_protocol::{Access, ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, Refusal, VERSION};
 use bywash_server::{Options, Server};
+use bywash_support::cores::server_cores;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,12 @@ use tempfile::TempDir;
 
 /// Greatest time to wait for anything whose time is not tested.
 pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// Returns the options of a server at this socket that all tests begin with: `BYWASH_TEST_CORES` sets the number of cores
+/// of servers whose tests do not set it.
+pub fn options(socket: impl Into<PathBuf>) -> Options {
+    Options::new(socket).cores(server_cores())
+}
 
 /// A server in its own folder.
 pub struct Served {
@@ -42,7 +49,7 @@ impl Served {
     fn within(folder: TempDir, devices: &[&str], change: impl FnOnce(Options) -> Options) -> Served {
         let socket = folder.path().join("socket");
         let add = |options: Options, spec: &&str| options.device(spec.parse().unwrap());
-        let options = change(devices.iter().fold(Options::new(&socket), add));
+        let options = change(devices.iter().fold(options(&socket), add));
         Served { server: Some(Server::start(options).unwrap()), socket, folder }
     }
 

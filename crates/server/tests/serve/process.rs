@@ -1,7 +1,7 @@
 //! A server in its own process, and measurements of that process.
 
 use crate::peer::{LIMIT, Peer};
-use bywash_server::{LimitsFile, Options, Server};
+use bywash_server::{LimitsFile, Server};
 use bywash_support::peers::{Child, role};
 use rustix::process::{Pid, Resource, getrlimit, prlimit};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn a_server() {
     let Some(role) = role() else { return };
     let (folder, device) = role.split_once(' ').unwrap();
     let folder = Path::new(folder);
-    let options = Options::new(folder.join("socket"))
+    let options = crate::peer::options(folder.join("socket"))
         .policy(folder.join("volumes"))
         .limits(LimitsFile::read(&folder.join("limits")).unwrap())
         .device(device.parse().unwrap())

@@ -14,7 +14,7 @@ use bywash_device::Operation;
 use bywash_device::testing::{Crash, FaultEffect};
 use bywash_protocol::layout::{FUA, GrantRange, Opcode, Status};
 use bywash_protocol::{Access, ControlRequest, RefusalKind};
-use bywash_server::{NewBlocks, OpenDevice, Options, Server};
+use bywash_server::{NewBlocks, OpenDevice, Server};
 use bywash_support::peers::{Random, rounds};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -554,7 +554,7 @@ fn what_was_flushed_is_there_after_a_crash() {
             contents: NewBlocks::Uncleared,
             is_volatile: false,
         };
-        let again = Server::with_devices(Options::new(&socket).policy(policy), vec![opened]).unwrap();
+        let again = Server::with_devices(crate::peer::options(&socket).policy(policy), vec![opened]).unwrap();
         let mut peer = Peer::connect(&socket).with_channel();
         for (which, volume) in ["one", "other"].into_iter().enumerate() {
             let grant = peer.open(volume, Access::Read).unwrap().grant;
