@@ -9,7 +9,7 @@ use bywash_device::{Spec, device_kinds};
 use bywash_nvme::DEVICE_KIND;
 use bywash_options::{Row, help};
 use bywash_quantity::{TimeUnit, duration};
-use bywash_server::Timeouts;
+use bywash_server::{CORES_MAX, Timeouts};
 use clap::{Args, Subcommand, ValueHint};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -106,7 +106,11 @@ pub struct ServerArgs {
     #[arg(long, value_name = "PATH[,mode=MODE][,group=GROUP]", value_parser = metrics)]
     pub metrics: Option<MetricsArg>,
 
-    /// Processor that serves requests
+    /// Number of threads that serve requests, 1 to 64, each of which polls a processor; clients are spread over them
+    #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
+    pub cores: usize,
+
+    /// Processor that serves requests; several cores have this one and those with the next numbers
     #[arg(long, value_name = "N")]
     pub cpu: Option<usize>,
 
@@ -138,6 +142,11 @@ pub fn device(text: &str) -> Result<Spec, String> {
 /// Returns the rows of all kinds of devices.
 fn devices() -> impl Iterator<Item = &'static Row> {
     device_kinds().chain([&DEVICE_KIND.row])
+}
+
+fn cores(text: &str) -> Result<usize, String> {
+    let cores = text.parse().ok().filter(|cores| (1..=CORES_MAX).contains(cores));
+    cores.ok_or_else(|| format!("give a number from 1 to {CORES_MAX}, as many as processors or fewer"))
 }
 
 /// Time that a server spins on a client's queue after its last request, before the client has to wake it;
@@ -212,6 +221,7 @@ Examples:
   bywash serve --policy volumes --device disk=file:disk --nbd root=unix:/run/bywash/nbd
   bywash serve --policy volumes --device disk=file:disk --ublk root=/dev/ublkb0
   bywash serve --policy volumes --device disk=nvme:0000:01:00.0
+  bywash serve --device fast=mem:1G --cores 4
   bywash serve --device fast=mem:1G --metrics /run/bywash/metrics,mode=660,group=prometheus
   bywash serve status
   bywash serve add more=block:/dev/nvme1n1

@@ -63,6 +63,7 @@ fn serve(arguments: &ServerArgs) -> Result<i32, Failure> {
         .socket_mode(arguments.socket_mode.into())
         .policy(arguments.policy.clone())
         .limits(limits)
+        .cores(arguments.cores)
         .cpu(arguments.cpu)
         .timeouts(arguments.timeouts())
         .device_kinds([&bywash_nvme::DEVICE_KIND]);

@@ -76,12 +76,14 @@ fn write_thin(out: &mut String, status: &Status) -> std::fmt::Result {
 
 fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>) -> std::fmt::Result {
     let earlier = before.map(|(status, _)| status);
+    let count = status.cores.len();
+    let core = if count > 1 { format!("{count} cores") } else { "core".to_owned() };
     let cpu = match before {
         Some((earlier, seconds)) => {
             let used = status.core_cpu_ns.saturating_sub(earlier.core_cpu_ns) as f64;
-            format!("core {:.0} % of a processor", used / seconds / 1e7)
+            format!("{core} {:.0} % of a processor", used / seconds / 1e7)
         }
-        None => format!("core {:.1} s of a processor", status.core_cpu_ns as f64 / 1e9),
+        None => format!("{core} {:.1} s of a processor", status.core_cpu_ns as f64 / 1e9),
     };
     let Status { version, pid, uptime_s, asks_refused, clients_refused, .. } = status;
     writeln!(
@@ -114,8 +116,13 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
     write_thin(out, status)?;
     writeln!(
         out,
-        "\n{:<24} {:>8} {:>8} {:>6} {:>7} {figures}",
-        "client", "process", "user", "grants", "depth"
+        "\n{:<24} {:>8} {:>8} {:>6} {:>7} {figures}{}",
+        "client",
+        "process",
+        "user",
+        "grants",
+        "depth",
+        if count > 1 { "  core" } else { "" }
     )?;
     let was =
         by(earlier, |status| status.clients.iter().map(|client| (client.client, &client.counts)).collect());
@@ -124,7 +131,8 @@ fn write_table(out: &mut String, status: &Status, before: Option<(&Status, f64)>
         let figures = rates(&client.counts, was.get(&client.client).copied(), before);
         let (pid, uid, grants) = (client.pid, client.uid, client.grants.len());
         let depth = format!("{}/{}", client.in_flight, client.depth);
-        writeln!(out, "{name:<24} {pid:>8} {uid:>8} {grants:>6} {depth:>7} {figures}")?;
+        let core = if count > 1 { format!("  {:>4}", client.core) } else { String::new() };
+        writeln!(out, "{name:<24} {pid:>8} {uid:>8} {grants:>6} {depth:>7} {figures}{core}")?;
         for grant in &client.grants {
             let volume = grant.volume.as_deref().unwrap_or("(a descriptor)");
             let way = if grant.is_mapped { ", mapped" } else { "" };

@@ -24,7 +24,15 @@ impl Serving {
         Serving::started(place.bywash(&["serve", "--socket", "socket"]).args(arguments))
     }
 
+    /// `BYWASH_TEST_CORES` sets the number of the servers' cores.
     fn started(command: &mut Command) -> Serving {
+        if let Some(cores) = std::env::var_os("BYWASH_TEST_CORES") {
+            command.arg("--cores").arg(cores);
+        }
+        Serving::waited_for(command)
+    }
+
+    fn waited_for(command: &mut Command) -> Serving {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut said = String::new();
@@ -131,6 +139,35 @@ fn volumes_are_made_and_last() {
     let json: serde_json::Value = serde_json::from_str(&done(volume(&place, &["list", "--json"]))).unwrap();
     assert_eq!(json.as_array().unwrap().len(), 1);
     assert_eq!((&json[0]["name"], &json[0]["bytes"]), (&"pages".into(), &(2 << 20).into()));
+}
+
+#[test]
+fn the_core_of_each_client_is_shown_if_there_are_several() {
+    let place = TestFolder::new();
+    let mut command =
+        place.bywash(&["serve", "--socket", "socket", "--device", "fast=mem:4M", "--cores", "2"]);
+    let status = |options: &[&str]| {
+        let arguments = ["serve", "status", "--socket", "socket"];
+        done(place.bywash(&arguments).args(options).output().unwrap())
+    };
+    // Not by `started`, which may choose the number of cores.
+    let mut serving = Serving::waited_for(&mut command);
+    let table = status(&["--once"]);
+    assert!(table.contains("2 cores "), "{table}");
+    let head = table.lines().find(|line| line.starts_with("client")).unwrap();
+    assert!(head.ends_with("  core"), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&status(&["--json"])).unwrap();
+    let cores: Vec<u64> =
+        json["cores"].as_array().unwrap().iter().map(|core| core["core"].as_u64().unwrap()).collect();
+    assert_eq!(cores, [0, 1]);
+    // The client that asks.
+    assert!(json["clients"][0]["core"].as_u64().unwrap() < 2, "{json}");
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    for cores in ["0", "65", "two"] {
+        let arguments = ["serve", "--socket", "socket", "--device", "fast=mem:4M", "--cores", cores];
+        let output = place.bywash(&arguments).output().unwrap();
+        assert!(stderr(&output).contains("a number from 1 to 64"), "{}", stderr(&output));
+    }
 }
 
 /// A thin volume is made by the server and in the store, and what it takes is shown.
