@@ -9,10 +9,11 @@
 //! - `processor`: CPU time; `moved`: whether the bytes were moved; `figure`: figures of a run
 //! - `medium`: file systems that are made for this, and the disk
 //! - `contest`: the sides, and what they run with
-//! - `cases`, `limits`, `check`, `registered`: the cases
+//! - `cases`, `limits`, `check`, `registered`, `cores`: the cases
 
 mod cases;
 mod check;
+mod cores;
 mod daemon;
 mod figure;
 mod file;
@@ -63,7 +64,7 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
 }
 
 fn cases(quick: bool) -> Vec<Declared<Setup>> {
-    let goals = [cases::with_goals(), limits::cases(), check::cases(), registered::cases()];
+    let goals = [cases::with_goals(), limits::cases(), check::cases(), registered::cases(), cores::cases()];
     goals.into_iter().flatten().chain(cases::without_goals(quick)).collect()
 }
 

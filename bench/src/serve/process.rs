@@ -44,6 +44,8 @@ pub enum Job {
         /// True for a core that polls for requests as long as there are clients.
         is_spinning: bool,
         core: Option<usize>,
+        /// Number of threads that serve requests.
+        cores: usize,
     },
     /// An export at `socket` of a volume of the server at `server`, by vhost-user-blk.
     Export {
@@ -178,8 +180,8 @@ pub fn peer(job: &str) -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL)).doing("watch", Path::new("the bench"))?;
     let outcome = match job {
         Job::Client(client) => client.work().map(Some),
-        Job::Server { socket, devices, is_spinning, core } => {
-            server::serve(&socket, &devices, is_spinning, core).map(|()| None)
+        Job::Server { socket, devices, is_spinning, core, cores } => {
+            server::serve(&socket, &devices, is_spinning, core, cores).map(|()| None)
         }
         Job::Export { server, socket, cores } => server::export(&server, &socket, &cores).map(|()| None),
         Job::NbdExport { server, socket, cores } => {

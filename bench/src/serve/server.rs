@@ -31,11 +31,17 @@ fn failed(error: impl Display) -> Error {
 }
 
 /// Runs a server in this process until the bench ends it.
-pub fn serve(socket: &Path, devices: &[String], is_spinning: bool, core: Option<usize>) -> Result<(), Error> {
+pub fn serve(
+    socket: &Path,
+    devices: &[String],
+    is_spinning: bool,
+    core: Option<usize>,
+    cores: usize,
+) -> Result<(), Error> {
     let limits = socket.with_extension("toml");
     fs::write(&limits, LIMITS).doing("write", &limits)?;
     let limits = LimitsFile::read(&limits).map_err(failed)?;
-    let mut options = bywash_server::Options::new(socket).limits(limits).cpu(core);
+    let mut options = bywash_server::Options::new(socket).limits(limits).cores(cores).cpu(core);
     for device in devices {
         options = options.device(device.parse().map_err(failed)?);
     }
@@ -115,9 +121,30 @@ impl Server {
         volume_bytes: u64,
         is_spinning: bool,
     ) -> Result<Server, Error> {
+        Server::start_job(folder, name, devices, volume_bytes, (is_spinning, server_core(), 1))
+    }
+
+    /// Like [`Server::start`], but with so many cores, which run on any processor and sleep while there are no requests.
+    pub fn start_on(
+        folder: &Path,
+        name: &str,
+        devices: &[Device],
+        volume_bytes: u64,
+        cores: usize,
+    ) -> Result<Server, Error> {
+        Server::start_job(folder, name, devices, volume_bytes, (false, None, cores))
+    }
+
+    fn start_job(
+        folder: &Path,
+        name: &str,
+        devices: &[Device],
+        volume_bytes: u64,
+        (is_spinning, core, cores): (bool, Option<usize>, usize),
+    ) -> Result<Server, Error> {
         let socket = folder.join(format!("{name}.socket"));
         let specs = devices.iter().map(|device| format!("{}={}", device.home.name(), device.kind)).collect();
-        let job = Job::Server { socket: socket.clone(), devices: specs, is_spinning, core: server_core() };
+        let job = Job::Server { socket: socket.clone(), devices: specs, is_spinning, core, cores };
         let process = Crew::start("our server", &[job])?;
         let client = Client::connect(&socket, Options::new()).map_err(failed)?;
         for Device { home, volumes, .. } in devices {
