@@ -209,7 +209,7 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test parts note-machine nothing-left built unit programs browser python loom miri fuzz fuzz-random bench-peers bench-quick
+.PHONY: packages test parts note-machine nothing-left built unit programs cores browser python loom miri fuzz fuzz-random bench-peers bench-quick
 packages:
 	scripts/packages test
 
@@ -250,7 +250,7 @@ test: packages note-machine parts nothing-left
 parts: page
 	scripts/side-by-side "format subjects publishable spelling unit browser" \
 	  "licences advisories miri loom fuzz-random clippy docs" \
-	  "programs python bench-quick"
+	  "programs cores python bench-quick"
 
 note-machine:
 	mkdir -p $(target)
@@ -269,6 +269,12 @@ built:
 
 unit: built
 	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --exclude bywash-behaviour --exclude bywash-programs --no-fail-fast $(features)
+
+# What clients see of a device server, on two cores, of which every machine has enough: the behaviour of the server, its clients
+# and its exports. The same of the command: BYWASH_TEST_CORES=2 cargo test -p bywash-cli --test cli -- serve
+two_cores := --test serve --test server --test served --test disk
+cores: built
+	BYWASH_BUILT=1 BYWASH_TEST_CORES=2 $(CARGO) test --locked $(tested) --no-fail-fast $(features) $(two_cores)
 
 # Programs under `bywash run`: the cases of tests/behaviour, and programs that others wrote. Chosen by the names of their
 # tests, with the features of the whole workspace, so that nothing is built anew.

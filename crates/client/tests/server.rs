@@ -39,6 +39,7 @@ impl Bench {
     fn start(&mut self) {
         let disk = self.folder.path().join("disk");
         let options = bywash_server::Options::new(self.socket())
+            .cores(bywash_support::cores::server_cores())
             .device("memory=mem:32M".parse().unwrap())
             .device(format!("disk=file:{},size=32M", disk.display()).parse().unwrap())
             .policy(self.folder.path().join("volumes"));

@@ -29,7 +29,8 @@ fn serve(model: &Model, socket: &Path) -> Server {
         contents: NewBlocks::Cleared,
         is_volatile: true,
     };
-    Server::with_devices(bywash_server::Options::new(socket), vec![disk]).unwrap()
+    let options = bywash_server::Options::new(socket).cores(bywash_support::cores::server_cores());
+    Server::with_devices(options, vec![disk]).unwrap()
 }
 
 fn connect(socket: &Path) -> Client {

@@ -22,6 +22,7 @@ impl Bench {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let disk = format!("disk=file:{},size=96M", folder.path().join("disk").display());
         let options = bywash_server::Options::new(folder.path().join("server"))
+            .cores(bywash_support::cores::server_cores())
             .device("memory=mem:96M".parse().unwrap())
             .device(disk.parse().unwrap())
             .policy(folder.path().join("volumes"));
