@@ -208,6 +208,33 @@ pub enum Error {
     /// The store has no thin volume with that id.
     #[error("there is no thin volume with the number {0}; it was removed, or never was thin")]
     NotThin(u64),
+    /// The volume is not thin, so that it has no snapshots.
+    #[error("volume '{0}' is not thin, and only thin volumes have snapshots; copy it into a thin one")]
+    NotThinVolume(String),
+    /// The volume is a snapshot, which never changes.
+    #[error("'{name}' is a snapshot, which {what}; clone it, and change the clone")]
+    Snapshot {
+        /// Name of the snapshot.
+        name: String,
+        /// Property of snapshots that the operation would change.
+        what: &'static str,
+    },
+    /// The volume is not a snapshot.
+    #[error("volume '{0}' is not a snapshot; name one, or take one of it first")]
+    NotSnapshot(String),
+    /// The snapshot is of another volume.
+    #[error(
+        "'{snapshot}' is not a snapshot of volume '{volume}'; name one of its own, or clone '{snapshot}' and use the clone"
+    )]
+    OtherOrigin {
+        /// Name of the snapshot.
+        snapshot: String,
+        /// Name of the volume.
+        volume: String,
+    },
+    /// The volume does not have the blocks that were copied any more.
+    #[error("thin volume '{0}' was changed while blocks of it were copied; copy them anew")]
+    CopyOutdated(String),
     /// The free blocks are in too many pieces.
     #[error(
         "device '{device}' is fragmented: {asked} would have to be in {needed} extents more, and {most} more can be; \

@@ -41,13 +41,16 @@
 //!
 //! - [`Store`], [`Volume`], [`Device`], [`NewBlocks`]: volumes, and the free blocks of devices
 //! - [`MappedExtent`]: the extents of a thin volume, whose blocks are allocated at the first write
+//! - [`BlockCopy`], [`CopyRoom`]: copies of blocks that a volume shares with its snapshots, before it is written
 //! - [`DeviceId`], [`Label`]: the identity of a device, and the label on the device that holds it
 //! - [`Ownership`], [`Mode`], [`User`], [`Access`], [`AccessDenied`]: rights to volumes
 //! - [`Table`], [`Grant`], [`GrantNumber`], [`DeviceRanges`], [`GrantError`]: a client's grants, and the
 //!   check of its requests
-//! - [`RangeParts`], [`RangePart`]: the parts of a request to a grant with holes, of a thin volume
+//! - [`GrantExtent`], [`RangeParts`], [`RangePart`]: extents of a grant of a thin volume, and the parts of a request to it
 //! - [`Bytes`], [`Blocks`], [`BlockSize`], [`Extent`], [`ByteRange`]: sizes, offsets and ranges
 //! - [`Error`]: errors of the store and of granting
+//!
+//! With the feature `testing` there is also `testing`: the file of a store, which loses power on demand.
 
 #![forbid(unsafe_code)]
 
@@ -58,6 +61,8 @@ mod label;
 mod right;
 mod store;
 mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use bywash_protocol::Access;
 pub use error::Error;
@@ -66,10 +71,11 @@ pub use identity::{DeviceId, ParseDeviceIdError};
 pub use label::{LABEL_BYTES, LABEL_NAME_BYTES_MAX, LABEL_OFFSETS, Label, LabelError, RESERVED_BYTES};
 pub use right::{AccessDenied, Mode, Ownership, User, UserClass};
 pub use store::{
-    BlockMove, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity, MappedExtent, NAME_BYTES_MAX,
-    NewBlocks, Store, THIN_CLUSTERS_MAX, VOLUMES_MAX, Volume,
+    BlockCopy, BlockMove, CopyRoom, DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Identity,
+    MappedExtent, NAME_BYTES_MAX, NewBlocks, SNAPSHOT_EXTENTS_MAX, Store, THIN_CLUSTERS_MAX, VOLUMES_MAX,
+    Volume,
 };
 pub use table::{
-    DeviceNumber, DeviceRanges, GRANT_EXTENTS_MAX, GRANTS_MAX, Grant, GrantError, GrantNumber, PIECES_MAX,
-    RangePart, RangeParts, Table,
+    DeviceNumber, DeviceRanges, GRANT_EXTENTS_MAX, GRANTS_MAX, Grant, GrantError, GrantExtent, GrantNumber,
+    PIECES_MAX, RangePart, RangeParts, Table,
 };

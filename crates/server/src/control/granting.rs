@@ -52,7 +52,7 @@ pub(crate) fn open(
         None => (Grant::new(facts.number, right, found.spans(&extents)), None),
         Some(cluster) => {
             let (mapped, _) = thin::without(&mapped, everybody.withheld(found.id));
-            let ranges = thin::byte_ranges(&mapped, found.block);
+            let ranges = thin::grant_extents(&mapped, found.block);
             let cluster_bytes = found.block.bytes(cluster).map_or(u64::MAX, |bytes| bytes.0);
             let keeper = Arc::new(ThinMaps::new(shared));
             let thin = ThinVolume { id: found.id, cluster_bytes, keeper };

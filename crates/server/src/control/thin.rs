@@ -22,7 +22,7 @@ use crate::core::order::{CoreOrder, CoreStopped, OnDone};
 use bywash_protocol::Refusal;
 use bywash_protocol::layout::Status;
 use bywash_volume::{
-    BlockSize, Blocks, ByteRange, Bytes, Device, Error, Extent, Grant, MappedExtent, Volume,
+    BlockSize, Blocks, ByteRange, Bytes, Device, Error, Extent, Grant, GrantExtent, MappedExtent, Volume,
 };
 use std::collections::HashSet;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -270,9 +270,10 @@ fn give_map(shared: &SharedState, volume: u64) -> Result<(), Failure> {
     let mut grants: Vec<_> = (0..shared.cores.count()).map(|_| Vec::new()).collect();
     for ThinHolder { client, grant, device, access, bytes } in everybody.holders_of(volume) {
         // A grant keeps its size when the volume becomes larger.
-        let ranges = byte_ranges(&mapped, found.block).take_while(|(offset, _)| offset.0 < bytes);
-        let ranges = ranges.map(|(offset, range)| {
-            (offset, ByteRange { length: Bytes(range.length.0.min(bytes - offset.0)), ..range })
+        let extents = grant_extents(&mapped, found.block).take_while(|extent| extent.offset.0 < bytes);
+        let ranges = extents.map(|extent| {
+            let length = Bytes(extent.range.length.0.min(bytes - extent.offset.0));
+            GrantExtent { range: ByteRange { length, ..extent.range }, ..extent }
         });
         grants[client.core].push((client, grant, Grant::with_holes(device, access, Bytes(bytes), ranges)?));
     }
@@ -282,12 +283,15 @@ fn give_map(shared: &SharedState, volume: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Converts extents of a volume to byte ranges with their offsets in the volume.
-pub(super) fn byte_ranges(
+/// Converts extents of a volume to those of its grants.
+pub(super) fn grant_extents(
     mapped: &[MappedExtent],
     block: BlockSize,
-) -> impl Iterator<Item = (Bytes, ByteRange)> + '_ {
-    mapped.iter().filter_map(move |one| Some((block.bytes(one.logical)?, block.span(one.extent)?)))
+) -> impl Iterator<Item = GrantExtent> + '_ {
+    mapped.iter().filter_map(move |one| {
+        let (offset, range) = (block.bytes(one.logical)?, block.span(one.extent)?);
+        Some(GrantExtent { offset, range, is_shared: one.is_shared })
+    })
 }
 
 /// Returns the extents of a volume outside of these ranges of its blocks, and the blocks of the device inside.
@@ -367,6 +371,7 @@ mod tests {
         let one = |&(logical, start, length): &(u64, u64, u64)| MappedExtent {
             logical: Blocks(logical),
             extent: Extent::new(start, length),
+            is_shared: false,
         };
         rows.iter().map(one).collect()
     }

@@ -290,7 +290,8 @@ impl RequestState {
             }
         }
         if is_released {
-            let range = RangePart { offset: Bytes(inner.0), length: Bytes(inner.1 - inner.0), mapped: None };
+            let (offset, length) = (Bytes(inner.0), Bytes(inner.1 - inner.0));
+            let range = RangePart { offset, length, mapped: None, is_shared: false };
             self.add_missing(device, state, range, 0);
         }
         Ok(())
@@ -403,6 +404,7 @@ fn within(part: RangePart, from: u64, to: u64) -> Option<RangePart> {
         offset: Bytes(start),
         length: Bytes(end - start),
         mapped: part.mapped.map(|range| ByteRange::new(range.start.0 + skipped, end - start)),
+        is_shared: part.is_shared,
     })
 }
 

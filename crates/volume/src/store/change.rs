@@ -3,11 +3,12 @@
 //! The rules of the operations are in [`super::Store`] and [`super::devices`], which call this module.
 
 use super::layout::{
-    self, CLEARING, DEVICES, DeviceBytes, DeviceRecord, EXTENTS, FREE, HEADER, MAPPED, THIN, ThinValue,
-    VOLUMES, VolumeBytes, VolumeRecord,
+    self, CLEARING, DEVICES, DeviceBytes, DeviceRecord, EXTENTS, FREE, HEADER, MAPPED, ORIGINS, SHARED, THIN,
+    ThinValue, VOLUMES, VolumeBytes, VolumeRecord,
 };
 use super::thin::{self, ThinRecord};
-use super::{DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Store, Volume, space};
+use super::{DEVICE_EXTENTS_MAX, DEVICES_MAX, Device, EXTENTS_MAX, Store, VOLUMES_MAX, Volume, check_name};
+use super::{shared, space};
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Extent};
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, Table, WriteTransaction};
@@ -27,6 +28,8 @@ pub(super) struct ReadTables {
     pub(super) extents: redb::ReadOnlyTable<u64, &'static [u8]>,
     pub(super) thin: redb::ReadOnlyTable<u64, ThinValue>,
     pub(super) mapped: redb::ReadOnlyTable<(u64, u64), (u64, u64)>,
+    pub(super) origins: redb::ReadOnlyTable<u64, u64>,
+    pub(super) shared: redb::ReadOnlyTable<(u32, u64), (u64, u64)>,
     pub(super) free: redb::ReadOnlyTable<(u32, u64), u64>,
     pub(super) clearing: redb::ReadOnlyTable<(u32, u64), u64>,
 }
@@ -39,6 +42,8 @@ pub(super) struct WriteTables<'a> {
     pub(super) extents: Table<'a, u64, &'static [u8]>,
     pub(super) thin: Table<'a, u64, ThinValue>,
     pub(super) mapped: Table<'a, (u64, u64), (u64, u64)>,
+    pub(super) origins: Table<'a, u64, u64>,
+    pub(super) shared: shared::SharedTable<'a>,
     pub(super) free: space::PieceTable<'a>,
     pub(super) clearing: space::PieceTable<'a>,
 }
@@ -53,6 +58,8 @@ impl Store {
             extents: transaction.open_table(EXTENTS).map_err(failed(READING))?,
             thin: transaction.open_table(THIN).map_err(failed(READING))?,
             mapped: transaction.open_table(MAPPED).map_err(failed(READING))?,
+            origins: transaction.open_table(ORIGINS).map_err(failed(READING))?,
+            shared: transaction.open_table(SHARED).map_err(failed(READING))?,
             free: transaction.open_table(FREE).map_err(failed(READING))?,
             clearing: transaction.open_table(CLEARING).map_err(failed(READING))?,
         })
@@ -63,10 +70,20 @@ impl Store {
         &self,
         make: impl FnOnce(&mut WriteTables<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        self.change_if(|change| Ok((true, make(change)?)))
+    }
+
+    /// Like [`Store::change`], but commits the transaction only if the function returns true with its result, since a
+    /// commit takes long.
+    pub(super) fn change_if<T>(
+        &self,
+        make: impl FnOnce(&mut WriteTables<'_>) -> Result<(bool, T), Error>,
+    ) -> Result<T, Error> {
         let transaction = begin(&self.database)?;
         let made = make(&mut WriteTables::within(&transaction)?);
         match made {
-            Ok(made) => transaction.commit().map_err(failed(WRITING)).map(|()| made),
+            Ok((true, made)) => transaction.commit().map_err(failed(WRITING)).map(|()| made),
+            Ok((false, made)) => transaction.abort().map_err(failed(WRITING)).map(|()| made),
             Err(error) => {
                 transaction.abort().map_err(failed(WRITING))?;
                 Err(error)
@@ -93,6 +110,8 @@ impl<'a> WriteTables<'a> {
             extents: transaction.open_table(EXTENTS).map_err(failed(WRITING))?,
             thin: transaction.open_table(THIN).map_err(failed(WRITING))?,
             mapped: transaction.open_table(MAPPED).map_err(failed(WRITING))?,
+            origins: transaction.open_table(ORIGINS).map_err(failed(WRITING))?,
+            shared: transaction.open_table(SHARED).map_err(failed(WRITING))?,
             free: transaction.open_table(FREE).map_err(failed(WRITING))?,
             clearing: transaction.open_table(CLEARING).map_err(failed(WRITING))?,
         })
@@ -157,7 +176,32 @@ impl<'a> WriteTables<'a> {
     pub(super) fn put_volume(&mut self, name: &str, record: VolumeRecord) -> Result<Volume, Error> {
         self.volumes.insert(name, &record.to_bytes()).map_err(failed(WRITING))?;
         let (device, on) = device_of_number(&self.devices, record.device)?;
-        Ok(describe(name, record, device, on.block, thin::record_of(&self.thin, &record)?))
+        let thin = thin::record_of(&self.thin, &record)?;
+        let origin = thin::origin_of(&self.origins, &self.thin, record.id)?;
+        Ok(describe(name, record, device, on.block, thin, origin))
+    }
+
+    /// Checks that a volume of this name can be created: the name is valid and means no volume, except one that is gone.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::Exists`] or [`Error::LimitReached`].
+    pub(super) fn check_new(&self, name: &str) -> Result<(), Error> {
+        check_name(name)?;
+        if self.volume_if_known(name)?.is_some_and(|known| !known.is_gone) {
+            return Err(Error::Exists(name.to_owned()));
+        }
+        if self.volume_count()? >= VOLUMES_MAX {
+            return Err(Error::LimitReached { what: "volumes", most: VOLUMES_MAX });
+        }
+        Ok(())
+    }
+
+    /// Ends a volume's use of blocks. Those that no other volume has are to be cleared.
+    pub(super) fn give_up(&mut self, device: u32, extent: Extent) -> Result<(), Error> {
+        for freed in shared::remove_user(&mut self.shared, device, extent)? {
+            space::add_extent(&mut self.clearing, device, freed)?;
+        }
+        Ok(())
     }
 
     /// Returns the blocks that a volume has on its device, in the order of the volume.
@@ -234,13 +278,27 @@ pub(super) fn describe(
     device: String,
     block: BlockSize,
     thin: Option<ThinRecord>,
+    origin: Option<String>,
 ) -> Volume {
-    let VolumeRecord { id, generation, ownership, is_gone, blocks, extents, .. } = record;
+    let VolumeRecord { id, generation, ownership, is_gone, is_snapshot, blocks, extents, .. } = record;
     let cluster = thin.as_ref().map(|thin| thin.cluster);
     let all = if is_gone { Blocks(0) } else { blocks };
     let allocated = thin.map_or(all, |thin| thin.allocated);
-    let name = name.to_owned();
-    Volume { name, id, generation, device, block, blocks, cluster, allocated, extents, ownership, is_gone }
+    Volume {
+        name: name.to_owned(),
+        id,
+        generation,
+        device,
+        block,
+        blocks,
+        cluster,
+        allocated,
+        extents,
+        ownership,
+        is_gone,
+        is_snapshot,
+        origin,
+    }
 }
 
 pub(super) fn describe_device(

@@ -231,3 +231,48 @@ fn there_has_to_be_room_for_what_moves() {
     assert!(matches!(full, Error::Full { asked: Blocks(RESERVED), free: Blocks(100), .. }), "{full}");
     store.verify().unwrap();
 }
+
+/// Blocks that a volume shares with its snapshot move for both.
+#[test]
+fn what_is_shared_moves_for_all_who_have_it() {
+    let store = Store::in_memory().unwrap();
+    let size = Bytes(2000 * BLOCK);
+    store.attach_device("disk", size, block(BLOCK), NewBlocks::Cleared).unwrap();
+    let thin = store.create_thin("thin", "disk", Bytes(1 << 26), ownership()).unwrap().id;
+    store.allocate(thin, &[Extent::new(0, 640)]).unwrap();
+    store.snapshot("thin", "snapshot").unwrap();
+    let room = CopyRoom { most: Blocks(64), taken: &[], only_free: false };
+    let copies = store.plan_copies(thin, &[Extent::new(64, 1)], room).unwrap();
+    store.copied(thin, &copies).unwrap();
+    let moves = store.make_room_for_label("disk").unwrap();
+    let moved: u64 = moves.iter().map(|one| one.from.length.0).sum();
+    assert_eq!(moved, RESERVED, "each block moves once");
+    store.take_label("disk", id(1), &moves).unwrap();
+    store.verify().unwrap();
+    for volume in ["thin", "snapshot"] {
+        assert!(store.get(volume).unwrap().1.iter().all(|extent| extent.start.0 >= RESERVED), "{volume}");
+    }
+    assert_eq!(store.shared_blocks().unwrap()[&thin], Blocks(640 - 64));
+    assert_eq!(store.forget_device_with_volumes("disk").unwrap(), ["snapshot", "thin"]);
+    store.verify().unwrap();
+}
+
+/// Memory that ends takes its snapshots with it.
+#[test]
+fn snapshots_on_memory_are_gone_with_it() {
+    let store = Store::in_memory().unwrap();
+    let memory = |byte| store.attach_memory("fast", id(byte), Bytes(1000 * BLOCK), block(BLOCK)).unwrap();
+    memory(1);
+    let thin = store.create_thin("thin", "fast", Bytes(1 << 26), ownership()).unwrap().id;
+    store.allocate(thin, &[Extent::new(0, 128)]).unwrap();
+    store.snapshot("thin", "snapshot").unwrap();
+    assert_eq!(memory(2).free, Blocks(1000));
+    store.verify().unwrap();
+    assert!(store.list().unwrap().iter().all(|volume| volume.is_gone && !volume.is_snapshot));
+    let lost = store.snapshot("thin", "other").unwrap_err();
+    assert!(matches!(lost, Error::VolumeLost { .. }), "{lost}");
+    // A name that is gone is given to a snapshot of another volume.
+    store.create_thin("new", "fast", Bytes(1 << 26), ownership()).unwrap();
+    store.snapshot("new", "snapshot").unwrap();
+    store.verify().unwrap();
+}

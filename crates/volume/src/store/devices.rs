@@ -6,7 +6,7 @@
 
 use super::change::{READING, WRITING, WriteTables, extents_of, failed};
 use super::layout::{self, DeviceRecord, VolumeRecord};
-use super::{DEVICE_EXTENTS_MAX, Device, EXTENTS_MAX, NewBlocks, Store, check_name, space};
+use super::{DEVICE_EXTENTS_MAX, Device, EXTENTS_MAX, NewBlocks, Store, check_name, shared, space};
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Bytes, Extent};
 use crate::identity::DeviceId;
@@ -387,7 +387,8 @@ impl WriteTables<'_> {
         for (name, record) in self.volumes_on(device)? {
             self.forget_extents(&record)?;
             let generation = self.next()?;
-            let gone = VolumeRecord { generation, is_gone: true, is_thin: false, extents: 0, ..record };
+            let kind = VolumeRecord { is_gone: true, is_thin: false, is_snapshot: false, ..record };
+            let gone = VolumeRecord { generation, extents: 0, ..kind };
             self.volumes.insert(name.as_str(), &gone.to_bytes()).map_err(failed(WRITING))?;
         }
         Ok(())
@@ -396,6 +397,7 @@ impl WriteTables<'_> {
     fn forget_pieces(&mut self, device: u32) -> Result<(), Error> {
         let range = (device, 0)..=(device, u64::MAX);
         self.free.retain_in(range.clone(), |_, _| false).map_err(failed(WRITING))?;
+        self.shared.retain_in(range.clone(), |_, _| false).map_err(failed(WRITING))?;
         self.clearing.retain_in(range, |_, _| false).map_err(failed(WRITING))
     }
 
@@ -405,7 +407,7 @@ impl WriteTables<'_> {
         Ok(())
     }
 
-    /// Returns the parts of volumes before block `end`, in the order of the device.
+    /// Returns the blocks before block `end` that volumes have, in the order of the device.
     fn occupied_before(&self, device: u32, end: Blocks) -> Result<Vec<Extent>, Error> {
         let mut found = Vec::new();
         for (_, record) in self.volumes_on(device)? {
@@ -417,8 +419,7 @@ impl WriteTables<'_> {
                     .map(|extent| Extent::new(extent.start.0, extent.length.0.min(end.0 - extent.start.0))),
             );
         }
-        found.sort_unstable();
-        Ok(found)
+        Ok(shared::union(found))
     }
 
     /// Replaces the blocks that moved in all volumes of a device.
@@ -450,7 +451,7 @@ impl WriteTables<'_> {
             self.extents.insert(record.id, bytes.as_slice()).map_err(failed(WRITING))?;
             self.volumes.insert(volume.as_str(), &record.to_bytes()).map_err(failed(WRITING))?;
         }
-        Ok(())
+        shared::move_pieces(&mut self.shared, device, |piece| moved(&[piece], moves))
     }
 }
 

@@ -3,7 +3,7 @@
 //! The file is a redb database with these tables. Numbers are little-endian.
 //!
 //! ```text
-//!   header     "layout"        -> 3                        this layout
+//!   header     "layout"        -> 4                        this layout
 //!              "changes"       -> how many changes there were; each gives its number to what it changes
 //!
 //!   labelled   name            -> 0       4          8          16         24        32              48     52    56
@@ -16,6 +16,8 @@
 //!
 //!   thin       id of a volume  -> cluster, allocated, name   of thin volumes, which have no entry in `extents`
 //!   mapped     id, logical     -> start, length            an extent of a thin volume, from its block `logical` on
+//!   origins    id of a volume  -> id                       of the volume that a snapshot or clone was made of
+//!   shared     device, start   -> length, users            blocks that several thin volumes have
 //!
 //!   free       device, start   -> length                   in no volume, and without anybody's data
 //!   clearing   device, start   -> length                   in no volume, with data that nobody may see
@@ -23,16 +25,19 @@
 //!
 //! *shift*: a block has 1 << shift bytes. *extents*: number of extents, of all volumes on the device or of
 //! the volume. *mode*: bits as of a file's mode. *flags*: 1 means read-only; 2 means gone: the volume's
-//! device was memory that ended, so the volume has no extents; 4 means thin. *cluster*: number of blocks that a
-//! thin volume allocates at a time. *allocated*: number of blocks that it has. *reserved*: number of blocks at the beginning
+//! device was memory that ended, so the volume has no extents; 4 means thin; 8 means a snapshot. *cluster*: number of blocks
+//! that a thin volume allocates at a time. *allocated*: number of blocks that it has. *users*: number of volumes that have
+//! the blocks, two or more. *reserved*: number of blocks at the beginning
 //! of a device that are for its labels. *identity*: of the device, or zeros. *kind*: 0 is a device without an
 //! identity, 1 one with a label, 2 one whose label has not been written yet, 3 memory.
 //!
 //! Invariant: on each device, the reserved blocks, the extents of volumes, the free pieces and the pieces to
-//! be cleared cover all blocks and do not overlap. No two free pieces are adjacent, and no two pieces to be
-//! cleared are. The mapped blocks of a thin volume are whole clusters, and no two of its extents could be one.
+//! be cleared cover all blocks and do not overlap, but for extents of thin volumes: each block that several of them have is
+//! in `shared`, with their number, and no other block is. No two free pieces are adjacent, no two pieces to be cleared are,
+//! and no two shared pieces of as many users. The mapped blocks of a thin volume are whole clusters, and no two of its
+//! extents could be one.
 //!
-//! Layout 2 had no thin volumes. Layout 1 had, besides, instead of `labelled` a table `devices` with the first 24
+//! Layout 3 had no snapshots. Layout 2 had no thin volumes either. Layout 1 had, besides, instead of `labelled` a table `devices` with the first 24
 //! bytes of each record. Opening a store of these layouts converts it to this one; no device of layout 1 has an
 //! identity then.
 
@@ -44,7 +49,9 @@ use crate::right::{Mode, Ownership};
 use redb::TableDefinition;
 
 /// Number of the layout that this module writes.
-pub(super) const LAYOUT: u64 = 3;
+pub(super) const LAYOUT: u64 = 4;
+/// Number of the layout without snapshots, which is converted.
+pub(super) const LAYOUT_WITHOUT_SNAPSHOTS: u64 = 3;
 /// Number of the layout without thin volumes, which is converted.
 pub(super) const LAYOUT_WITHOUT_THIN: u64 = 2;
 /// Number of the layout without identities of devices, which is converted.
@@ -59,6 +66,8 @@ pub(super) const VOLUMES: TableDefinition<&str, VolumeBytes> = TableDefinition::
 pub(super) const EXTENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("extents");
 pub(super) const THIN: TableDefinition<u64, ThinValue> = TableDefinition::new("thin");
 pub(super) const MAPPED: TableDefinition<(u64, u64), (u64, u64)> = TableDefinition::new("mapped");
+pub(super) const ORIGINS: TableDefinition<u64, u64> = TableDefinition::new("origins");
+pub(super) const SHARED: TableDefinition<(u32, u64), (u64, u64)> = TableDefinition::new("shared");
 pub(super) const FREE: Pieces = TableDefinition::new("free");
 pub(super) const CLEARING: Pieces = TableDefinition::new("clearing");
 
@@ -82,6 +91,7 @@ pub(super) const EXTENT_BYTES: usize = 16;
 const FLAG_READ_ONLY: u16 = 1;
 const FLAG_GONE: u16 = 2;
 const FLAG_THIN: u16 = 4;
+const FLAG_SNAPSHOT: u16 = 8;
 
 const KIND_NONE: u32 = 0;
 const KIND_LABELLED: u32 = 1;
@@ -108,6 +118,7 @@ pub(super) struct VolumeRecord {
     pub(super) ownership: Ownership,
     pub(super) is_gone: bool,
     pub(super) is_thin: bool,
+    pub(super) is_snapshot: bool,
     pub(super) blocks: Blocks,
     pub(super) extents: u32,
 }
@@ -200,7 +211,12 @@ impl DeviceRecord {
 impl VolumeRecord {
     pub(super) fn to_bytes(self) -> [u8; VOLUME_BYTES] {
         let Ownership { owner, group, mode, read_only } = self.ownership;
-        let flags = [(read_only, FLAG_READ_ONLY), (self.is_gone, FLAG_GONE), (self.is_thin, FLAG_THIN)];
+        let flags = [
+            (read_only, FLAG_READ_ONLY),
+            (self.is_gone, FLAG_GONE),
+            (self.is_thin, FLAG_THIN),
+            (self.is_snapshot, FLAG_SNAPSHOT),
+        ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, flag)| flags | flag);
         Writer::new()
             .put(self.id.to_le_bytes())
@@ -219,7 +235,9 @@ impl VolumeRecord {
         let mode = u16::from_le_bytes(part(bytes, 28));
         let mode = Mode::new(mode).map_err(|_| Error::damaged(format!("a volume has the mode {mode:o}")))?;
         let flags = u16::from_le_bytes(part(bytes, 30));
-        if flags & !(FLAG_READ_ONLY | FLAG_GONE | FLAG_THIN) != 0 {
+        let of_snapshot = FLAG_SNAPSHOT | FLAG_THIN | FLAG_READ_ONLY;
+        let is_snapshot = flags & FLAG_SNAPSHOT != 0;
+        if flags & !(of_snapshot | FLAG_GONE) != 0 || (is_snapshot && flags & of_snapshot != of_snapshot) {
             return Err(Error::damaged(format!("a volume has the flags {flags:x}")));
         }
         let owner = u32::from_le_bytes(part(bytes, 20));
@@ -232,6 +250,7 @@ impl VolumeRecord {
             ownership,
             is_gone: flags & FLAG_GONE != 0,
             is_thin: flags & FLAG_THIN != 0,
+            is_snapshot,
             blocks: Blocks(u64::from_le_bytes(part(bytes, 32))),
             extents: u32::from_le_bytes(part(bytes, 40)),
         })
@@ -299,12 +318,13 @@ mod tests {
             ownership,
             is_gone: true,
             is_thin: true,
+            is_snapshot: true,
             blocks: Blocks(0x3837_3635_3433_3231),
             extents: 0x4443_4241,
         };
         let bytes = [
             1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0x11, 0x12, 0x13, 0x14, 0x21, 0x22, 0x23,
-            0x24, 0x25, 0x26, 0x27, 0x28, 0xa0, 0x01, 7, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
+            0x24, 0x25, 0x26, 0x27, 0x28, 0xa0, 0x01, 15, 0, 0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38,
             0x41, 0x42, 0x43, 0x44,
         ];
         assert_eq!(volume.to_bytes(), bytes);

@@ -9,7 +9,8 @@
 //! as a volume's generation is the same, its name means the same extents and rights. The server compares
 //! generations to find the grants to revoke.
 //!
-//! A *thin* volume ([`thin`]) has blocks only where something was written.
+//! A *thin* volume ([`thin`]) has blocks only where something was written. Its snapshots and their clones ([`snapshots`])
+//! have the same blocks, until one of them is written: then the caller copies a cluster ([`copies`]).
 //!
 //! The store reads and writes no device. The caller clears the blocks that volumes gave up:
 //! [`Store::to_clear`] returns them, and [`Store::cleared`] reports that they were cleared, *after* that is
@@ -17,6 +18,7 @@
 //! blocks.
 
 mod change;
+mod copies;
 #[cfg(test)]
 mod device_tests;
 mod devices;
@@ -24,13 +26,17 @@ mod layout;
 mod opening;
 #[cfg(test)]
 mod power_tests;
+mod shared;
+mod snapshots;
 mod space;
 #[cfg(test)]
 mod tests;
 mod thin;
 mod verify;
 
+pub use copies::{BlockCopy, CopyRoom};
 pub use devices::{BlockMove, Identity};
+pub use snapshots::SNAPSHOT_EXTENTS_MAX;
 pub use thin::{MappedExtent, THIN_CLUSTERS_MAX};
 
 use crate::error::Error;
@@ -102,6 +108,11 @@ pub struct Volume {
     /// True if the volume's device was memory that has ended. Only the name is left, to be removed or created
     /// anew.
     pub is_gone: bool,
+    /// True if the volume is a snapshot, which nobody can write.
+    pub is_snapshot: bool,
+    /// Name of the volume that this snapshot was taken of, or of the snapshot that this clone was made of; `None` for any
+    /// other volume, and if the other one was removed.
+    pub origin: Option<String>,
 }
 
 impl Volume {
@@ -146,6 +157,20 @@ impl Store {
     /// [`Error::Store`] if the file cannot be opened, created, read or written.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, Error> {
         let store = opening::open(path.as_ref())?;
+        store.verify()?;
+        Ok(store)
+    }
+
+    /// Opens the store on some backend, or creates one if the backend is empty. Checks the consistency of all its contents.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn over(path: &Path, backend: impl redb::StorageBackend) -> Result<Store, Error> {
+        let is_empty =
+            backend.len().map_err(|why| Error::Store { what: "open the store", why: why.to_string() })? == 0;
+        let store = opening::open_backend(path, backend)?;
+        match is_empty {
+            true => store.lay_out()?,
+            false => store.check_layout(path)?,
+        }
         store.verify()?;
         Ok(store)
     }
@@ -201,14 +226,8 @@ impl Store {
         size: Bytes,
         ownership: Ownership,
     ) -> Result<Volume, Error> {
-        check_name(name)?;
         self.change(|change| {
-            if change.volume_if_known(name)?.is_some_and(|known| !known.is_gone) {
-                return Err(Error::Exists(name.to_owned()));
-            }
-            if change.volume_count()? >= VOLUMES_MAX {
-                return Err(Error::LimitReached { what: "volumes", most: VOLUMES_MAX });
-            }
+            change.check_new(name)?;
             let on = change.device(device)?;
             let blocks = blocks_of(name, size, on.block)?;
             let id = change.next()?;
@@ -219,6 +238,7 @@ impl Store {
                 ownership,
                 is_gone: false,
                 is_thin: false,
+                is_snapshot: false,
                 blocks: Blocks(0),
                 extents: 0,
             };
@@ -248,7 +268,8 @@ impl Store {
                 false => extents_of(&view.extents, record.id)?,
             };
             let thin = thin::record_of(&view.thin, &record)?;
-            Ok((describe(name, record, device, on.block, thin), extents))
+            let origin = thin::origin_of(&view.origins, &view.thin, record.id)?;
+            Ok((describe(name, record, device, on.block, thin, origin), extents))
         })
     }
 
@@ -270,7 +291,8 @@ impl Store {
                 let record = VolumeRecord::from_bytes(record.value())?;
                 let (device, block) = devices.get(&record.device).ok_or_else(|| lost(record.device))?;
                 let thin = thin::record_of(&view.thin, &record)?;
-                Ok(describe(name.value(), record, device.clone(), *block, thin))
+                let origin = thin::origin_of(&view.origins, &view.thin, record.id)?;
+                Ok(describe(name.value(), record, device.clone(), *block, thin, origin))
             })
             .collect()
         })
@@ -283,13 +305,16 @@ impl Store {
     /// # Errors
     /// [`Error::NoVolume`] if there is no volume of that name; [`Error::VolumeLost`] if it ended with its
     /// device; [`Error::Size`], [`Error::Full`] or [`Error::Fragmented`] as for [`Store::create`];
-    /// [`Error::ThinSize`] if a thin volume would have too many clusters.
+    /// [`Error::ThinSize`] if a thin volume would have too many clusters; [`Error::Snapshot`] if the volume is a snapshot.
     pub fn resize(&self, name: &str, size: Bytes) -> Result<Volume, Error> {
         self.change(|change| {
             let mut record = change.volume(name)?;
             let (device, on) = device_of_number(&change.devices, record.device)?;
             if record.is_gone {
                 return Err(Error::VolumeLost { volume: name.to_owned(), device });
+            }
+            if record.is_snapshot {
+                return Err(Error::Snapshot { name: name.to_owned(), what: "keeps its size" });
             }
             let blocks = blocks_of(name, size, on.block)?;
             if record.is_thin {
@@ -327,7 +352,7 @@ impl Store {
         })
     }
 
-    /// Removes a volume. All its blocks must be cleared before they are used again.
+    /// Removes a volume. All its blocks that no other volume has must be cleared before they are used again.
     ///
     /// # Errors
     /// [`Error::NoVolume`] if there is no volume of that name.
@@ -337,7 +362,7 @@ impl Store {
             let (device, mut on) = device_of_number(&change.devices, record.device)?;
             if !record.is_gone {
                 for extent in change.blocks_of(&record)? {
-                    space::add_extent(&mut change.clearing, on.number, extent)?;
+                    change.give_up(on.number, extent)?;
                 }
                 on.extents = on.extents.saturating_sub(u64::from(record.extents));
                 change.put_device(&device, on)?;
@@ -352,11 +377,14 @@ impl Store {
     /// Changes owner, group and rights of a volume by a function.
     ///
     /// # Errors
-    /// [`Error::NoVolume`] if there is no volume of that name.
+    /// [`Error::NoVolume`] if there is no volume of that name; [`Error::Snapshot`] if a snapshot could be written then.
     pub fn set_ownership(&self, name: &str, edit: impl FnOnce(&mut Ownership)) -> Result<Volume, Error> {
         self.change(|change| {
             let mut record = change.volume(name)?;
             edit(&mut record.ownership);
+            if record.is_snapshot && !record.ownership.read_only {
+                return Err(Error::Snapshot { name: name.to_owned(), what: "nobody can write" });
+            }
             record.generation = change.next()?;
             change.put_volume(name, record)
         })

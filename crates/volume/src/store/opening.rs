@@ -177,9 +177,11 @@ impl Store {
         match found {
             None => Err(Error::NotAStore { path: path.to_owned() }),
             Some(layout::LAYOUT) => Ok(()),
-            Some(earlier @ (layout::LAYOUT_WITHOUT_LABELS | layout::LAYOUT_WITHOUT_THIN)) => {
-                self.bring_up_to_date(earlier)
-            }
+            Some(
+                earlier @ (layout::LAYOUT_WITHOUT_LABELS
+                | layout::LAYOUT_WITHOUT_THIN
+                | layout::LAYOUT_WITHOUT_SNAPSHOTS),
+            ) => self.bring_up_to_date(earlier),
             Some(0) => Err(Error::damaged("it has layout 0")),
             Some(found) => Err(Error::Newer { path: path.to_owned(), found, known: layout::LAYOUT }),
         }

@@ -133,6 +133,24 @@ pub(super) fn shorten(extents: &mut Vec<Extent>, blocks: Blocks) -> Vec<Extent> 
     freed
 }
 
+/// Returns the parts of pieces that are in none of the extents `taken`.
+pub(super) fn without(pieces: &[Extent], taken: &[Extent]) -> Vec<Extent> {
+    let mut left = pieces.to_vec();
+    for Extent { start: Blocks(from), length } in taken {
+        let to = from.saturating_add(length.0);
+        left = left
+            .into_iter()
+            .flat_map(|piece| {
+                let (start, end) = (piece.start.0, piece.start.0 + piece.length.0);
+                [(start, end.min(*from)), (start.max(to), end)]
+            })
+            .filter(|(start, end)| start < end)
+            .map(|(start, end)| Extent::new(start, end - start))
+            .collect();
+    }
+    left
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +200,15 @@ mod tests {
         assert_eq!(volume, extents(&[(10, 5), (30, 3), (50, 5)]));
         assert_eq!(shorten(&mut volume, Blocks(0)), extents(&[(50, 5), (30, 3), (10, 5)]));
         assert_eq!(volume, []);
+    }
+
+    #[test]
+    fn what_is_taken_is_left_out() {
+        let pieces = extents(&[(0, 10), (20, 10)]);
+        assert_eq!(without(&pieces, &[]), pieces);
+        let taken = extents(&[(5, 2), (8, 13), (29, 5), (3, 1)]);
+        assert_eq!(without(&pieces, &taken), extents(&[(0, 3), (4, 1), (7, 1), (21, 8)]));
+        assert_eq!(without(&pieces, &extents(&[(0, u64::MAX)])), []);
     }
 
     proptest! {

@@ -355,7 +355,7 @@ fn a_store_of_a_later_version_is_left_alone() {
     let TestStore { store, folder } = place;
     drop(store);
     let refused = Store::open(folder.path().join("volumes")).unwrap_err();
-    assert!(matches!(refused, Error::Newer { found: 4, known: 3, .. }), "{refused}");
+    assert!(matches!(refused, Error::Newer { found: 5, known: 4, .. }), "{refused}");
 }
 
 /// Records that contradict each other, as operations never leave them.
@@ -542,4 +542,125 @@ fn records_of_thin_volumes_that_contradict_each_other_are_damage() {
         let refused = place.store.verify().unwrap_err();
         assert!(matches!(refused, Error::Damaged(_)), "{number}: {refused}");
     }
+}
+
+#[test]
+fn what_snapshots_share_is_freed_by_the_last_of_them() {
+    let place = TestStore::with_blocks(1000);
+    let id = place.create_thin("thin", 5000).id;
+    place.store.allocate(id, &[Extent::new(0, 192)]).unwrap();
+    let snapshot = place.store.snapshot("thin", "snapshot").unwrap();
+    assert!(snapshot.is_snapshot && snapshot.ownership.read_only && snapshot.id == snapshot.generation);
+    assert_eq!((snapshot.origin.as_deref(), snapshot.allocated), (Some("thin"), Blocks(192)));
+    assert_eq!(place.mapped("snapshot"), [(0, 0, 192)]);
+    // One cluster is copied; its place is taken from the free blocks, and only as much as is needed of a small device.
+    let room = CopyRoom { most: Blocks(64), taken: &[], only_free: false };
+    let copies = place.store.plan_copies(id, &[Extent::new(70, 100)], room).unwrap();
+    assert_eq!(copies.len(), 1);
+    assert_eq!((copies[0].logical, copies[0].from), (Blocks(64), Extent::new(64, 64)));
+    assert_eq!(place.store.device("disk").unwrap().to_clear, Blocks(1000 - 192 - 16));
+    // Nobody else writes there meanwhile.
+    let taken = [copies[0].to];
+    let others = CopyRoom { most: Blocks(u64::MAX), taken: &taken, only_free: false };
+    for other in place.store.plan_copies(id, &[Extent::new(0, 192)], others).unwrap() {
+        assert!(
+            other.to.end() <= Some(taken[0].start) || taken[0].end() <= Some(other.to.start),
+            "{other:?}"
+        );
+    }
+    place.store.copied(id, &copies).unwrap();
+    let shared: Vec<bool> = place.store.mapping("thin").unwrap().1.iter().map(|one| one.is_shared).collect();
+    assert_eq!(shared, [true, false, true]);
+    assert_eq!(place.store.shared_blocks().unwrap()[&id], Blocks(128));
+    let again = place.store.copied(id, &copies).unwrap_err();
+    assert!(matches!(again, Error::CopyOutdated(ref name) if name == "thin"), "{again}");
+    let place = place.reopen();
+    place.store.clone_snapshot("snapshot", "clone").unwrap();
+    place.store.remove("thin").unwrap();
+    place.store.remove("snapshot").unwrap();
+    assert_eq!(place.store.get("clone").unwrap().0.origin, None);
+    let place = place.reopen();
+    // The blocks of the copy, and none of the clone's.
+    let clone = place.mapped("clone");
+    assert_eq!(clone, [(0, 0, 192)]);
+    place.store.remove("clone").unwrap();
+    let device = place.store.device("disk").unwrap();
+    assert_eq!((device.free.0 + device.to_clear.0, device.extents), (1000, 0));
+    place.reopen();
+}
+
+#[test]
+fn copies_go_to_free_blocks_only_if_that_is_said() {
+    let place = TestStore::with_blocks(1000);
+    let id = place.create_thin("thin", 5000).id;
+    place.store.allocate(id, &[Extent::new(0, 448)]).unwrap();
+    place.store.release(id, &[Extent::new(64, 384)]).unwrap();
+    place.store.snapshot("thin", "snapshot").unwrap();
+    let to_clear = place.store.to_clear("disk", 10).unwrap();
+    assert_eq!(to_clear, [Extent::new(64, 384)]);
+    let plan = |only_free| {
+        let room = CopyRoom { most: Blocks(u64::MAX), taken: &[], only_free };
+        place.store.plan_copies(id, &[Extent::new(0, 1)], room).unwrap()
+    };
+    assert!(to_clear[0].end() >= plan(false)[0].to.end());
+    assert!(plan(true)[0].to.start >= Blocks(448));
+    // What nothing shares needs no copy, whether it is allocated or not.
+    assert_eq!(
+        place
+            .store
+            .plan_copies(
+                id,
+                &[Extent::new(64, 4000)],
+                CopyRoom { most: Blocks(1), taken: &[], only_free: true }
+            )
+            .unwrap(),
+        []
+    );
+    place.store.verify().unwrap();
+}
+
+#[test]
+fn records_of_snapshots_that_contradict_each_other_are_damage() {
+    type Damage = fn(&mut WriteTables<'_>, u64, u64);
+    let damages: [Damage; 8] = [
+        // More users than there are, fewer, none recorded, and another part of the extent.
+        |change, _, _| drop(change.shared.insert((0, 0), (128, 3)).unwrap()),
+        |change, _, _| drop(change.shared.insert((0, 0), (64, 2)).unwrap()),
+        |change, _, _| drop(change.shared.remove((0, 0)).unwrap()),
+        |change, _, _| drop(change.shared.insert((0, 200), (64, 2)).unwrap()),
+        |change, _, _| drop(change.shared.insert((7, 0), (64, 2)).unwrap()),
+        |change, _, snapshot| drop(change.origins.remove(snapshot).unwrap()),
+        |change, _, snapshot| drop(change.origins.insert(snapshot, snapshot + 1).unwrap()),
+        |change, thin, _| drop(change.origins.insert(thin + 9, thin).unwrap()),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let place = TestStore::with_blocks(1000);
+        let id = place.create_thin("thin", 1000).id;
+        place.store.allocate(id, &[Extent::new(64, 128)]).unwrap();
+        let snapshot = place.store.snapshot("thin", "snapshot").unwrap().id;
+        place.store.verify().unwrap();
+        let done = |change: &mut WriteTables<'_>| {
+            damage(change, id, snapshot);
+            Ok(())
+        };
+        place.store.change(done).unwrap();
+        let refused = place.store.verify().unwrap_err();
+        assert!(matches!(refused, Error::Damaged(_)), "{number}: {refused}");
+    }
+}
+
+/// A device may have so many extents of all its volumes, and a part of them is left for writes.
+#[test]
+fn snapshots_leave_extents_for_writes() {
+    let place = TestStore::with_blocks(1000);
+    let id = place.create_thin("thin", 5000).id;
+    place.store.allocate(id, &[Extent::new(0, 64), Extent::new(128, 64)]).unwrap();
+    let few = |change: &mut WriteTables<'_>| {
+        let on = change.device("disk")?;
+        change.put_device("disk", layout::DeviceRecord { extents: SNAPSHOT_EXTENTS_MAX - 1, ..on })
+    };
+    place.store.change(few).unwrap();
+    let refused = place.store.snapshot("thin", "snapshot").unwrap_err();
+    assert!(matches!(refused, Error::Fragmented { needed: 2, most: 1, .. }), "{refused}");
+    place.store.allocate(id, &[Extent::new(1280, 64)]).unwrap();
 }

@@ -17,13 +17,13 @@
 //!
 //! A part of the device ([`Device::kept`](super::Device)) is never allocated to thin volumes. So administrators
 //! hear of the shortage while they can still act. Called by the server while requests wait.
+//!
+//! Snapshots and clones are thin volumes, too, and share blocks ([`super::shared`]).
 
 use super::change::{READING, WRITING, WriteTables, describe, device_of_number, extents_of, failed};
 use super::devices::moved;
 use super::layout::{DeviceRecord, ThinValue, VolumeRecord};
-use super::{
-    BlockMove, DEVICE_EXTENTS_MAX, Device, Store, VOLUMES_MAX, Volume, blocks_of, check_name, space,
-};
+use super::{BlockMove, DEVICE_EXTENTS_MAX, Device, Store, Volume, blocks_of, shared, space};
 use crate::error::Error;
 use crate::extent::{BlockSize, Blocks, Bytes, Extent};
 use crate::right::Ownership;
@@ -43,6 +43,8 @@ pub struct MappedExtent {
     pub logical: Blocks,
     /// Blocks of the device.
     pub extent: Extent,
+    /// True if other volumes have the blocks, too: they must not be written.
+    pub is_shared: bool,
 }
 
 impl MappedExtent {
@@ -59,6 +61,7 @@ impl MappedExtent {
         (start < end).then(|| MappedExtent {
             logical: Blocks(start),
             extent: Extent::new(self.extent.start.0 + skipped, end - start),
+            is_shared: self.is_shared,
         })
     }
 
@@ -110,6 +113,16 @@ fn thin_record(table: &impl ReadableTable<u64, ThinValue>, volume: u64) -> Resul
     }))
 }
 
+/// Returns the name of the volume that a snapshot or clone was made of, if that is still there.
+pub(super) fn origin_of(
+    origins: &impl ReadableTable<u64, u64>,
+    thin: &impl ReadableTable<u64, ThinValue>,
+    volume: u64,
+) -> Result<Option<String>, Error> {
+    let Some(origin) = origins.get(volume).map_err(failed(READING))? else { return Ok(None) };
+    Ok(thin_record(thin, origin.value())?.map(|origin| origin.name))
+}
+
 /// Returns the extents of a thin volume, in the order of its blocks.
 pub(super) fn mapped_of(
     table: &impl ReadableTable<(u64, u64), (u64, u64)>,
@@ -119,14 +132,15 @@ pub(super) fn mapped_of(
 }
 
 /// Returns the extents of a thin volume that overlap its blocks `from..to`, in order.
-fn overlapping(
+pub(super) fn overlapping(
     table: &impl ReadableTable<(u64, u64), (u64, u64)>,
     volume: u64,
     from: u64,
     to: u64,
 ) -> Result<Vec<MappedExtent>, Error> {
     let decode = |logical: u64, (start, length): (u64, u64)| {
-        let mapped = MappedExtent { logical: Blocks(logical), extent: Extent::new(start, length) };
+        let extent = Extent::new(start, length);
+        let mapped = MappedExtent { logical: Blocks(logical), extent, is_shared: false };
         let is_valid =
             length > 0 && logical.checked_add(length).is_some() && start.checked_add(length).is_some();
         is_valid
@@ -162,37 +176,31 @@ impl Store {
         size: Bytes,
         ownership: Ownership,
     ) -> Result<Volume, Error> {
-        check_name(name)?;
         self.change(|change| {
-            if change.volume_if_known(name)?.is_some_and(|known| !known.is_gone) {
-                return Err(Error::Exists(name.to_owned()));
-            }
-            if change.volume_count()? >= VOLUMES_MAX {
-                return Err(Error::LimitReached { what: "volumes", most: VOLUMES_MAX });
-            }
+            change.check_new(name)?;
             let on = change.device(device)?;
             let blocks = blocks_of(name, size, on.block)?;
             let cluster = cluster_of(on.block, blocks);
             let blocks = whole_clusters(name, on.block, blocks, cluster)?;
             let id = change.next()?;
             change.put_thin(id, &ThinRecord { cluster, allocated: Blocks(0), name: name.to_owned() })?;
-            let (is_gone, is_thin, extents) = (false, true, 0);
             let record = VolumeRecord {
                 id,
                 generation: id,
                 device: on.number,
                 ownership,
-                is_gone,
-                is_thin,
+                is_gone: false,
+                is_thin: true,
+                is_snapshot: false,
                 blocks,
-                extents,
+                extents: 0,
             };
             change.put_volume(name, record)
         })
     }
 
     /// Returns a volume, and its extents with their positions in the volume, in the order of its blocks. Of a
-    /// volume that is not thin they have no gaps.
+    /// volume that is not thin they have no gaps, and none is shared.
     ///
     /// # Errors
     /// Same as [`Store::get`].
@@ -206,11 +214,12 @@ impl Store {
                 return Err(Error::VolumeLost { volume: name.to_owned(), device });
             }
             let mapped = match record.is_thin {
-                true => mapped_of(&view.mapped, record.id)?,
+                true => with_sharing(&view.shared, on.number, mapped_of(&view.mapped, record.id)?)?,
                 false => in_sequence(&extents_of(&view.extents, record.id)?),
             };
             let thin = record_of(&view.thin, &record)?;
-            Ok((describe(name, record, device, on.block, thin), mapped))
+            let origin = origin_of(&view.origins, &view.thin, record.id)?;
+            Ok((describe(name, record, device, on.block, thin, origin), mapped))
         })
     }
 
@@ -234,12 +243,17 @@ impl Store {
     /// # Errors
     /// [`Error::NotThin`] if there is no thin volume with that id; [`Error::Size`] if a range is not within the
     /// volume; [`Error::PoolLow`] if thin volumes may not have so many more blocks; [`Error::Full`] if too few
-    /// blocks are cleared; [`Error::Fragmented`] if the device would have too many extents.
+    /// blocks are cleared; [`Error::Fragmented`] if the device would have too many extents; [`Error::Snapshot`] if the
+    /// volume is a snapshot.
     pub fn allocate(&self, id: u64, ranges: &[Extent]) -> Result<Device, Error> {
-        self.change(|change| {
+        self.change_if(|change| {
             let (mut thin, mut record, device, mut on) = change.thin_volume(id)?;
             let holes = change.holes(&record, &thin, on.block, ranges)?;
             let asked = Blocks(holes.iter().map(|hole| hole.length.0).sum());
+            if asked.0 == 0 {
+                // All was allocated meanwhile, or only copied.
+                return Ok((false, change.describe_device(&device)?));
+            }
             change.check_space(&thin.name, (&device, on), asked)?;
             let before = on.extents;
             for hole in holes {
@@ -253,7 +267,8 @@ impl Store {
                     if !space::remove_extent(&mut change.free, on.number, extent)? {
                         return Err(Error::damaged(format!("what is free on device '{device}' overlaps")));
                     }
-                    let added = map(&mut change.mapped, id, MappedExtent { logical, extent })?;
+                    let new = MappedExtent { logical, extent, is_shared: false };
+                    let added = map(&mut change.mapped, id, new)?;
                     on.extents = on.extents.saturating_add_signed(added);
                     record.extents = record.extents.saturating_add_signed(added as i32);
                     logical.0 += extent.length.0;
@@ -266,16 +281,16 @@ impl Store {
             }
             thin.allocated.0 += asked.0;
             change.put_allocation(&thin, record, (&device, on))?;
-            change.describe_device(&device)
+            Ok((true, change.describe_device(&device)?))
         })
     }
 
-    /// Releases all clusters of a thin volume that are wholly within one of the `ranges` of its blocks. Their
-    /// blocks must be cleared before they are used again. Returns the device. The volume's generation stays the
+    /// Releases all clusters of a thin volume that are wholly within one of the `ranges` of its blocks. Blocks that no
+    /// other volume has must be cleared before they are used again. Returns the device. The volume's generation stays the
     /// same.
     ///
     /// # Errors
-    /// [`Error::NotThin`] if there is no thin volume with that id.
+    /// [`Error::NotThin`] if there is no thin volume with that id; [`Error::Snapshot`] if it is a snapshot.
     pub fn release(&self, id: u64, ranges: &[Extent]) -> Result<Device, Error> {
         self.change(|change| {
             let (mut thin, mut record, device, mut on) = change.thin_volume(id)?;
@@ -312,11 +327,38 @@ fn whole_clusters(name: &str, block: BlockSize, blocks: Blocks, cluster: Blocks)
     })
 }
 
+/// Divides extents of a thin volume where blocks that other volumes have meet others, and marks them.
+pub(super) fn with_sharing(
+    table: &impl ReadableTable<(u32, u64), (u64, u64)>,
+    device: u32,
+    mapped: Vec<MappedExtent>,
+) -> Result<Vec<MappedExtent>, Error> {
+    if !shared::has_any(table, device)? {
+        return Ok(mapped);
+    }
+    let mut divided: Vec<MappedExtent> = Vec::with_capacity(mapped.len());
+    for one in mapped {
+        let mut logical = one.logical;
+        for (extent, users) in shared::parts(table, device, one.extent)? {
+            let part = MappedExtent { logical, extent, is_shared: users > 1 };
+            logical.0 += extent.length.0;
+            match divided.last_mut() {
+                // Blocks of two users and blocks of three are all shared.
+                Some(last) if last.is_shared == part.is_shared && last.is_continued_by(&part) => {
+                    last.extent.length.0 += extent.length.0;
+                }
+                _ => divided.push(part),
+            }
+        }
+    }
+    Ok(divided)
+}
+
 /// Returns consecutive extents with their positions.
 fn in_sequence(extents: &[Extent]) -> Vec<MappedExtent> {
     let mut logical = 0;
     let place = |extent: &Extent| {
-        let mapped = MappedExtent { logical: Blocks(logical), extent: *extent };
+        let mapped = MappedExtent { logical: Blocks(logical), extent: *extent, is_shared: false };
         logical += extent.length.0;
         mapped
     };
@@ -325,12 +367,12 @@ fn in_sequence(extents: &[Extent]) -> Vec<MappedExtent> {
 
 /// Adds an extent to a thin volume, and merges it with its neighbours. Returns the change of the number of
 /// extents.
-fn map(table: &mut MappedTable<'_>, volume: u64, new: MappedExtent) -> Result<i64, Error> {
+pub(super) fn map(table: &mut MappedTable<'_>, volume: u64, new: MappedExtent) -> Result<i64, Error> {
     let (mut merged, mut added) = (new, 1);
     let before = overlapping(table, volume, new.logical.0.saturating_sub(1), new.logical.0)?;
     if let Some(last) = before.last().filter(|last| last.is_continued_by(&new)) {
         let length = Blocks(last.extent.length.0 + new.extent.length.0);
-        merged = MappedExtent { logical: last.logical, extent: Extent { start: last.extent.start, length } };
+        merged = MappedExtent { extent: Extent { start: last.extent.start, length }, ..*last };
         added -= 1;
     }
     let end = merged.logical_end().0;
@@ -344,7 +386,7 @@ fn map(table: &mut MappedTable<'_>, volume: u64, new: MappedExtent) -> Result<i6
     Ok(added)
 }
 
-fn put(table: &mut MappedTable<'_>, volume: u64, mapped: MappedExtent) -> Result<(), Error> {
+pub(super) fn put(table: &mut MappedTable<'_>, volume: u64, mapped: MappedExtent) -> Result<(), Error> {
     let value = (mapped.extent.start.0, mapped.extent.length.0);
     table.insert((volume, mapped.logical.0), value).map_err(failed(WRITING)).map(drop)
 }
@@ -352,6 +394,7 @@ fn put(table: &mut MappedTable<'_>, volume: u64, mapped: MappedExtent) -> Result
 impl WriteTables<'_> {
     pub(super) fn forget_mapped(&mut self, volume: u64) -> Result<(), Error> {
         self.thin.remove(volume).map_err(failed(WRITING))?;
+        self.origins.remove(volume).map_err(failed(WRITING))?;
         self.mapped.retain_in((volume, 0)..=(volume, u64::MAX), |_, _| false).map_err(failed(WRITING))
     }
 
@@ -393,7 +436,7 @@ impl WriteTables<'_> {
         for mapped in &before {
             let mut logical = mapped.logical;
             for extent in moved(&[mapped.extent], moves) {
-                after.push(MappedExtent { logical, extent });
+                after.push(MappedExtent { logical, extent, is_shared: false });
                 logical.0 += extent.length.0;
             }
         }
@@ -419,10 +462,16 @@ impl WriteTables<'_> {
         self.put_volume(name, record).map(drop)
     }
 
-    /// Returns the records of a thin volume and of its device.
-    fn thin_volume(&self, id: u64) -> Result<(ThinRecord, VolumeRecord, String, DeviceRecord), Error> {
+    /// Returns the records of a thin volume that can be written, and of its device.
+    pub(super) fn thin_volume(
+        &self,
+        id: u64,
+    ) -> Result<(ThinRecord, VolumeRecord, String, DeviceRecord), Error> {
         let thin = thin_record(&self.thin, id)?.ok_or(Error::NotThin(id))?;
         let record = self.volume(&thin.name)?;
+        if record.is_snapshot {
+            return Err(Error::Snapshot { name: thin.name, what: "nobody can write" });
+        }
         let (device, on) = device_of_number(&self.devices, record.device)?;
         Ok((thin, record, device, on))
     }
@@ -472,9 +521,6 @@ impl WriteTables<'_> {
         (device, on): (&str, DeviceRecord),
         asked: Blocks,
     ) -> Result<(), Error> {
-        if asked.0 == 0 {
-            return Ok(());
-        }
         let free = space::total(&self.free, on.number)?;
         let to_clear = space::total(&self.clearing, on.number)?;
         let (block, kept) = (on.block.size(), kept_of(on.blocks));
@@ -489,9 +535,9 @@ impl WriteTables<'_> {
         Ok(())
     }
 
-    /// Removes the extents of a thin volume within its blocks `from..to`; their blocks are to be cleared. Changes the
-    /// counts in the records.
-    fn unmap(
+    /// Removes the extents of a thin volume within its blocks `from..to`; blocks that no other volume has are to be
+    /// cleared. Changes the counts in the records.
+    pub(super) fn unmap(
         &mut self,
         thin: &mut ThinRecord,
         record: &mut VolumeRecord,
@@ -506,7 +552,7 @@ impl WriteTables<'_> {
                 added += 1;
             }
             if let Some(removed) = mapped.within(from, to) {
-                space::add_extent(&mut self.clearing, on.number, removed.extent)?;
+                self.give_up(on.number, removed.extent)?;
                 thin.allocated.0 = thin.allocated.0.saturating_sub(removed.extent.length.0);
             }
             on.extents = on.extents.saturating_add_signed(added);
@@ -515,13 +561,13 @@ impl WriteTables<'_> {
         Ok(())
     }
 
-    fn put_thin(&mut self, volume: u64, thin: &ThinRecord) -> Result<(), Error> {
+    pub(super) fn put_thin(&mut self, volume: u64, thin: &ThinRecord) -> Result<(), Error> {
         let value = (thin.cluster.0, thin.allocated.0, thin.name.as_str());
         self.thin.insert(volume, value).map_err(failed(WRITING)).map(drop)
     }
 
     /// Writes the records of a thin volume and of its device.
-    fn put_allocation(
+    pub(super) fn put_allocation(
         &mut self,
         thin: &ThinRecord,
         record: VolumeRecord,

@@ -5,6 +5,7 @@
 
 use super::change::{READING, extents_of, failed};
 use super::layout::{CLEARING, DeviceRecord, FREE, HEADER, KEY_CHANGES, VolumeRecord};
+use super::shared;
 use super::space;
 use super::thin::{self, ThinRecord};
 use super::{DEVICE_EXTENTS_MAX, EXTENTS_MAX, Identity, MappedExtent, Store, check_name};
@@ -18,8 +19,12 @@ struct Device {
     name: String,
     record: DeviceRecord,
     extents: u64,
-    /// All extents of the device's blocks, and their use.
+    /// All extents of the device's blocks, and their use, without thin volumes.
     parts: Vec<(Extent, StorePart)>,
+    /// Extents of thin volumes, which may share blocks.
+    thin: Vec<Extent>,
+    /// Blocks that are recorded as shared, and the numbers of their users.
+    shared: Vec<(Extent, u64)>,
 }
 
 /// Use of blocks of a device.
@@ -49,7 +54,8 @@ impl Store {
                 let (name, record) = row.map_err(failed(READING))?;
                 let (name, record) = (name.value().to_owned(), DeviceRecord::from_bytes(record.value())?);
                 check_name(&name).map_err(|why| Error::damaged(why.to_string()))?;
-                let device = Device { name, record, extents: 0, parts: Vec::new() };
+                let shared = shared::pieces(&view.shared, record.number)?;
+                let device = Device { name, record, extents: 0, parts: Vec::new(), thin: Vec::new(), shared };
                 let same = devices.values().find(|other: &&Device| {
                     record.identity.id().is_some_and(|id| other.record.identity.id() == Some(id))
                 });
@@ -61,6 +67,10 @@ impl Store {
                     return Err(Error::damaged(format!("device '{}' is there twice", other.name)));
                 }
             }
+            let shared: usize = devices.values().map(|device| device.shared.len()).sum();
+            if view.shared.len().map_err(failed(READING))? != shared as u64 {
+                return Err(Error::damaged("blocks of a device that there is not are shared"));
+            }
             Ok(devices)
         })
     }
@@ -70,7 +80,7 @@ impl Store {
         let header = header.open_table(HEADER).map_err(failed(READING))?;
         let changes = header.get(KEY_CHANGES).map_err(failed(READING))?.map_or(0, |changes| changes.value());
         self.view(|view| {
-            let (mut volumes, mut thin_volumes, mut thin_extents) = (0, 0, 0);
+            let (mut volumes, mut thin_volumes, mut thin_extents, mut origins) = (0, 0, 0, 0);
             for row in view.volumes.iter().map_err(failed(READING))? {
                 let (name, record) = row.map_err(failed(READING))?;
                 let (name, record) = (name.value(), VolumeRecord::from_bytes(record.value())?);
@@ -88,11 +98,20 @@ impl Store {
                     Some(thin) => {
                         let mapped = thin::mapped_of(&view.mapped, record.id)?;
                         check_mapped(name, &record, &thin, &mapped).map_err(wrong)?;
+                        let origin = view.origins.get(record.id).map_err(failed(READING))?;
+                        // Numbers of volumes grow.
+                        if origin.as_ref().is_some_and(|origin| origin.value() >= record.id) {
+                            return Err(wrong("was made of one that is younger"));
+                        }
+                        if record.is_snapshot && origin.is_none() {
+                            return Err(wrong("is a snapshot of nothing"));
+                        }
+                        origins += u64::from(origin.is_some());
                         thin_volumes += 1;
                         thin_extents += mapped.len() as u64;
                         check_change(&record, changes).map_err(wrong)?;
                         device.extents += mapped.len() as u64;
-                        device.parts.extend(mapped.iter().map(|mapped| (mapped.extent, StorePart::Volume)));
+                        device.thin.extend(mapped.iter().map(|mapped| mapped.extent));
                         continue;
                     }
                 };
@@ -115,7 +134,10 @@ impl Store {
                 )));
             }
             let records = view.thin.len().map_err(failed(READING))?;
-            if (records, view.mapped.len().map_err(failed(READING))?) != (thin_volumes, thin_extents) {
+            let found = (records, view.mapped.len().map_err(failed(READING))?);
+            if (found, view.origins.len().map_err(failed(READING))?)
+                != ((thin_volumes, thin_extents), origins)
+            {
                 return Err(Error::damaged(format!(
                     "there are records of others than its {thin_volumes} thin volumes"
                 )));
@@ -189,8 +211,16 @@ fn check_mapped(
 }
 
 impl Device {
-    /// Checks that the parts cover the device behind its reserved blocks, and that none overlap.
+    /// Checks that the parts cover the device behind its reserved blocks, and that none overlap, except those of thin
+    /// volumes that are recorded as shared.
     fn check(mut self) -> Result<(), Error> {
+        let counted = shared::count(&self.thin);
+        let is_shared = |(_, users): &&(Extent, u64)| *users > 1;
+        if !counted.iter().filter(is_shared).eq(&self.shared) {
+            let what = format!("on device '{}' other blocks are shared than should be", self.name);
+            return Err(Error::damaged(what));
+        }
+        self.parts.extend(counted.into_iter().map(|(extent, _)| (extent, StorePart::Volume)));
         let wrong = |what: String| Error::damaged(format!("on device '{}' {what}", self.name));
         if self.extents != self.record.extents || self.extents > DEVICE_EXTENTS_MAX {
             return Err(wrong(format!("there are {} extents, not {}", self.extents, self.record.extents)));

@@ -18,14 +18,23 @@
 //! several for each of its lines, and so on. The buckets of each level are at least eight times smaller, so
 //! there are at most [`LEVELS_MAX`] levels, whatever the sizes are; a million extents can fill four.
 //!
-//! The map of a thin volume has *holes*, which are not allocated on the device. A hole is an extent like any other,
-//! but its place is at or behind [`Map::hole`], where no other extent of the grant is. So one comparison tells holes.
+//! The map of a thin volume has *holes*, which are not allocated on the device, and *shared* extents, which must not be
+//! written. Both are extents like any other, but at places where no other extent of the grant is: shared ones are moved up
+//! by a power of two, and holes are behind them. So one comparison tells what a request must not touch, whether it reads or
+//! writes, and one AND gives the place on the device.
+//!
+//! ```text
+//!   places     | extents of this volume alone | shared extents, moved up | holes
+//!              0                              ^ shared                   ^ hole           a read stops at `hole`,
+//!                                                                                         a write at `shared`
+//! ```
 //!
 //! Nothing is allocated or written after [`Map::new`].
 
 use super::line::{Extent, ExtentLine, Narrow, Wide, Word};
 use crate::error::Error;
 use crate::extent::{ByteRange, Bytes};
+use bywash_protocol::Access;
 
 /// Greatest number of extents in a grant.
 pub const GRANT_EXTENTS_MAX: usize = 1 << 20;
@@ -74,8 +83,41 @@ pub(super) struct Map {
     extents: u32,
     /// Length of the grant, in bytes.
     length: u64,
-    /// Least place of a hole, in bytes; `u64::MAX` if there are none.
+    limits: Limits,
+}
+
+/// Places in a map from which on requests are refused, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Least place of a hole; `u64::MAX` if there are none.
     hole: u64,
+    /// Least place that must not be written, of a shared extent or a hole; `u64::MAX` if there are none.
+    shared: u64,
+    /// Bits of a place that are the place on the device.
+    mask: u64,
+}
+
+impl Limits {
+    const NONE: Limits = Limits { hole: u64::MAX, shared: u64::MAX, mask: u64::MAX };
+}
+
+/// Range of a grant of a thin volume that is allocated on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantExtent {
+    /// Offset of the range in the grant.
+    pub offset: Bytes,
+    /// Range of the device.
+    pub range: ByteRange,
+    /// True if other volumes have the range, too: it can be read, and must not be written.
+    pub is_shared: bool,
+}
+
+/// State of an extent on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExtentState {
+    Allocated,
+    Shared,
+    Hole,
 }
 
 /// Position of an extent in a map: its line, and its index there.
@@ -90,20 +132,19 @@ impl Map {
     /// the device are merged.
     pub(super) fn new(spans: impl IntoIterator<Item = ByteRange>) -> Result<Map, Error> {
         let (extents, length) = lay_out(spans)?;
-        Ok(Map::over(&extents, length, u64::MAX))
+        Ok(Map::over(&extents, length, Limits::NONE))
     }
 
-    /// Makes the map of a grant of `length` bytes that has holes everywhere but in the ranges `mapped`: pairs of an
-    /// offset in the grant and the range of the device there, in order.
+    /// Makes the map of a grant of `length` bytes that has holes everywhere but in the ranges `mapped`, which are in order.
     pub(super) fn with_holes(
         length: u64,
-        mapped: impl IntoIterator<Item = (Bytes, ByteRange)>,
+        mapped: impl IntoIterator<Item = GrantExtent>,
     ) -> Result<Map, Error> {
-        let (extents, hole) = lay_out_with_holes(length, mapped)?;
-        Ok(Map::over(&extents, length, hole))
+        let (extents, limits) = lay_out_with_holes(length, mapped)?;
+        Ok(Map::over(&extents, length, limits))
     }
 
-    fn over(extents: &[Extent], length: u64, hole: u64) -> Map {
+    fn over(extents: &[Extent], length: u64, limits: Limits) -> Map {
         let bits = extents.iter().fold(length, |bits, extent| bits | extent.start | extent.place);
         let shift = bits.trailing_zeros();
         let in_units: Vec<Extent> = extents
@@ -126,19 +167,31 @@ impl Map {
         let mut building = Building { bounds: &bounds, index: Vec::new(), nodes: Vec::new() };
         let root = building.cut(0, (length >> shift) - 1, 0, bounds.len());
         let (index, nodes) = (building.index.into_boxed_slice(), building.nodes.into_boxed_slice());
-        Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length, hole }
+        Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length, limits }
     }
 
-    /// Returns true if parts of the grant are not allocated on the device.
+    /// Returns the least place that a request for this access must not touch; `u64::MAX` if there is none.
     #[inline(always)]
-    pub(super) fn has_holes(&self) -> bool {
-        self.hole != u64::MAX
+    pub(super) fn limit(&self, wanted: Access) -> u64 {
+        match wanted {
+            Access::Read => self.limits.hole,
+            Access::Write | Access::ReadWrite => self.limits.shared,
+        }
     }
 
-    /// Returns true if the extent at this place on the device, in bytes, is a hole.
+    /// Returns the place on the device of a place in the map that is not in a hole.
     #[inline(always)]
-    pub(super) fn is_hole(&self, place: u64) -> bool {
-        place >= self.hole
+    pub(super) fn on_device(&self, place: u64) -> u64 {
+        place & self.limits.mask
+    }
+
+    /// Returns the state of the extent at this place.
+    pub(super) fn state(&self, place: u64) -> ExtentState {
+        match place {
+            _ if place >= self.limits.hole => ExtentState::Hole,
+            _ if place >= self.limits.shared => ExtentState::Shared,
+            _ => ExtentState::Allocated,
+        }
     }
 
     /// Returns the length of the grant, in bytes.
@@ -261,21 +314,23 @@ fn lay_out(spans: impl IntoIterator<Item = ByteRange>) -> Result<(Vec<Extent>, u
     Ok((extents, length))
 }
 
-/// Returns the extents of a grant with holes, merged and with their bounds in bytes, and the least place of a hole.
+/// Returns the extents of a grant with holes, merged and with their bounds in bytes, and the limits of its places.
 fn lay_out_with_holes(
     length: u64,
-    mapped: impl IntoIterator<Item = (Bytes, ByteRange)>,
-) -> Result<(Vec<Extent>, u64), Error> {
+    mapped: impl IntoIterator<Item = GrantExtent>,
+) -> Result<(Vec<Extent>, Limits), Error> {
     let mut extents: Vec<Extent> = Vec::new();
-    let (mut at, mut holes, mut hole_place) = (0u64, Vec::new(), 0u64);
-    let add = |extents: &mut Vec<Extent>, extent| {
+    // State of each extent, and the end of all of them on the device.
+    let (mut states, mut at, mut devices_end) = (Vec::new(), 0u64, 0u64);
+    let add = |extents: &mut Vec<Extent>, states: &mut Vec<ExtentState>, extent, state| {
         if extents.len() == GRANT_EXTENTS_MAX {
             return Err(Error::GrantExtents { most: GRANT_EXTENTS_MAX });
         }
         extents.push(extent);
+        states.push(state);
         Ok(())
     };
-    for (Bytes(offset), span) in mapped {
+    for GrantExtent { offset: Bytes(offset), range: span, is_shared } in mapped {
         let (device_end, end) = (span.start.0.checked_add(span.length.0), offset.checked_add(span.length.0));
         let (Some(device_end), Some(end), 1.., true) = (device_end, end, span.length.0, at <= offset) else {
             return Err(Error::Span(span));
@@ -284,27 +339,49 @@ fn lay_out_with_holes(
             return Err(Error::Span(span));
         }
         if at < offset {
-            holes.push(extents.len());
-            add(&mut extents, Extent { start: at, end: offset, place: 0 })?;
+            let hole = Extent { start: at, end: offset, place: 0 };
+            add(&mut extents, &mut states, hole, ExtentState::Hole)?;
         }
+        let state = if is_shared { ExtentState::Shared } else { ExtentState::Allocated };
+        let is_same = at == offset && states.last() == Some(&state);
         match extents.last_mut() {
-            Some(last) if at == offset && last.place + (last.end - last.start) == span.start.0 => {
-                last.end = end
+            Some(last) if is_same && last.place + (last.end - last.start) == span.start.0 => last.end = end,
+            _ => {
+                let extent = Extent { start: offset, end, place: span.start.0 };
+                add(&mut extents, &mut states, extent, state)?;
             }
-            _ => add(&mut extents, Extent { start: offset, end, place: span.start.0 })?,
         }
-        (at, hole_place) = (end, hole_place.max(device_end));
+        (at, devices_end) = (end, devices_end.max(device_end));
     }
     if at < length {
-        holes.push(extents.len());
-        add(&mut extents, Extent { start: at, end: length, place: 0 })?;
+        let hole = Extent { start: at, end: length, place: 0 };
+        add(&mut extents, &mut states, hole, ExtentState::Hole)?;
     }
-    let hole = if holes.is_empty() { u64::MAX } else { hole_place };
-    if extents.is_empty() || (!holes.is_empty() && hole_place.checked_add(length).is_none()) {
-        return Err(Error::Span(ByteRange { start: Bytes(0), length: Bytes(length) }));
+    let too_large = || Error::Span(ByteRange { start: Bytes(0), length: Bytes(length) });
+    let limits = limits_of(&states, length, devices_end).ok_or_else(too_large)?;
+    for (extent, state) in extents.iter_mut().zip(&states) {
+        match state {
+            ExtentState::Allocated => {}
+            ExtentState::Shared => extent.place += limits.shared,
+            ExtentState::Hole => extent.place = limits.hole,
+        }
     }
-    holes.into_iter().for_each(|number| extents[number].place = hole_place);
-    Ok((extents, hole))
+    Ok((extents, limits))
+}
+
+/// Returns the limits of a map of extents in these states, which end on the device at `devices_end`. `None` if there are no
+/// extents, or if a place would exceed 64 bits.
+fn limits_of(states: &[ExtentState], length: u64, devices_end: u64) -> Option<Limits> {
+    let has = |state| states.contains(&state);
+    let mut limits = Limits { mask: u64::MAX, hole: devices_end, shared: devices_end };
+    if has(ExtentState::Shared) {
+        let shared = devices_end.checked_next_power_of_two()?;
+        limits = Limits { mask: shared - 1, hole: shared.checked_mul(2)?, shared };
+    } else if !has(ExtentState::Hole) {
+        return (!states.is_empty()).then_some(Limits::NONE);
+    }
+    limits.hole.checked_add(length)?;
+    Some(limits)
 }
 
 /// Index under construction.

@@ -23,7 +23,7 @@ use crate::extent::{ByteRange, Bytes};
 use bywash_protocol::Access;
 use map::Map;
 
-pub use map::GRANT_EXTENTS_MAX;
+pub use map::{GRANT_EXTENTS_MAX, GrantExtent};
 pub use pieces::{DeviceRanges, RangePart, RangeParts};
 pub use refusal::GrantError;
 
@@ -97,8 +97,8 @@ impl Grant {
     }
 
     /// Makes a grant of `length` bytes of a thin volume. The client addresses all of them from 0 on, but only the
-    /// `mapped` ones are allocated on the device: pairs of an offset in the grant and the range of the device there,
-    /// in order. [`Table::check`] refuses requests that touch any other byte, and [`Table::check_parts`] tells which.
+    /// `mapped` ones, which are in order, are allocated on the device. [`Table::check`] refuses requests that touch any
+    /// other byte, or write a shared one, and [`Table::check_parts`] tells which.
     ///
     /// # Errors
     /// [`Error::Span`] if a range is empty, ends beyond 64 bits or the grant, or is not behind the one before, or if
@@ -108,7 +108,7 @@ impl Grant {
         device: DeviceNumber,
         right: Access,
         length: Bytes,
-        mapped: impl IntoIterator<Item = (Bytes, ByteRange)>,
+        mapped: impl IntoIterator<Item = GrantExtent>,
     ) -> Result<Grant, Error> {
         Ok(Grant { device, right, map: Map::with_holes(length.0, mapped)? })
     }
@@ -257,7 +257,7 @@ impl Table {
     /// # Errors
     /// [`GrantError::Unknown`] or [`GrantError::Revoked`] if there is no such grant; [`GrantError::Right`] if
     /// it does not allow the access; [`GrantError::Overflow`] or [`GrantError::Bounds`] if the range is not
-    /// within the grant; [`GrantError::Unmapped`] if a part of it is a hole of the grant;
+    /// within the grant; [`GrantError::Unmapped`] if a part of it is a hole of the grant, or is shared and to be written;
     /// [`GrantError::Scattered`] if it is in more than [`PIECES_MAX`] pieces.
     // Inlined so that the result stays in registers: as a call the check takes three times as long.
     #[inline(always)]
@@ -278,11 +278,12 @@ impl Table {
         }
         let (cursor, extent) = grant.map.find(offset.0);
         let pieces = DeviceRanges::new(grant, offset.0, end, cursor, extent);
-        if grant.map.is_hole(extent.place) {
+        let limit = grant.map.limit(wanted);
+        if extent.place >= limit {
             return Err(GrantError::Unmapped { offset, length });
         }
         if end > extent.end {
-            if grant.map.has_holes() && pieces.clone().any(|piece| grant.map.is_hole(piece.start.0)) {
+            if limit != u64::MAX && pieces.clone().reaches(limit) {
                 return Err(GrantError::Unmapped { offset, length });
             }
             if grant.map.may_fall_into(length.0, PIECES_MAX) {
@@ -292,8 +293,8 @@ impl Table {
         Ok(pieces)
     }
 
-    /// Checks a request to a grant that may have holes, and returns its parts, `parts_max` at most: ranges on the device,
-    /// and holes.
+    /// Checks a request to a grant that may have holes and shared extents, and returns its parts, `parts_max` at most:
+    /// ranges on the device, and holes.
     ///
     /// # Errors
     /// Same as [`Table::check`], except for [`GrantError::Unmapped`].
@@ -312,12 +313,12 @@ impl Table {
             return Err(grant.refusal(offset, length, wanted));
         }
         if length.0 == 0 {
-            return Ok(RangeParts::new(DeviceRanges::none(grant, end)));
+            return Ok(RangeParts::none(grant));
         }
         let (cursor, extent) = grant.map.find(offset.0);
         let pieces = DeviceRanges::new(grant, offset.0, end, cursor, extent);
-        pieces.clone().refuse_more_than(parts_max)?;
-        Ok(RangeParts::new(pieces))
+        pieces.refuse_more_than(parts_max)?;
+        Ok(RangeParts::new(grant, (offset.0, end), (cursor, extent)))
     }
 }
 

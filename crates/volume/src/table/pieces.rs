@@ -1,7 +1,7 @@
 //! Ranges on the device of a request that was allowed.
 
 use super::line::Extent;
-use super::map::{ExtentPosition, Map};
+use super::map::{ExtentPosition, ExtentState, Map};
 use super::{DeviceNumber, Grant, GrantError};
 use crate::extent::{ByteRange, Bytes};
 
@@ -67,8 +67,21 @@ impl<'a> DeviceRanges<'a> {
     #[inline(always)]
     fn enter(&mut self, cursor: ExtentPosition, extent: Extent) {
         self.cursor = cursor;
-        self.to_place = extent.place.wrapping_sub(extent.start);
+        self.to_place = self.map.on_device(extent.place).wrapping_sub(extent.start);
         self.extent_end = extent.end;
+    }
+
+    /// Returns true if one of the extents of the request is at the place `limit` of the map, or behind.
+    #[inline(never)]
+    pub(super) fn reaches(self, limit: u64) -> bool {
+        let (mut cursor, mut extent_end) = (self.cursor, self.extent_end);
+        let (_, first) = self.map.find(self.offset);
+        let mut place = first.place;
+        while place < limit && extent_end < self.end {
+            let (next, extent) = self.map.next(cursor);
+            (cursor, place, extent_end) = (next, extent.place, extent.end);
+        }
+        place >= limit
     }
 
     /// Refuses a request that is in more than `most` pieces.
@@ -83,7 +96,7 @@ impl<'a> DeviceRanges<'a> {
     }
 }
 
-/// Part of a request to a grant that may have holes.
+/// Part of a request to a grant that may have holes and shared extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangePart {
     /// Offset of the part in the grant.
@@ -92,20 +105,42 @@ pub struct RangePart {
     pub length: Bytes,
     /// Range of the device that holds the part, of the same length; `None` if the part is a hole.
     pub mapped: Option<ByteRange>,
+    /// True if other volumes have the range of the device, too: it must not be written.
+    pub is_shared: bool,
 }
 
-/// Parts of a request to a grant that may have holes, in the order of its bytes. Iterating returns them.
+/// Parts of a request to a grant that may have holes and shared extents, in the order of its bytes. Iterating returns them.
 #[derive(Clone, Debug)]
-pub struct RangeParts<'a>(DeviceRanges<'a>);
+pub struct RangeParts<'a> {
+    map: &'a Map,
+    device: DeviceNumber,
+    /// Offset of the next byte in the grant.
+    offset: u64,
+    end: u64,
+    /// Extent that contains the next byte.
+    cursor: ExtentPosition,
+    extent: Extent,
+}
 
 impl<'a> RangeParts<'a> {
-    pub(super) fn new(ranges: DeviceRanges<'a>) -> RangeParts<'a> {
-        RangeParts(ranges)
+    /// Makes an empty sequence.
+    pub(super) fn none(grant: &'a Grant) -> RangeParts<'a> {
+        let nowhere = Extent { start: 0, end: 0, place: 0 };
+        RangeParts::new(grant, (0, 0), (ExtentPosition::default(), nowhere))
+    }
+
+    /// Makes the sequence for the bytes from `offset` to `end`; `offset` is in `extent`.
+    pub(super) fn new(
+        grant: &'a Grant,
+        (offset, end): (u64, u64),
+        (cursor, extent): (ExtentPosition, Extent),
+    ) -> RangeParts<'a> {
+        RangeParts { map: &grant.map, device: grant.device, offset, end, cursor, extent }
     }
 
     /// Returns the number of the device.
     pub fn device(&self) -> DeviceNumber {
-        self.0.device
+        self.device
     }
 }
 
@@ -113,10 +148,24 @@ impl Iterator for RangeParts<'_> {
     type Item = RangePart;
 
     fn next(&mut self) -> Option<RangePart> {
-        let offset = Bytes(self.0.offset);
-        let range = self.0.next()?;
-        let mapped = (!self.0.map.is_hole(range.start.0)).then_some(range);
-        Some(RangePart { offset, length: range.length, mapped })
+        if self.offset == self.end {
+            return None;
+        }
+        let (extent, offset) = (self.extent, self.offset);
+        let end = extent.end.min(self.end);
+        let state = self.map.state(extent.place);
+        let start = self.map.on_device(extent.place).wrapping_add(offset - extent.start);
+        let range = ByteRange::new(start, end - offset);
+        self.offset = end;
+        if end < self.end {
+            (self.cursor, self.extent) = self.map.next(self.cursor);
+        }
+        Some(RangePart {
+            offset: Bytes(offset),
+            length: range.length,
+            mapped: (state != ExtentState::Hole).then_some(range),
+            is_shared: state == ExtentState::Shared,
+        })
     }
 }
 

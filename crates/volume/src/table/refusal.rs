@@ -45,8 +45,9 @@ pub enum GrantError {
         /// Length of the grant.
         granted: Bytes,
     },
-    /// A part of the range is not allocated on the device: the grant is of a thin volume.
-    #[error("{length} from {offset} on are not all allocated; allocate them first")]
+    /// A part of the range is not allocated on the device, or is to be written while other volumes have it, too: the grant
+    /// is of a thin volume.
+    #[error("{length} from {offset} on are not all of this volume alone; allocate or copy them first")]
     Unmapped {
         /// Offset in the request.
         offset: Bytes,

@@ -210,11 +210,21 @@ fn a_request_falls_into_so_many_pieces_at_most() {
 
 /// Makes a table with one grant of `length` bytes that has holes.
 fn with_holes(length: u64, mapped: &[(u64, u64, u64)]) -> (Table, GrantNumber) {
-    let mapped = mapped.iter().map(|&(offset, start, length)| (Bytes(offset), ByteRange::new(start, length)));
+    with_shared(length, &mapped.iter().map(|row| (*row, false)).collect::<Vec<_>>())
+}
+
+/// Makes a table with one grant of `length` bytes that has holes and shared extents.
+fn with_shared(length: u64, mapped: &[((u64, u64, u64), bool)]) -> (Table, GrantNumber) {
+    let mapped = mapped.iter().map(|(row, is_shared)| GrantExtent { is_shared: *is_shared, ..extent(*row) });
     let grant = Grant::with_holes(DEVICE, Access::ReadWrite, Bytes(length), mapped).unwrap();
     let mut table = Table::new(4);
     let number = table.add(grant).unwrap();
     (table, number)
+}
+
+/// Makes an extent at an offset, with a start and a length on the device, that is not shared.
+fn extent((offset, start, length): (u64, u64, u64)) -> GrantExtent {
+    GrantExtent { offset: Bytes(offset), range: ByteRange::new(start, length), is_shared: false }
 }
 
 fn parts(table: &Table, number: GrantNumber, offset: u64, length: u64) -> Vec<(u64, u64, Option<u64>)> {
@@ -246,8 +256,7 @@ fn a_hole_is_never_a_range_of_the_device() {
     assert!(matches!(pieces(&table, number, 99, 2), Err(GrantError::Bounds { .. })));
     assert!(table.check_parts(number, Bytes(99), Bytes(2), Access::Read, PIECES_MAX).is_err());
     // Allocated, the number stays valid.
-    let all =
-        Grant::with_holes(DEVICE, Access::ReadWrite, Bytes(100), [(Bytes(0), ByteRange::new(700, 100))]);
+    let all = Grant::with_holes(DEVICE, Access::ReadWrite, Bytes(100), [extent((0, 700, 100))]);
     table.replace(number, all.unwrap()).unwrap();
     assert_eq!(pieces(&table, number, 0, 100).unwrap(), [(700, 100)]);
     assert_eq!(parts(&table, number, 0, 100), [(0, 100, Some(700))]);
@@ -261,11 +270,49 @@ fn a_hole_is_never_a_range_of_the_device() {
 }
 
 #[test]
+fn what_is_shared_is_read_and_not_written() {
+    let rows = [((0, 500, 10), true), ((10, 510, 5), false), ((15, 515, 5), true), ((30, 0, 10), true)];
+    let (table, number) = with_shared(100, &rows);
+    let written = |offset, length| {
+        let checked = table.check(number, Bytes(offset), Bytes(length), Access::Write);
+        checked.map(|pieces| pieces.map(|piece| (piece.start.0, piece.length.0)).collect::<Vec<_>>())
+    };
+    assert_eq!(pieces(&table, number, 0, 20).unwrap(), [(500, 10), (510, 5), (515, 5)]);
+    assert_eq!(pieces(&table, number, 17, 3).unwrap(), [(517, 3)]);
+    assert_eq!(pieces(&table, number, 30, 10).unwrap(), [(0, 10)]);
+    assert_eq!(written(10, 5).unwrap(), [(510, 5)]);
+    for (offset, length) in [(0, 1), (9, 2), (14, 2), (10, 6), (15, 1), (19, 2), (30, 1), (50, 1)] {
+        let refused = GrantError::Unmapped { offset: Bytes(offset), length: Bytes(length) };
+        assert_eq!(written(offset, length), Err(refused), "{offset}");
+        let is_read = pieces(&table, number, offset, length).is_ok();
+        assert_eq!(is_read, offset + length <= 20 || offset == 30, "{offset}");
+    }
+    let parts = table.check_parts(number, Bytes(5), Bytes(30), Access::Write, PIECES_MAX).unwrap();
+    let parts: Vec<_> =
+        parts.map(|part| (part.offset.0, part.mapped.map(|range| range.start.0), part.is_shared)).collect();
+    assert_eq!(
+        parts,
+        [
+            (5, Some(505), true),
+            (10, Some(510), false),
+            (15, Some(515), true),
+            (20, None, false),
+            (30, Some(0), true)
+        ]
+    );
+    // Without holes, and at the end of what 64 bits can name.
+    let (table, number) = with_shared(10, &[((0, (1 << 62) - 10, 10), true)]);
+    assert_eq!(pieces(&table, number, 0, 10).unwrap(), [((1 << 62) - 10, 10)]);
+    assert!(table.check(number, Bytes(9), Bytes(1), Access::ReadWrite).is_err());
+    let shared = GrantExtent { is_shared: true, ..extent((0, 1 << 63, 10)) };
+    let refused = Grant::with_holes(DEVICE, Access::Read, Bytes(10), [shared]);
+    assert!(matches!(refused, Err(Error::Span(_))));
+}
+
+#[test]
 fn a_map_with_holes_that_cannot_be_is_refused() {
     let made = |length: u64, mapped: &[(u64, u64, u64)]| {
-        let mapped =
-            mapped.iter().map(|&(offset, start, length)| (Bytes(offset), ByteRange::new(start, length)));
-        Grant::with_holes(DEVICE, Access::Read, Bytes(length), mapped)
+        Grant::with_holes(DEVICE, Access::Read, Bytes(length), mapped.iter().map(|row| extent(*row)))
     };
     for (length, mapped) in [
         (0, &[][..]),
@@ -329,20 +376,23 @@ proptest! {
     /// Rows of the map: gap in the grant before the extent, and the extent on the device.
     #[test]
     fn any_holes(
-        rows in prop::collection::vec((0u64..40, 0u64..2000, 1u64..30), 0..80),
+        rows in prop::collection::vec((0u64..40, 0u64..2000, 1u64..30, any::<bool>()), 0..80),
         end in 1u64..50,
         shift in 0u32..13,
         requests in prop::collection::vec((0u64..3000, 0u64..300), 1..100),
     ) {
-        let (mut at, mut mapped, mut naive) = (0, Vec::new(), Vec::new());
-        for (gap, start, length) in rows {
+        let (mut at, mut mapped, mut naive, mut shared) = (0, Vec::new(), Vec::new(), Vec::new());
+        for (gap, start, length, is_shared) in rows {
             naive.resize(naive.len() + gap as usize, None);
+            shared.resize(naive.len(), false);
             naive.extend((start..start + length).map(Some));
-            mapped.push(((at + gap) << shift, start << shift, length << shift));
+            shared.resize(naive.len(), is_shared);
+            mapped.push((((at + gap) << shift, start << shift, length << shift), is_shared));
             at += gap + length;
         }
         naive.resize(naive.len() + end as usize, None);
-        let (table, number) = with_holes((at + end) << shift, &mapped);
+        shared.resize(naive.len(), false);
+        let (table, number) = with_shared((at + end) << shift, &mapped);
         for (offset, length) in requests {
             let Some(expected) = naive.get(offset as usize..(offset + length) as usize) else { continue };
             let found = parts(&table, number, offset << shift, length << shift);
@@ -350,6 +400,16 @@ proptest! {
                 (0..length >> shift).map(move |block| start.map(|start| (start >> shift) + block))
             });
             prop_assert_eq!(blocks.collect::<Vec<_>>(), expected);
+            let may_write = expected.iter().all(Option::is_some)
+                && !shared[offset as usize..(offset + length) as usize].contains(&true);
+            let written = table.check(number, Bytes(offset << shift), Bytes(length << shift), Access::Write);
+            prop_assert_eq!(written.is_ok(), may_write);
+            let of_parts = table
+                .check_parts(number, Bytes(offset << shift), Bytes(length << shift), Access::Write, PIECES_MAX)
+                .unwrap()
+                .flat_map(|part| vec![part.is_shared; (part.length.0 >> shift) as usize]);
+            let are_shared = &shared[offset as usize..(offset + length) as usize];
+            prop_assert_eq!(of_parts.collect::<Vec<_>>(), are_shared);
             let checked = pieces(&table, number, offset << shift, length << shift);
             match expected.iter().all(Option::is_some) {
                 true => {

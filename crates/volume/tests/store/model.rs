@@ -2,8 +2,8 @@
 //! holds.
 //!
 //! Failures that this looks for: a volume differs from what was asked for; two volumes have the same block; a
-//! volume gets a block with another one's data in it; free blocks are not found; an operation is refused that
-//! is possible, or succeeds although it is not.
+//! volume gets a block with another one's data in it, or a copy of a shared one that others have; a block is free that
+//! a snapshot has; free blocks are not found; an operation is refused that is possible, or succeeds although it is not.
 //!
 //! `BYWASH_STRESS_ROUNDS=100 cargo test -p bywash-volume --test store model` runs for longer, and
 //! `BYWASH_STRESS_SEED` repeats a run.
@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 enum Use {
     Free,
     Clearing,
-    /// The block is in the volume with this id.
-    Volume(u64),
+    /// The block is in this number of volumes.
+    Volumes(u64),
 }
 
 #[derive(Clone, Debug)]
@@ -27,6 +27,17 @@ struct Block {
     used: Use,
     /// Owner of the data in the block: the id of a volume, or 0 for an owner before the device was attached.
     data: Option<u64>,
+}
+
+impl Block {
+    /// Notes that a volume has given the block up.
+    fn lose_user(&mut self) {
+        self.used = match self.used {
+            Use::Volumes(1) => Use::Clearing,
+            Use::Volumes(users) => Use::Volumes(users - 1),
+            used => panic!("no volume had a block that is {used:?}"),
+        };
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +48,9 @@ struct Volume {
     /// Block of the device behind each block of the volume; `None` where a thin volume has none.
     blocks: Vec<Option<u64>>,
     is_thin: bool,
+    is_snapshot: bool,
+    /// Id of the volume that this one was made of.
+    origin: Option<u64>,
     ownership: Ownership,
 }
 
@@ -59,6 +73,10 @@ enum Outcome {
     Full,
     Low,
     NotThin,
+    NotThinVolume,
+    Snapshot,
+    NotSnapshot,
+    OtherOrigin,
     Size,
 }
 
@@ -76,6 +94,10 @@ fn outcome(done: &Result<(), Error>) -> Outcome {
         Err(Error::Full { .. }) => Outcome::Full,
         Err(Error::PoolLow { .. }) => Outcome::Low,
         Err(Error::NotThin(_)) => Outcome::NotThin,
+        Err(Error::NotThinVolume(_)) => Outcome::NotThinVolume,
+        Err(Error::Snapshot { .. }) => Outcome::Snapshot,
+        Err(Error::NotSnapshot(_)) => Outcome::NotSnapshot,
+        Err(Error::OtherOrigin { .. }) => Outcome::OtherOrigin,
         Err(Error::Size { .. }) => Outcome::Size,
         Err(other) => panic!("{other}"),
     }
@@ -111,14 +133,69 @@ impl Model {
             | Operation::SetOwnership { name, .. }
             | Operation::Allocate { name, .. }
             | Operation::Release { name, .. }
+            | Operation::Copy { name, .. }
+            | Operation::Snapshot { volume: name, .. }
+            | Operation::Clone { snapshot: name, .. }
+            | Operation::Rollback { snapshot: name, .. }
                 if !self.volumes.contains_key(name) =>
             {
                 Outcome::NoVolume
             }
-            Operation::Allocate { name, .. } | Operation::Release { name, .. }
+            Operation::Allocate { name, .. }
+            | Operation::Release { name, .. }
+            | Operation::Copy { name, .. }
                 if !self.volumes[name].is_thin =>
             {
                 Outcome::NotThin
+            }
+            Operation::Snapshot { volume: name, .. }
+            | Operation::Clone { snapshot: name, .. }
+            | Operation::Rollback { snapshot: name, .. }
+                if !self.volumes[name].is_thin =>
+            {
+                Outcome::NotThinVolume
+            }
+            Operation::Allocate { name, .. }
+            | Operation::Release { name, .. }
+            | Operation::Resize { name, .. }
+                if self.volumes[name].is_snapshot =>
+            {
+                Outcome::Snapshot
+            }
+            Operation::SetOwnership { name, ownership }
+                if self.volumes[name].is_snapshot && !ownership.read_only =>
+            {
+                Outcome::Snapshot
+            }
+            Operation::Snapshot { volume, .. } if self.volumes[volume].is_snapshot => Outcome::Snapshot,
+            Operation::Clone { snapshot, .. } if !self.volumes[snapshot].is_snapshot => Outcome::NotSnapshot,
+            Operation::Snapshot { name, .. } | Operation::Clone { name, .. }
+                if self.volumes.contains_key(name) =>
+            {
+                Outcome::Exists
+            }
+            Operation::Rollback { volume, snapshot } => match self.volumes.get(volume) {
+                None => Outcome::NoVolume,
+                Some(volume) if !volume.is_thin => Outcome::NotThinVolume,
+                Some(volume) if volume.is_snapshot => Outcome::Snapshot,
+                Some(_) if !self.volumes[snapshot].is_snapshot => Outcome::NotSnapshot,
+                Some(volume) if self.volumes[snapshot].origin != Some(volume.id) => Outcome::OtherOrigin,
+                Some(_) => Outcome::Done,
+            },
+            Operation::Copy { name, from, to } => {
+                let volume = &self.volumes[name];
+                let clusters = touched(*from, *to);
+                let device = &self.devices[&volume.device];
+                let asked = self.shared_in(volume, clusters.clone());
+                let clearing = device.iter().filter(|block| block.used == Use::Clearing).count();
+                let (free, kept) = (free(&volume.device), device.len().div_ceil(64));
+                match () {
+                    () if asked == 0 => Outcome::Done,
+                    () if volume.is_snapshot => Outcome::Snapshot,
+                    () if clusters.end * CLUSTER > volume.blocks.len() as u64 => Outcome::Size,
+                    () if asked > (free + clearing).saturating_sub(kept) => Outcome::Low,
+                    () => Outcome::Done,
+                }
             }
             Operation::Allocate { name, from, to } => {
                 let volume = &self.volumes[name];
@@ -174,6 +251,8 @@ impl Model {
                     device: device.clone(),
                     blocks: Vec::new(),
                     is_thin,
+                    is_snapshot: false,
+                    origin: None,
                     ownership: *ownership,
                 };
                 self.volumes.insert(name.clone(), volume);
@@ -190,11 +269,29 @@ impl Model {
                 let end = *to.min(&(volume.blocks.len() as u64)) / CLUSTER * CLUSTER;
                 for block in from.next_multiple_of(CLUSTER)..end {
                     if let Some(number) = volume.blocks[block as usize].take() {
-                        device[number as usize].used = Use::Clearing;
+                        device[number as usize].lose_user();
                     }
                 }
                 self.take_blocks(name, store, 0..0);
             }
+            Operation::Snapshot { volume, name } | Operation::Clone { snapshot: volume, name } => {
+                let is_snapshot = matches!(operation, Operation::Snapshot { .. });
+                let of = self.volumes[volume].clone();
+                let ownership = Ownership { read_only: is_snapshot, ..of.ownership };
+                let id = store.get(name).unwrap().0.id;
+                self.gain_users(&of.device, &of.blocks);
+                let made = Volume { id, is_snapshot, origin: Some(of.id), ownership, ..of };
+                self.volumes.insert(name.clone(), made);
+                self.changed(name, store);
+            }
+            Operation::Rollback { volume, snapshot } => {
+                self.give_blocks(volume, 0);
+                let from = self.volumes[snapshot].clone();
+                self.gain_users(&from.device, &from.blocks);
+                self.volumes.get_mut(volume).unwrap().blocks = from.blocks;
+                self.changed(volume, store);
+            }
+            Operation::Copy { name, from, to } => self.follow_copy(name, touched(*from, *to), store),
             Operation::Resize { name, blocks } => {
                 let is_thin = self.volumes[name].is_thin;
                 let blocks = if is_thin { blocks.next_multiple_of(CLUSTER) } else { *blocks };
@@ -226,6 +323,86 @@ impl Model {
         }
     }
 
+    /// Returns an operation on thin volumes and snapshots that there are, if there are any.
+    fn guided(&self, random: &mut Random) -> Option<Operation> {
+        let of_kind = |is_snapshot| {
+            let all = self
+                .volumes
+                .iter()
+                .filter(move |(_, volume)| volume.is_thin && volume.is_snapshot == is_snapshot);
+            all.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+        };
+        let (thin, snapshots) = (of_kind(false), of_kind(true));
+        let mut one_of = |names: &[String]| {
+            (!names.is_empty()).then(|| names[random.below(names.len() as u64) as usize].clone())
+        };
+        let (volume, snapshot) = (one_of(&thin)?, one_of(&snapshots));
+        let from = random.below(6) * CLUSTER + random.below(CLUSTER);
+        // At times more than there is.
+        let clusters = if random.below(8) == 0 { 12 } else { 2 };
+        let to = from + 1 + random.below(clusters * CLUSTER);
+        let name = format!("volume-{}", random.below(12));
+        Some(match random.below(8) {
+            0..3 => Operation::Allocate { name: volume, from, to },
+            3 => Operation::Snapshot { volume, name },
+            4 => Operation::Clone { snapshot: if to.is_multiple_of(5) { volume } else { snapshot? }, name },
+            5 if to.is_multiple_of(5) => Operation::Rollback { volume, snapshot: snapshot? },
+            5 => {
+                let origin = self.volumes[snapshot.as_ref()?].origin;
+                let volume = self.volumes.iter().find(|(_, volume)| Some(volume.id) == origin)?.0.clone();
+                Operation::Rollback { volume, snapshot: snapshot? }
+            }
+            _ => Operation::Copy { name: volume, from, to },
+        })
+    }
+
+    /// Follows the copying of shared blocks in some clusters of a volume. Some free blocks may be to be cleared then.
+    fn follow_copy(&mut self, name: &str, clusters: std::ops::Range<u64>, store: &Store) {
+        let after = blocks(store, name);
+        let volume = self.volumes.get_mut(name).unwrap();
+        let device = self.devices.get_mut(&volume.device).unwrap();
+        for at in 0..volume.blocks.len() {
+            let is_in = clusters.contains(&(at as u64 / CLUSTER));
+            let shared = volume.blocks[at].filter(|number| {
+                is_in && matches!(device[*number as usize].used, Use::Volumes(users) if users > 1)
+            });
+            let Some(number) = shared else {
+                assert_eq!(after[at], volume.blocks[at], "block {at} of {name}");
+                continue;
+            };
+            device[number as usize].lose_user();
+            let new = &mut device[after[at].unwrap() as usize];
+            assert!(matches!(new.used, Use::Free | Use::Clearing), "block {at} of {name}");
+            *new = Block { used: Use::Volumes(1), data: Some(volume.id) };
+        }
+        volume.blocks = after;
+        for extent in store.to_clear(&volume.device, usize::MAX).unwrap() {
+            for number in extent.start.0..extent.start.0 + extent.length.0 {
+                let block = &mut device[number as usize];
+                assert!(matches!(block.used, Use::Free | Use::Clearing));
+                block.used = Use::Clearing;
+            }
+        }
+    }
+
+    /// Returns the number of blocks in some clusters of a volume that other volumes have, too.
+    fn shared_in(&self, volume: &Volume, clusters: std::ops::Range<u64>) -> usize {
+        let device = &self.devices[&volume.device];
+        let is_shared = |number: &&u64| matches!(device[**number as usize].used, Use::Volumes(2..));
+        let blocks = clusters.start * CLUSTER..clusters.end * CLUSTER;
+        let inside = volume.blocks.iter().enumerate().filter(|(at, _)| blocks.contains(&(*at as u64)));
+        inside.filter_map(|(_, block)| block.as_ref()).filter(is_shared).count()
+    }
+
+    /// Notes that one volume more has these blocks of a device.
+    fn gain_users(&mut self, device: &str, blocks: &[Option<u64>]) {
+        let device = self.devices.get_mut(device).unwrap();
+        for number in blocks.iter().flatten() {
+            let Use::Volumes(users) = &mut device[*number as usize].used else { panic!("block {number}") };
+            *users += 1;
+        }
+    }
+
     /// Checks that a volume has a new generation, which no volume ever had.
     fn changed(&mut self, name: &str, store: &Store) {
         let generation = store.get(name).unwrap().0.generation;
@@ -247,7 +424,7 @@ impl Model {
             if let (Some(number), None) = (number, before) {
                 let block = &mut device[*number as usize];
                 assert_eq!((block.used, block.data), (Use::Free, None), "block {number} of {name}");
-                *block = Block { used: Use::Volume(volume.id), data: Some(volume.id) };
+                *block = Block { used: Use::Volumes(1), data: Some(volume.id) };
             } else {
                 assert_eq!(*number, before, "block {at} of {name}");
             }
@@ -261,7 +438,7 @@ impl Model {
         let volume = self.volumes.get_mut(name).unwrap();
         let device = self.devices.get_mut(&volume.device).unwrap();
         for number in volume.blocks.drain(left.min(volume.blocks.len())..).flatten() {
-            device[number as usize].used = Use::Clearing;
+            device[number as usize].lose_user();
         }
     }
 
@@ -299,6 +476,22 @@ impl Model {
                 (known.blocks.clone(), volume.extents)
             );
             assert_eq!(volume.allocated.0, known.blocks.iter().flatten().count() as u64);
+            let origin = self.volumes.iter().find(|(_, other)| Some(other.id) == known.origin);
+            assert_eq!(volume.origin.as_ref(), origin.map(|(name, _)| name));
+            assert_eq!(volume.is_snapshot, known.is_snapshot);
+            // The blocks that must not be written are those that other volumes have.
+            let device = &self.devices[&known.device];
+            let mut shared = 0;
+            for part in store.mapping(&volume.name).unwrap().1 {
+                for number in part.extent.start.0..part.extent.start.0 + part.extent.length.0 {
+                    let is_shared = matches!(device[number as usize].used, Use::Volumes(2..));
+                    assert_eq!(part.is_shared, is_shared, "block {number} of {}", volume.name);
+                    shared += u64::from(is_shared);
+                }
+            }
+            if known.is_thin {
+                assert_eq!(store.shared_blocks().unwrap()[&volume.id], Blocks(shared));
+            }
         }
         let devices = store.devices().unwrap();
         assert!(devices.iter().map(|device| &device.name).eq(self.devices.keys()));
@@ -333,18 +526,22 @@ fn touched(from: u64, to: u64) -> std::ops::Range<u64> {
 #[test]
 fn as_the_model() {
     let mut random = Random::seeded("model");
-    let mut outcomes = BTreeMap::new();
-    for _ in 0..rounds(4) {
+    let (mut outcomes, mut copied) = (BTreeMap::new(), 0);
+    for _ in 0..rounds(6) {
         let folder = tempfile::tempdir_in(super::kill::fast_folder()).unwrap();
         let path = folder.path().join("volumes");
         let mut store = Store::open(&path).unwrap();
         let mut model = Model::default();
         for _ in 0..500 {
-            let operation = Operation::random(&mut random);
+            let guided = if random.below(2) == 0 { model.guided(&mut random) } else { None };
+            let operation = guided.unwrap_or_else(|| Operation::random(&mut random));
             let expected = model.expected(&operation);
             let before = (expected != Outcome::Done).then(|| state(&store));
             let done = operation.run(&store);
             assert_eq!(outcome(&done), expected, "{operation:?}: {done:?}");
+            if let (Operation::Copy { name, from, to }, Outcome::Done) = (&operation, expected) {
+                copied += model.shared_in(&model.volumes[name], touched(*from, *to));
+            }
             match before {
                 Some(before) => {
                     assert_eq!(state(&store), before, "{operation:?} was refused, and changed something")
@@ -363,6 +560,7 @@ fn as_the_model() {
         }
         model.hold(&store);
     }
-    eprintln!("{outcomes:?}");
-    assert_eq!(outcomes.len(), 10, "something never happened");
+    eprintln!("{outcomes:?}, {copied} blocks copied");
+    assert!(copied > 0, "nothing shared was ever copied");
+    assert_eq!(outcomes.len(), 14, "something never happened");
 }

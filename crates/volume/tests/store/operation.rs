@@ -1,7 +1,7 @@
 //! Random operations that a seed determines, and a description of a store's whole state.
 
 use bywash_support::peers::Random;
-use bywash_volume::{BlockSize, Bytes, Error, Extent, Mode, NewBlocks, Ownership, Store};
+use bywash_volume::{BlockSize, Blocks, Bytes, CopyRoom, Error, Extent, Mode, NewBlocks, Ownership, Store};
 
 pub const BLOCK: u64 = 4096;
 /// Number of names of volumes; small, so that operations affect the volumes of earlier ones.
@@ -43,6 +43,24 @@ pub enum Operation {
         from: u64,
         to: u64,
     },
+    Snapshot {
+        volume: String,
+        name: String,
+    },
+    Clone {
+        snapshot: String,
+        name: String,
+    },
+    Rollback {
+        volume: String,
+        snapshot: String,
+    },
+    /// Copy the shared clusters of a thin volume that its blocks `from..to` touch.
+    Copy {
+        name: String,
+        from: u64,
+        to: u64,
+    },
     Resize {
         name: String,
         blocks: u64,
@@ -71,6 +89,16 @@ fn volume(random: &mut Random) -> String {
     format!("volume-{}", random.below(VOLUMES))
 }
 
+/// Returns one of the names that most thin volumes have, and at times any other one.
+fn thin(random: &mut Random) -> String {
+    if random.below(8) == 0 { volume(random) } else { format!("volume-{}", random.below(VOLUMES / 3)) }
+}
+
+/// Returns one of the names that most snapshots have, which other volumes may have, too.
+fn snapshot(random: &mut Random) -> String {
+    format!("volume-{}", VOLUMES - 1 - random.below(VOLUMES / 3))
+}
+
 fn device(random: &mut Random) -> String {
     format!("device-{}", random.below(DEVICES))
 }
@@ -89,10 +117,17 @@ fn blocks_of_thin(random: &mut Random) -> (u64, u64) {
 
 impl Operation {
     pub fn random(random: &mut Random) -> Operation {
-        match random.below(100) {
+        match random.below(138) {
+            100..112 => Operation::Snapshot { volume: thin(random), name: snapshot(random) },
+            112..118 => Operation::Clone { snapshot: snapshot(random), name: thin(random) },
+            118..126 => Operation::Rollback { volume: thin(random), snapshot: snapshot(random) },
+            126..138 => {
+                let (from, to) = blocks_of_thin(random);
+                Operation::Copy { name: thin(random), from, to }
+            }
             0..6 => Operation::Attach {
                 device: device(random),
-                blocks: 100 + random.below(300),
+                blocks: 100 + random.below(700),
                 contents: if random.below(2) == 0 { NewBlocks::Cleared } else { NewBlocks::Uncleared },
             },
             6..8 => Operation::Forget { device: device(random) },
@@ -103,18 +138,18 @@ impl Operation {
                 ownership: ownership(random),
             },
             24..34 => Operation::CreateThin {
-                name: volume(random),
+                name: thin(random),
                 device: device(random),
                 blocks: 1 + random.below(600),
                 ownership: ownership(random),
             },
             34..48 => {
                 let (from, to) = blocks_of_thin(random);
-                Operation::Allocate { name: volume(random), from, to }
+                Operation::Allocate { name: thin(random), from, to }
             }
             48..54 => {
                 let (from, to) = blocks_of_thin(random);
-                Operation::Release { name: volume(random), from, to }
+                Operation::Release { name: thin(random), from, to }
             }
             54..60 => Operation::Resize { name: volume(random), blocks: 1 + random.below(80) },
             60..65 => Operation::Rename { name: volume(random), to: volume(random) },
@@ -148,6 +183,17 @@ impl Operation {
             Operation::Release { name, from, to } => {
                 let id = store.get(name)?.0.id;
                 store.release(id, &[Extent::new(*from, to - from)]).map(drop)
+            }
+            Operation::Snapshot { volume, name } => store.snapshot(volume, name).map(drop),
+            Operation::Clone { snapshot, name } => store.clone_snapshot(snapshot, name).map(drop),
+            Operation::Rollback { volume, snapshot } => store.rollback(volume, snapshot).map(drop),
+            Operation::Copy { name, from, to } => {
+                let id = store.get(name)?.0.id;
+                let room = CopyRoom { most: Blocks(u64::MAX), taken: &[], only_free: false };
+                match store.plan_copies(id, &[Extent::new(*from, to - from)], room)? {
+                    copies if copies.is_empty() => Ok(()),
+                    copies => store.copied(id, &copies).map(drop),
+                }
             }
             Operation::Resize { name, blocks } => store.resize(name, Bytes(blocks * BLOCK)).map(drop),
             Operation::Rename { name, to } => store.rename(name, to).map(drop),
