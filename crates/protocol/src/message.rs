@@ -100,6 +100,30 @@ pub enum ControlRequest {
         /// True to refuse writes by everybody, false to allow them by permission, `None` to keep the flag.
         read_only: Option<bool>,
     },
+    /// Takes a snapshot of a thin volume: a volume that nobody can write, with the contents of one instant. All writes that
+    /// were completed before this message are in it. Reply: [`ControlReply::Done`], when all of it is durable.
+    Snapshot {
+        /// Name of the thin volume.
+        volume: String,
+        /// Name of the snapshot.
+        name: String,
+    },
+    /// Creates a thin volume with the contents, the owner, the group and the mode of a snapshot. Reply:
+    /// [`ControlReply::Done`].
+    Clone {
+        /// Name of the snapshot.
+        snapshot: String,
+        /// Name of the new volume.
+        name: String,
+    },
+    /// Gives a thin volume the contents and the size of one of its snapshots, and revokes its grants. Refused while a
+    /// client may write the volume. Reply: [`ControlReply::Done`].
+    Rollback {
+        /// Name of the thin volume.
+        volume: String,
+        /// Name of the snapshot.
+        snapshot: String,
+    },
     /// Removes a volume and revokes its grants. The server clears the volume's blocks before another volume
     /// gets them. Reply: [`ControlReply::Done`].
     Remove {
@@ -295,6 +319,9 @@ impl ControlRequest {
                 | ControlRequest::Resize { .. }
                 | ControlRequest::Rename { .. }
                 | ControlRequest::SetOwnership { .. }
+                | ControlRequest::Snapshot { .. }
+                | ControlRequest::Clone { .. }
+                | ControlRequest::Rollback { .. }
                 | ControlRequest::Remove { .. }
                 | ControlRequest::Revoke { .. }
                 | ControlRequest::Export { .. }
@@ -355,6 +382,18 @@ mod tests {
             (ControlRequest::Close { grant: 1 << 32 }, r#"{"ask":"close","grant":4294967296}"#),
             (ControlRequest::SetUpChannel {}, r#"{"ask":"set-up-channel"}"#),
             (ControlRequest::Map { grant: 7, from: 16 }, r#"{"ask":"map","grant":7,"from":16}"#),
+            (
+                ControlRequest::Snapshot { volume: "a".into(), name: "b".into() },
+                r#"{"ask":"snapshot","volume":"a","name":"b"}"#,
+            ),
+            (
+                ControlRequest::Clone { snapshot: "b".into(), name: "c".into() },
+                r#"{"ask":"clone","snapshot":"b","name":"c"}"#,
+            ),
+            (
+                ControlRequest::Rollback { volume: "a".into(), snapshot: "b".into() },
+                r#"{"ask":"rollback","volume":"a","snapshot":"b"}"#,
+            ),
             (
                 ControlRequest::Unexport {
                     volume: "a".into(),

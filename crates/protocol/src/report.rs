@@ -35,6 +35,17 @@ pub struct Volume {
     /// Size in which the volume allocates space, in bytes; `None` if it is not thin.
     #[serde(default)]
     pub cluster: Option<u64>,
+    /// Size of the part of that space that snapshots, clones or their origin have, too, in bytes; `None` if the volume is not
+    /// thin.
+    #[serde(default)]
+    pub shared: Option<u64>,
+    /// True if the volume is a snapshot, which nobody can write.
+    #[serde(default)]
+    pub is_snapshot: bool,
+    /// Name of the volume that a snapshot was taken of, or of the snapshot that a clone was made of; `None` for other
+    /// volumes, and if the other one was removed.
+    #[serde(default)]
+    pub origin: Option<String>,
 }
 
 /// Counters of a client, a grant, a user or a device, from when the server first knew of it.
@@ -77,7 +88,7 @@ pub struct Device {
     /// Size of all thin volumes on the device together, in bytes, whether allocated or not.
     #[serde(default)]
     pub thin: u64,
-    /// Size of the space that the thin volumes on the device have, in bytes.
+    /// Size of the space that the thin volumes on the device have, in bytes. Space that several of them have counts once.
     #[serde(default)]
     pub thin_allocated: u64,
     /// Size of the free space that thin volumes can still have, in bytes; a part of the device is kept from them.

@@ -20,7 +20,7 @@
 //! - [`LimitsFile`], [`Limits`]: limits of a user's clients
 //! - [`identity`]: recognises a device by the label on it; adopts a device, and writes its label again
 //! - [`Exporter`]: exports volumes by other protocols, in the process of the server
-//! - [`volume_report`]: converts a volume of the store to a report
+//! - [`volume_reports`]: reports of the volumes of a store
 //! - [`schedule`]: chooses whose request is served next, so that no client starves another
 //! - [`Error`]: reasons why a server cannot start
 //!
@@ -44,7 +44,7 @@ mod server;
 #[cfg(feature = "testing")]
 mod stepped;
 
-pub use crate::control::volume_report;
+pub use crate::control::volume_reports;
 pub use crate::core::Timeouts;
 pub use bywash_volume::NewBlocks;
 pub use error::Error;

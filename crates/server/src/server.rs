@@ -130,7 +130,17 @@ impl Server {
     /// Same as [`Server::start`].
     pub fn with_devices(options: Options, more: Vec<OpenDevice>) -> Result<Server, Error> {
         options.check_cores()?;
-        let Ready { store, devices, listener, name } = Ready::new(&options, more)?;
+        let store = open_store(&options)?;
+        Server::with_store(options, store, more)
+    }
+
+    /// Like [`Server::with_devices`], but serves the volumes of a store that the caller has opened, instead of opening one.
+    ///
+    /// # Errors
+    /// Same as [`Server::start`].
+    pub fn with_store(options: Options, store: Store, more: Vec<OpenDevice>) -> Result<Server, Error> {
+        options.check_cores()?;
+        let Ready { store, devices, listener, name } = Ready::new(&options, store, more)?;
         let helpers = Helpers::start().map_err(Error::io("make a thread"))?;
         let (handles, threads) = start_cores(&options, &helpers)?;
         let shared = shared_state(options, store, devices, handles, helpers)?;
@@ -213,12 +223,8 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    pub(crate) fn new(options: &Options, more: Vec<OpenDevice>) -> Result<Ready, Error> {
+    pub(crate) fn new(options: &Options, store: Store, more: Vec<OpenDevice>) -> Result<Ready, Error> {
         raise_descriptors();
-        let store = match &options.policy {
-            Some(path) => Store::open(path)?,
-            None => Store::in_memory()?,
-        };
         let mut names = HashSet::new();
         let all = options.devices.iter().map(|spec| &spec.name).chain(more.iter().map(|opened| &opened.name));
         if let Some(twice) = all.into_iter().find(|name| !names.insert(*name)) {
@@ -231,6 +237,14 @@ impl Ready {
         devices.extend(more);
         let (listener, name) = listen(&options.socket, options.socket_mode)?;
         Ok(Ready { store, devices, listener, name })
+    }
+}
+
+/// Opens the store that the options name, or makes one in memory.
+pub(crate) fn open_store(options: &Options) -> Result<Store, Error> {
+    match &options.policy {
+        Some(path) => Ok(Store::open(path)?),
+        None => Ok(Store::in_memory()?),
     }
 }
 
@@ -291,7 +305,7 @@ pub(crate) fn shared_state(
         helpers,
         limits: options.limits,
         users: Default::default(),
-        clearing: Default::default(),
+        spare: Default::default(),
         changes: Default::default(),
         shortages: Default::default(),
         exports: Default::default(),

@@ -12,7 +12,7 @@ use crate::core::order::CoreHandle;
 use crate::core::{Core, stepped};
 use crate::error::Error;
 use crate::helpers::Helpers;
-use crate::server::{Options, Ready, shared_state};
+use crate::server::{Options, Ready, open_store, shared_state};
 use bywash_link::SocketFile;
 use bywash_protocol::report::Status;
 use std::cell::RefCell;
@@ -38,7 +38,8 @@ impl SteppedServer {
     /// Same as [`crate::Server::start`].
     pub fn start(options: Options) -> Result<SteppedServer, Error> {
         options.check_cores()?;
-        let Ready { store, devices, listener, name } = Ready::new(&options, Vec::new())?;
+        let Ready { store, devices, listener, name } =
+            Ready::new(&options, open_store(&options)?, Vec::new())?;
         let bell = |error| Error::io("make a bell")(io::Error::from(error));
         let (helpers, began) = (Helpers::without_threads(), Instant::now());
         let (mut handles, mut cores) = (Vec::new(), Vec::new());

@@ -8,7 +8,7 @@ use crate::error::Failure;
 use crate::standard;
 use bywash_client::{Client, ExportProtocol, NewVolume, Permissions, report};
 use bywash_quantity::Bytes;
-use bywash_server::volume_report;
+use bywash_server::volume_reports;
 use bywash_volume::{Mode, Ownership, Store};
 use std::io::{self, Write};
 
@@ -172,7 +172,7 @@ fn volumes(place: &VolumeAccess) -> Result<Vec<report::Volume>, Failure> {
         VolumeAccess::Server(client) => return Ok(client.volumes()?),
         VolumeAccess::Store(store) => store,
     };
-    Ok(store.list()?.into_iter().map(volume_report).collect())
+    Ok(volume_reports(store, |_| true)?)
 }
 
 fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {

@@ -329,6 +329,9 @@ impl World {
             is_gone: false,
             allocated: None,
             cluster: None,
+            shared: None,
+            is_snapshot: false,
+            origin: None,
         });
         volumes.collect()
     }
@@ -511,8 +514,12 @@ impl World {
             ControlRequest::Export { .. }
             | ControlRequest::Unexport { .. }
             | ControlRequest::AddDevice { .. }
-            | ControlRequest::DropDevice { .. } => {
-                let refusal = Refusal::new(RefusalKind::Unfit, "the model has no exports and no devices");
+            | ControlRequest::DropDevice { .. }
+            | ControlRequest::Snapshot { .. }
+            | ControlRequest::Clone { .. }
+            | ControlRequest::Rollback { .. } => {
+                let what = "the model has no exports, no devices and no thin volumes";
+                let refusal = Refusal::new(RefusalKind::Unfit, what);
                 (ControlReply::Refused(refusal), vec![])
             }
             ControlRequest::SetUpChannel {} => unreachable!(),

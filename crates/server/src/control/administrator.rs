@@ -7,11 +7,11 @@
 //! free blocks.
 
 use crate::control::clearing::{clear_some, replace_chunk};
-use crate::control::devices;
 use crate::control::event::{Event, EventSender};
 use crate::control::refusal::refusal_from;
 use crate::control::revocation_page::RevocationPage;
 use crate::control::{DeviceFacts, SharedState};
+use crate::control::{devices, snapshots};
 use crate::core::order::{CoreOrder, CoreStopped, OnDone};
 use bywash_device::ReplacedContents;
 use bywash_protocol::{ControlReply, ControlRequest, Refusal, RefusalKind};
@@ -151,6 +151,16 @@ fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
             Err(Error::VolumeLost { .. }) => shared.store.remove(&volume).map_err(refusal_from),
             _ => change_revoked(shared, &volume, |_| shared.store.remove(&volume)),
         },
+        ControlRequest::Snapshot { volume, name } => snapshots::snapshot(shared, &volume, &name),
+        ControlRequest::Clone { snapshot, name } => {
+            shared.store.clone_snapshot(&snapshot, &name).map(drop).map_err(refusal_from)
+        }
+        ControlRequest::Rollback { volume, snapshot } => {
+            let rollback = |_: &Volume| shared.store.rollback(&volume, &snapshot).map(drop);
+            change_revoked_if(shared, &volume, snapshots::check_unwritten, rollback)?;
+            shared.exports.resized(&volume);
+            Ok(())
+        }
         ControlRequest::Revoke { volume } => change_revoked(shared, &volume, |_| Ok(())),
         ControlRequest::Export { volume, protocol, address } => {
             shared.exports.exporter()?.export(&volume, protocol, &address)
@@ -176,8 +186,22 @@ fn change_revoked(
     name: &str,
     change: impl FnOnce(&Volume) -> Result<(), Error>,
 ) -> Result<(), Refusal> {
+    change_revoked_if(shared, name, |_, _| Ok(()), change)
+}
+
+/// Like [`change_revoked`], but first calls `check` with descriptions of the clients that may write the volume, and changes
+/// nothing if that refuses.
+fn change_revoked_if(
+    shared: &SharedState,
+    name: &str,
+    check: impl FnOnce(&Volume, Vec<String>) -> Result<(), Refusal>,
+    change: impl FnOnce(&Volume) -> Result<(), Error>,
+) -> Result<(), Refusal> {
     let (found, extents) = shared.store.get(name).map_err(refusal_from)?;
-    let holders = shared.registry.lock().close(found.id);
+    let mut everybody = shared.registry.lock();
+    check(&found, everybody.writers_of(found.id))?;
+    let holders = everybody.close(found.id);
+    drop(everybody);
     let outcome =
         revoke_grants(shared, &found, &extents, holders).and_then(|()| change(&found).map_err(refusal_from));
     shared.registry.lock().open(found.id);

@@ -173,7 +173,7 @@ fn unregister(registry: &Registry, store: &Store, name: &str) -> Result<DeviceFa
 }
 
 /// Lists the first [`NAMED_MAX`] of these, and the number of the others.
-fn named(all: &[String]) -> String {
+pub(super) fn named(all: &[String]) -> String {
     let first = all[..all.len().min(NAMED_MAX)].join(", ");
     match all.len().saturating_sub(NAMED_MAX) {
         0 => first,

@@ -2,9 +2,10 @@
 //! mapping.
 
 use crate::control::connection::{Connection, Established};
+use crate::control::maps::grant_extents;
 use crate::control::refusal::refusal_from;
 use crate::control::registry::HeldGrant;
-use crate::control::thin::{self, ThinMaps};
+use crate::control::thin::ThinMaps;
 use crate::control::{DeviceFacts, SharedState};
 use crate::core::cores::FIRST;
 use crate::core::map::ThinVolume;
@@ -51,8 +52,7 @@ pub(crate) fn open(
     let (grant, thin) = match found.cluster {
         None => (Grant::new(facts.number, right, found.spans(&extents)), None),
         Some(cluster) => {
-            let (mapped, _) = thin::without(&mapped, everybody.withheld(found.id));
-            let ranges = thin::grant_extents(&mapped, found.block);
+            let ranges = grant_extents(&everybody, &found, &mapped);
             let cluster_bytes = found.block.bytes(cluster).map_or(u64::MAX, |bytes| bytes.0);
             let keeper = Arc::new(ThinMaps::new(shared));
             let thin = ThinVolume { id: found.id, cluster_bytes, keeper };

@@ -19,24 +19,30 @@
 mod administrator;
 mod clearing;
 mod connection;
+mod copying;
 mod descriptors;
 mod devices;
 mod event;
 mod granting;
+mod maps;
 mod refusal;
 mod registry;
 mod report;
 mod revocation_page;
+mod room;
+mod snapshots;
 mod thin;
 mod thread;
 mod users;
 
+use clearing::SpareBlocks;
 pub(crate) use devices::serve as serve_device;
 pub(crate) use event::{Event, EventSender};
 pub(crate) use registry::Registry;
 pub(crate) use report::status;
-pub use report::volume_report;
-use thin::{Changes, Shortages};
+pub use report::volume_reports;
+use room::Shortages;
+use thin::Changes;
 pub(crate) use thread::ControlThread;
 pub(crate) use users::Users;
 
@@ -49,7 +55,7 @@ use bywash_protocol::report::Export;
 use bywash_protocol::{Refusal, RefusalKind};
 use bywash_sync::AtomicU64;
 use bywash_volume::{DeviceNumber, Store};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// State that the server's threads share.
@@ -67,9 +73,8 @@ pub(crate) struct SharedState {
     pub(crate) limits: LimitsFile,
     /// Counters of clients that have ended, by user.
     pub(crate) users: Users,
-    /// Held while blocks of a device are cleared and reported as free: if two threads cleared the same blocks, the later
-    /// one would destroy what the earlier one's volume has written.
-    pub(crate) clearing: Mutex<()>,
+    /// Blocks of no volume that threads are clearing or copying to.
+    pub(crate) spare: Arc<SpareBlocks>,
     /// Changes of thin volumes' maps that are under way.
     pub(crate) changes: Arc<Changes>,
     /// Devices that have too little room for thin volumes.

@@ -19,6 +19,9 @@ pub(crate) fn refusal_from(error: Error) -> Refusal {
         E::Name(_) | E::Mode(_) | E::Size { .. } | E::ThinSize { .. } | E::BlockSize(_) | E::Span(_) => {
             RefusalKind::Unfit
         }
+        E::NotThinVolume(_) | E::Snapshot { .. } | E::NotSnapshot(_) | E::OtherOrigin { .. } => {
+            RefusalKind::Unfit
+        }
         E::Full { .. } | E::Fragmented { .. } | E::PoolLow { .. } => RefusalKind::Full,
         E::Grants { .. } | E::GrantExtents { .. } | E::LimitReached { .. } => RefusalKind::Limit,
         _ => RefusalKind::Failed,

@@ -73,6 +73,8 @@ pub(crate) struct RegistryState {
     mapped_chunks: HashSet<(u32, usize)>,
     /// Blocks of thin volumes that are being released, by the volume's id: they are in the map of no grant.
     withheld: HashMap<u64, Vec<Extent>>,
+    /// Thin volumes that no grant may write now, by their ids: a snapshot is being taken.
+    frozen: HashSet<u64>,
 }
 
 /// Registry that several threads share.
@@ -109,6 +111,36 @@ impl RegistryState {
             .collect::<Vec<_>>()
         };
         self.clients.values().flat_map(of_client).collect()
+    }
+
+    /// Returns a description of each client that may write a volume.
+    pub(crate) fn writers_of(&self, volume: u64) -> Vec<String> {
+        let is_meant = |held: &&HeldGrant| {
+            held.access.allows_write() && held.volume.as_ref().is_some_and(|(number, _)| *number == volume)
+        };
+        let clients =
+            self.clients.iter().filter(|(_, client)| client.grants.values().any(|held| is_meant(&held)));
+        clients
+            .map(|(number, client)| {
+                let Credentials { pid, uid, .. } = client.credentials;
+                format!("by client {number} '{}' (process {pid} of user {uid})", client.name)
+            })
+            .collect()
+    }
+
+    /// Lets no grant write a thin volume, by all maps that are made from now on.
+    pub(crate) fn freeze(&mut self, volume: u64) {
+        self.frozen.insert(volume);
+    }
+
+    /// Ends the freezing of a volume.
+    pub(crate) fn thaw(&mut self, volume: u64) {
+        self.frozen.remove(&volume);
+    }
+
+    /// Returns true if no grant may write a thin volume now.
+    pub(crate) fn is_frozen(&self, volume: u64) -> bool {
+        self.frozen.contains(&volume)
     }
 
     /// Returns all grants of a thin volume.

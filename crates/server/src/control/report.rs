@@ -1,18 +1,35 @@
 //! Reports on the server's state.
 
-use crate::control::thin::is_low;
+use crate::control::room::is_low;
 use crate::control::{SharedState, users};
 use crate::core::order::{CoreOrder, CoreReport, CoreStopped, DeviceReport};
 use bywash_protocol::report::{Client, Core, Device, Grant, Status, Volume};
 use bywash_sync::Ordering::Relaxed;
+use bywash_volume::{Bytes, Error, Store};
 use std::collections::HashMap;
 use std::collections::btree_map::{BTreeMap, Entry};
 
-/// Converts a volume of the store to the protocol's report of it.
-pub fn volume_report(volume: bywash_volume::Volume) -> Volume {
+/// Returns the protocol's reports of those volumes of a store that `is_seen` returns true for, sorted by name.
+///
+/// # Errors
+/// [`Error::Store`] or [`Error::Damaged`] if the store cannot be read.
+pub fn volume_reports(
+    store: &Store,
+    is_seen: impl Fn(&bywash_volume::Volume) -> bool,
+) -> Result<Vec<Volume>, Error> {
+    let shared = store.shared_blocks()?;
+    let seen = store.list()?.into_iter().filter(is_seen);
+    Ok(seen
+        .map(|volume| {
+            let shared = shared.get(&volume.id).and_then(|blocks| volume.block.bytes(*blocks));
+            volume_report(volume, shared)
+        })
+        .collect())
+}
+
+fn volume_report(volume: bywash_volume::Volume, shared: Option<Bytes>) -> Volume {
     Volume {
         bytes: volume.size().0,
-        name: volume.name,
         device: volume.device,
         extents: volume.extents,
         owner: volume.ownership.owner,
@@ -22,20 +39,35 @@ pub fn volume_report(volume: bywash_volume::Volume) -> Volume {
         is_gone: volume.is_gone,
         allocated: volume.block.bytes(volume.allocated).map(|bytes| bytes.0),
         cluster: volume.cluster.and_then(|cluster| volume.block.bytes(cluster)).map(|bytes| bytes.0),
+        shared: shared.map(|bytes| bytes.0),
+        is_snapshot: volume.is_snapshot,
+        origin: volume.origin,
+        name: volume.name,
     }
 }
 
-/// Returns the sizes of all thin volumes of each device together, and of the space that they have, in bytes. A store
-/// that cannot be read has none.
+/// Returns the sizes of all thin volumes of each device together, and of the space that they have, in bytes. Space that
+/// several of them have counts once. A store that cannot be read has none.
 fn thin_volumes(shared: &SharedState) -> HashMap<String, (u64, u64)> {
     let mut sums: HashMap<String, (u64, u64)> = HashMap::new();
+    let mut thick: HashMap<String, u64> = HashMap::new();
     for volume in shared.store.list().unwrap_or_default() {
-        let Some(allocated) = volume.cluster.and_then(|_| volume.block.bytes(volume.allocated)) else {
-            continue;
-        };
-        let (bytes, space) = sums.entry(volume.device.clone()).or_default();
-        *bytes = bytes.saturating_add(volume.size().0);
-        *space = space.saturating_add(allocated.0);
+        let is_thin = volume.cluster.is_some();
+        match is_thin {
+            true => {
+                let (bytes, _) = sums.entry(volume.device.clone()).or_default();
+                *bytes = bytes.saturating_add(volume.size().0);
+            }
+            false => *thick.entry(volume.device.clone()).or_default() += volume.allocated.0,
+        }
+    }
+    for device in shared.store.devices().unwrap_or_default() {
+        let Some((_, space)) = sums.get_mut(&device.name) else { continue };
+        let others =
+            [device.reserved, device.free, device.to_clear].iter().map(|blocks| blocks.0).sum::<u64>();
+        let others = others + thick.get(&device.name).copied().unwrap_or_default();
+        let blocks = bywash_volume::Blocks(device.blocks.0.saturating_sub(others));
+        *space = device.block.bytes(blocks).map_or(0, |bytes| bytes.0);
     }
     sums
 }

@@ -10,7 +10,7 @@ use crate::control::event::{Event, EventSender};
 use crate::control::granting;
 use crate::control::refusal::refusal_from;
 use crate::control::registry;
-use crate::control::report::{status, volume_report};
+use crate::control::report::{status, volume_reports};
 use crate::control::revocation_page::RevocationPage;
 use crate::core::order::{ClientRemains, CoreOrder, NewClient, OnDone};
 use crate::helpers::{CLOSING_LIMIT, DropByHelper};
@@ -700,7 +700,6 @@ fn channel_over(socket: OwnedFd, options: &ServerOptions) -> Result<Box<Server>,
 
 /// Returns the volumes that a client may read or write; an administrator sees all.
 fn volumes(shared: &SharedState, connection: &Connection) -> Result<Vec<Volume>, Refusal> {
-    let all = shared.store.list().map_err(refusal_from)?;
     let user = connection.user();
     let is_seen = |volume: &bywash_volume::Volume| {
         connection.is_administrator()
@@ -708,7 +707,7 @@ fn volumes(shared: &SharedState, connection: &Connection) -> Result<Vec<Volume>,
                 .into_iter()
                 .any(|access| volume.ownership.decide(&user, access).is_ok())
     };
-    Ok(all.into_iter().filter(is_seen).map(volume_report).collect())
+    volume_reports(&shared.store, is_seen).map_err(refusal_from)
 }
 
 /// Creates a reply with a report as JSON in a sealed memory file.

@@ -2,6 +2,7 @@
 
 use crate::core::CompletedCommand;
 use crate::core::client::{Client, DeviceMember, Registration};
+use crate::core::copy::CopyMemory;
 use crate::core::order::{BoxedDevice, DeviceReport, OnDone};
 use crate::core::pins::RegisteredArena;
 use crate::core::work::{Origin, RequestState, Slice, slice_of};
@@ -132,6 +133,10 @@ impl ServedDevice {
             (Origin::Client { request: Some(request), .. }, Some(channel)) => {
                 channel.server.memory(request).as_ptr().wrapping_add(slice.buffer_offset)
             }
+            (Origin::Server(_), _) => match &work.memory {
+                Some(memory) => memory.base().wrapping_add(slice.buffer_offset),
+                None => std::ptr::dangling_mut(),
+            },
             _ => std::ptr::dangling_mut(),
         };
         let bytes = match slice.operation {
@@ -140,9 +145,9 @@ impl ServedDevice {
         };
         // SAFETY: the memory is mapped for reading and writing while the command uses it, and no reference to
         // it exists. If data moves, the request's buffer lies within the client's arena, as `bywash_channel`
-        // has checked, and the slice within the buffer, as `Work::take` has checked. The command's owner
-        // keeps the arena mapped; for a command that ends before `carry_out` returns, the borrowed client
-        // does.
+        // has checked, and the slice within the buffer, as `Work::take` has checked. The memory of a copy is as
+        // long as its range at least, as `Core::copy` has checked. The command's owner keeps the arena or this
+        // memory mapped; for a command that ends before `carry_out` returns, the borrowed client or work does.
         let span = [unsafe { Segment::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         if slice.is_zeros {
@@ -160,7 +165,10 @@ impl ServedDevice {
                 finished.push(CompletedCommand { work: place, result });
                 true
             }
-            None => self.queue(command, by, place, slice, now),
+            None => {
+                let memory = work.memory.as_ref().filter(|_| by.client.is_none());
+                self.queue(command, by, memory.cloned(), place, slice, now)
+            }
         };
         if is_taken {
             work.note_submitted(slice, now);
@@ -186,13 +194,15 @@ impl ServedDevice {
         &mut self,
         command: Command<'_>,
         by: Submitter<'_>,
+        memory: Option<Arc<CopyMemory>>,
         work: usize,
         slice: &Slice,
         now: u64,
     ) -> bool {
-        let command = match by.client.and_then(|client| client.channel.as_ref()) {
-            Some(channel) => command.owner(channel.owner.clone()).region(by.region),
-            None => command,
+        let command = match (by.client.and_then(|client| client.channel.as_ref()), memory) {
+            (Some(channel), _) => command.owner(channel.owner.clone()).region(by.region),
+            (None, Some(memory)) => command.owner(memory),
+            (None, None) => command,
         };
         if self.device.in_flight() == 0 {
             self.progress_ns = now;

@@ -10,7 +10,7 @@ use crate::core::disk::ServedDevice;
 use crate::core::work::{DeviceSegment, Origin, RequestPool, RequestState, SegmentKind};
 use bywash_channel::{Request, RequestToken};
 use bywash_protocol::layout::{self, GRANT_RANGE_BYTES, GrantRange, Opcode, Status};
-use bywash_volume::{ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber, PIECES_MAX, RangePart};
+use bywash_volume::{Access, ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber, PIECES_MAX, RangePart};
 use slab::Slab;
 
 /// Greatest number of parts of a thin volume that a request without data may touch: a GiB in clusters of 256 KiB.
@@ -244,9 +244,10 @@ impl RequestState {
         }
     }
 
-    /// Checks one piece against a grant of a thin volume that touches a hole, or that is discarded, and appends its
-    /// segments. Holes that are read are zeros; those that are discarded or zeroed need nothing; all others have to
-    /// be allocated. Whole clusters that are discarded are to be released, if one of them is allocated.
+    /// Checks one piece against a grant of a thin volume that touches a hole, writes what other volumes have, too, or that
+    /// is discarded, and appends its segments. Holes that are read are zeros; those that are discarded or zeroed need
+    /// nothing; all others have to be allocated. What is shared has to be copied before it is written. Whole clusters that
+    /// are discarded are to be released, if one of them is allocated.
     #[cold]
     fn lay_out_thin(
         &mut self,
@@ -297,8 +298,8 @@ impl RequestState {
         Ok(())
     }
 
-    /// Returns true if an error of the check may be due to the grant's volume being thin: it has holes, or many extents
-    /// where a request without data is allowed more.
+    /// Returns true if an error of the check may be due to the grant's volume being thin: it has holes or shares blocks, or
+    /// has many extents where a request without data is allowed more.
     #[cold]
     fn may_be_thin(&self, client: &Client, grant: GrantNumber, error: GrantError) -> bool {
         match error {
@@ -322,6 +323,11 @@ impl RequestState {
     /// Appends the segment of a part of a request to a thin volume.
     fn add_part(&mut self, device: usize, grant: usize, part: RangePart, memory: usize) {
         match (part.mapped, self.opcode) {
+            // A discard is a hint: what is shared keeps its contents for the others.
+            (Some(_), Opcode::Discard) if part.is_shared => {}
+            (Some(_), _) if part.is_shared && self.wanted() != Access::Read => {
+                self.add_missing(device, grant, part, memory);
+            }
             (Some(span), _) => {
                 self.segments.push(DeviceSegment::new(device, grant, part.offset.0, span, memory));
             }

@@ -17,10 +17,20 @@ pub(crate) struct ThinVolume {
     pub(crate) keeper: Arc<dyn MapKeeper>,
 }
 
+/// Outcome of a change of a thin volume's map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MapChanged {
+    /// Status for each of the requests that needed the change.
+    pub(crate) statuses: Vec<Status>,
+    /// Number of bytes that were copied, since they were shared with other volumes.
+    pub(crate) copied_bytes: u64,
+}
+
 /// Change of a thin volume's map that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MapChange {
-    /// Allocates all blocks of this range of the volume.
+    /// Gives the volume all blocks of this range alone: allocates those that it does not have, and copies those that
+    /// other volumes have, too.
     Allocate(ByteRange),
     /// Releases this range of the volume, which consists of whole clusters.
     Release(ByteRange),
@@ -29,6 +39,6 @@ pub(crate) enum MapChange {
 /// Keeper of the maps of thin volumes, whose methods may block.
 pub(crate) trait MapKeeper: Debug + Send + Sync {
     /// Changes the map of a volume durably, as several requests need it, and sends the new map to the core
-    /// ([`CoreOrder::Remap`](super::order::CoreOrder::Remap)). Returns a status for each request.
-    fn change(&self, volume: u64, requests: &[Vec<MapChange>]) -> Vec<Status>;
+    /// ([`CoreOrder::Remap`](super::order::CoreOrder::Remap)).
+    fn change(&self, volume: u64, requests: &[Vec<MapChange>]) -> MapChanged;
 }

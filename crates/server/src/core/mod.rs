@@ -32,6 +32,7 @@
 mod arenas;
 mod client;
 mod clock;
+pub(crate) mod copy;
 pub(crate) mod cores;
 mod disk;
 mod intake;
@@ -130,7 +131,7 @@ pub(crate) struct Core {
     resumed: VecDeque<usize>,
     /// Requests that wait for a change of a thin volume's map, by the volume's id.
     thin: HashMap<u64, ParkedRequests>,
-    /// Ranges that others wait for until no request to them is left.
+    /// Requests that others wait for until none of them is left.
     drains: Vec<Drain>,
     finished: Vec<CompletedCommand>,
     clock: Clock,

@@ -5,7 +5,8 @@
 //! between two rounds.
 
 use crate::bell::Bell;
-use crate::core::map::ThinVolume;
+use crate::core::copy::CopyMemory;
+use crate::core::map::{MapChanged, ThinVolume};
 use crate::core::pins::Pinned;
 #[cfg(feature = "testing")]
 use crate::core::stepped;
@@ -17,7 +18,7 @@ use bywash_protocol::layout::Status;
 use bywash_protocol::report::Counters;
 use bywash_sync::AtomicU32;
 use bywash_sync::Ordering::Relaxed;
-use bywash_volume::{ByteRange, DeviceNumber, Grant, GrantError, GrantNumber};
+use bywash_volume::{ByteRange, Bytes, DeviceNumber, Grant, GrantError, GrantNumber};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -114,10 +115,13 @@ pub(crate) enum CoreOrder {
     },
     /// Replaces the maps of grants of a thin volume, as blocks of it were allocated or are to be released.
     Remap { grants: Vec<(ClientKey, GrantNumber, Grant)> },
-    /// Continues the requests that waited for a change of a thin volume's map, with a status for each.
-    Changed { volume: u64, statuses: Vec<Status> },
+    /// Continues the requests that waited for a change of a thin volume's map.
+    Changed { volume: u64, change: MapChanged },
     /// Waits until no request to these ranges of a device is left. The ranges are in no map any more.
     Drain { device: DeviceNumber, spans: Vec<ByteRange>, reply: OnDone<()> },
+    /// Waits until no request that writes a thin volume is left, except those that wait for a change of its map. No map of
+    /// a grant allows to write the volume any more.
+    DrainWrites { volume: u64, reply: OnDone<()> },
     /// Revokes a grant. The reply is sent when no request by it is in flight.
     Revoke { client: ClientKey, grant: GrantNumber, reply: OnDone<Result<(), GrantError>> },
     /// Lets the devices of a pinner register a client's arena, which a helper has pinned, or not.
@@ -129,6 +133,11 @@ pub(crate) enum CoreOrder {
     Leave { client: ClientKey, reply: OnDone<Option<ClientRemains>> },
     /// Writes zeros to a range of a device, durably.
     Clear { device: DeviceNumber, span: ByteRange, reply: OnDone<Status> },
+    /// Copies a range of a device to the range that begins at byte `to`, through memory of at least that size. The copy is
+    /// durable after [`CoreOrder::Flush`].
+    Copy { device: DeviceNumber, from: ByteRange, to: Bytes, memory: Arc<CopyMemory>, reply: OnDone<Status> },
+    /// Makes all that was written to a device durable.
+    Flush { device: DeviceNumber, reply: OnDone<Status> },
     /// Returns descriptors of consecutive chunks, for mapping writable or read-only.
     Chunks {
         first: Chunk,

@@ -1,6 +1,7 @@
 //! Carries out the orders that other threads send.
 
 use crate::core::client::{Channel, Client, WakeMode};
+use crate::core::copy::CopyMemory;
 use crate::core::disk::ServedDevice;
 use crate::core::order::{BoxedDevice, Chunk, ClientKey, ClientReport, CoreOrder, CoreReport, OnDone};
 use crate::core::thin::Drain;
@@ -10,7 +11,7 @@ use crate::schedule::Exchange;
 use bywash_channel as channel;
 use bywash_device::{Command, Device, Error};
 use bywash_protocol::layout::Status;
-use bywash_volume::{ByteRange, DeviceNumber};
+use bywash_volume::{ByteRange, Bytes, DeviceNumber};
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -63,10 +64,11 @@ impl Core {
                 None => drop(reply),
             },
             CoreOrder::Remap { grants } => self.remap(grants),
-            CoreOrder::Changed { volume, statuses } => self.changed(volume, statuses),
+            CoreOrder::Changed { volume, change } => self.changed(volume, change),
             CoreOrder::Drain { device, spans, reply } => {
-                self.drains.push(Drain::new(device, spans, reply));
+                self.drains.push(Drain::of_spans(device, spans, reply));
             }
+            CoreOrder::DrainWrites { volume, reply } => self.drains.push(Drain::of_writes(volume, reply)),
             CoreOrder::Revoke { client, grant, reply } => match self.client(client) {
                 Some(client) => client.revoke(grant, reply),
                 // The client has left and was drained, and its grants with it.
@@ -83,6 +85,10 @@ impl Core {
                 None => reply.send(None),
             },
             CoreOrder::Clear { device, span, reply } => self.clear(device, span, reply),
+            CoreOrder::Copy { device, from, to, memory, reply } => {
+                self.copy(device, (from, to), memory, reply);
+            }
+            CoreOrder::Flush { device, reply } => self.flush(device, reply),
             CoreOrder::Chunks { first, count, writable, reply } => {
                 reply.send(self.chunks(first, count, writable));
             }
@@ -184,17 +190,50 @@ impl Core {
         }
     }
 
-    fn clear(&mut self, device: DeviceNumber, span: ByteRange, reply: OnDone<Status>) {
-        let fits = self.disks.get(device.0 as usize).is_some_and(|disk| {
+    /// Returns true if a device has this range, and the range is not empty.
+    fn has(&self, device: DeviceNumber, span: ByteRange) -> bool {
+        self.disks.get(device.0 as usize).is_some_and(|disk| {
             let (start, length) = (span.start.0, span.length.0);
             start.checked_add(length).is_some_and(|end| length > 0 && end <= disk.geometry.bytes)
-        });
-        if !fits {
+        })
+    }
+
+    fn clear(&mut self, device: DeviceNumber, span: ByteRange, reply: OnDone<Status>) {
+        if !self.has(device, span) {
             return reply.send(Status::OutOfBounds);
         }
         let now = self.clock.read();
         let (place, work) = self.works.take();
         work.clear(device.0 as usize, span.start.0, span.length.0, reply, now);
+        self.resumed.push_back(place);
+    }
+
+    fn copy(
+        &mut self,
+        device: DeviceNumber,
+        (from, to): (ByteRange, Bytes),
+        memory: Arc<CopyMemory>,
+        reply: OnDone<Status>,
+    ) {
+        let target = ByteRange { start: to, length: from.length };
+        let fits =
+            memory.bytes() as u64 >= from.length.0 && self.has(device, from) && self.has(device, target);
+        if !fits {
+            return reply.send(Status::OutOfBounds);
+        }
+        let now = self.clock.read();
+        let (place, work) = self.works.take();
+        work.copy(device.0 as usize, (from, to), memory, reply, now);
+        self.resumed.push_back(place);
+    }
+
+    fn flush(&mut self, device: DeviceNumber, reply: OnDone<Status>) {
+        if !self.disks.contains(device.0 as usize) {
+            return reply.send(Status::Failed);
+        }
+        let now = self.clock.read();
+        let (place, work) = self.works.take();
+        work.flush(device.0 as usize, reply, now);
         self.resumed.push_back(place);
     }
 

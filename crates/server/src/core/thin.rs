@@ -1,5 +1,5 @@
 //! Thin volumes in the core: requests that need blocks which are not allocated, or that give blocks back, wait here
-//! until the volume's map is changed.
+//! until the volume's map is changed. So do those that write blocks which other volumes have, too: snapshots and clones.
 //!
 //! ```text
 //!   request ──► checked: touches a hole ──► parked ──► a helper of its user ──► MapKeeper: store, registry
@@ -8,18 +8,21 @@
 //! ```
 //!
 //! A read of a hole does not wait: its part of the buffer is filled with zeros in the client's turn. Requests to
-//! allocated blocks do not come here.
+//! allocated blocks do not come here, and neither do reads of shared ones. Whoever has blocks copied is charged for the
+//! copy when the request goes on.
 //!
 //! Invariant: of each volume one change is under way at a time. A parked request has no command in flight, and all
 //! its segments of thin volumes are found anew before it is submitted, since the map may have lost blocks meanwhile.
 //! Called by the core's rounds and orders.
 
-use crate::core::map::MapChange;
+use crate::core::Core;
+use crate::core::client::{Client, WakeMode};
+use crate::core::map::{MapChange, MapChanged};
 use crate::core::order::{ClientKey, CoreOrder, OnDone};
-use crate::core::work::{Origin, RequestPool, SegmentKind};
-use crate::core::{Core, client::WakeMode};
+use crate::core::work::{Origin, RequestPool, RequestState, SegmentKind};
 use bywash_protocol::layout::{Opcode, Status};
 use bywash_volume::{ByteRange, DeviceNumber, Grant, GrantNumber};
+use slab::Slab;
 use std::time::Duration;
 
 /// Greatest number of times that one request is parked: once for each volume, and again if another request has
@@ -38,21 +41,42 @@ pub(crate) struct ParkedRequests {
     waiting: Vec<usize>,
 }
 
-/// Ranges of a device that are given up; the reply is sent when no request to them is left.
+/// Requests whose end somebody waits for; the reply is sent when none of them is left.
 #[derive(Debug)]
 pub(crate) struct Drain {
-    device: DeviceNumber,
-    spans: Vec<ByteRange>,
+    of: DrainedRequests,
     reply: OnDone<()>,
 }
 
+/// Choice of the requests that are drained.
+#[derive(Debug)]
+enum DrainedRequests {
+    /// Requests to ranges of a device that are given up.
+    Spans { device: DeviceNumber, spans: Vec<ByteRange> },
+    /// Requests that write a thin volume.
+    Writes { volume: u64 },
+}
+
 impl Drain {
-    pub(crate) fn new(device: DeviceNumber, spans: Vec<ByteRange>, reply: OnDone<()>) -> Drain {
-        Drain { device, spans, reply }
+    pub(crate) fn of_spans(device: DeviceNumber, spans: Vec<ByteRange>, reply: OnDone<()>) -> Drain {
+        Drain { of: DrainedRequests::Spans { device, spans }, reply }
     }
 
-    fn is_over(&self, works: &RequestPool) -> bool {
-        !works.in_use().any(|place| works.all[place].touches(self.device.0 as usize, &self.spans))
+    pub(crate) fn of_writes(volume: u64, reply: OnDone<()>) -> Drain {
+        Drain { of: DrainedRequests::Writes { volume }, reply }
+    }
+
+    fn is_over(&self, works: &RequestPool, clients: &Slab<Client>) -> bool {
+        let is_meant = |work: &RequestState| match &self.of {
+            DrainedRequests::Spans { device, spans } => work.touches(device.0 as usize, spans),
+            DrainedRequests::Writes { volume } => match work.origin {
+                Origin::Client { client, .. } => work.writes(|grant| {
+                    clients[client].states[grant].thin.as_ref().is_some_and(|thin| thin.id == *volume)
+                }),
+                Origin::Server(_) => false,
+            },
+        };
+        !works.in_use().any(|place| is_meant(&works.all[place]))
     }
 }
 
@@ -105,21 +129,23 @@ impl Core {
         let Some((uid, keeper)) = by else { return };
         let orders = self.own_orders.clone();
         self.helpers.spawn(uid, CHANGE_LIMIT, move || {
-            let statuses = keeper.change(volume, &requests);
+            let change = keeper.change(volume, &requests);
             drop(keeper);
             // The send fails only if the core has stopped.
-            let _ = orders.send(CoreOrder::Changed { volume, statuses });
+            let _ = orders.send(CoreOrder::Changed { volume, change });
         });
     }
 
     /// Continues the requests that waited for a change, and begins the next one.
     #[cold]
-    pub(super) fn changed(&mut self, volume: u64, statuses: Vec<Status>) {
+    pub(super) fn changed(&mut self, volume: u64, change: MapChanged) {
         let Some(parked) = self.thin.get_mut(&volume) else { return };
         let running = std::mem::take(&mut parked.running);
-        let mut statuses = statuses.into_iter();
+        // All that waited have the copies, so each pays its part.
+        let copied = change.copied_bytes / running.len().max(1) as u64;
+        let mut statuses = change.statuses.into_iter();
         for place in running {
-            self.resume(place, statuses.next().unwrap_or(Status::Failed));
+            self.resume(place, statuses.next().unwrap_or(Status::Failed), copied);
         }
         match self.thin.get(&volume) {
             Some(parked) if !parked.running.is_empty() => {}
@@ -129,7 +155,7 @@ impl Core {
     }
 
     /// Continues a parked request: submits it, parks it again, or fails it.
-    fn resume(&mut self, place: usize, changed: Status) {
+    fn resume(&mut self, place: usize, changed: Status, copied: u64) {
         let work = &mut self.works.all[place];
         work.is_parked = false;
         let Origin::Client { client: number, .. } = work.origin else { return };
@@ -151,14 +177,14 @@ impl Core {
         if work.missing > 0 {
             return self.park(place);
         }
-        self.charge(place, number);
+        self.charge(place, number, copied);
         self.resumed.push_back(place);
     }
 
-    /// Charges a client for a request that is submitted without its turn.
-    fn charge(&mut self, place: usize, number: usize) {
+    /// Charges a client for a request that is submitted without its turn, and for `copied` bytes that were copied for it.
+    fn charge(&mut self, place: usize, number: usize, copied: u64) {
         let now = self.clock.now();
-        for segment in &self.works.all[place].segments {
+        for (at, segment) in self.works.all[place].segments.iter().enumerate() {
             let (client, disk) = (&mut self.clients[number], &mut self.disks[segment.device]);
             let member = match client.members.get(segment.device) {
                 Some(Some(member)) => Ok(*member),
@@ -166,7 +192,9 @@ impl Core {
             };
             // Too many clients, or invalid limits; both were ruled out when the client joined.
             if let Ok(member) = member {
-                disk.schedule.served(member.turn, segment.length, now);
+                // A copy reads and writes.
+                let more = if at == 0 { copied.saturating_mul(2) } else { 0 };
+                disk.schedule.served(member.turn, segment.length.saturating_add(more), now);
             }
         }
     }
@@ -184,11 +212,11 @@ impl Core {
         }
     }
 
-    /// Replies to those who wait until no request to some ranges is left.
+    /// Replies to those who wait until some requests have ended.
     #[cold]
     pub(super) fn check_drains(&mut self) {
-        let works = &self.works;
-        let over: Vec<Drain> = self.drains.extract_if(.., |drain| drain.is_over(works)).collect();
+        let (works, clients) = (&self.works, &self.clients);
+        let over: Vec<Drain> = self.drains.extract_if(.., |drain| drain.is_over(works, clients)).collect();
         over.into_iter().for_each(|drain| drain.reply.send(()));
     }
 }

@@ -8,12 +8,14 @@
 //! Invariant: a segment is a range that the client's table allowed, in whole blocks of its device, and its
 //! memory lies within the buffer of the request. All checks are made before the first command is submitted.
 
+use crate::core::copy::CopyMemory;
 use crate::core::order::OnDone;
 use bywash_channel::RequestToken;
 use bywash_device::{CommandError, Operation};
 use bywash_protocol::layout::{Opcode, Status};
 use bywash_protocol::report::Counters;
-use bywash_volume::{Access, ByteRange};
+use bywash_volume::{Access, ByteRange, Bytes};
+use std::sync::Arc;
 
 /// Greatest size in bytes of a command other than a discard, unless a block is larger: no other client has a
 /// turn meanwhile.
@@ -40,7 +42,7 @@ pub(crate) enum SegmentKind {
     Mapped,
     /// Hole of a thin volume that is read: zeros, without a command to the device.
     Zeros,
-    /// Range of a thin volume that has to be allocated or released before the request is submitted.
+    /// Range of a thin volume that has to be allocated, copied or released before the request is submitted.
     Missing,
 }
 
@@ -104,6 +106,10 @@ pub(crate) struct RequestState {
     /// Operation of the commands. When all data is written, a flush may follow to make it durable.
     operation: Operation,
     pub(crate) segments: Vec<DeviceSegment>,
+    /// Memory of a copy by the server itself, which has no client's memory.
+    pub(crate) memory: Option<Arc<CopyMemory>>,
+    /// Offset on the device to which the data is to be written, once it is read: the work is a copy.
+    copy_to: Option<Bytes>,
     /// Index of the segment that the next slice belongs to, and number of its bytes that were submitted.
     next: usize,
     submitted: u64,
@@ -156,7 +162,7 @@ impl RequestPool {
     pub(crate) fn give(&mut self, place: usize) {
         let work = &mut self.all[place];
         work.is_used = false;
-        if work.segments.capacity() > SEGMENTS_KEPT {
+        if work.segments.capacity() > SEGMENTS_KEPT || work.memory.is_some() {
             work.forget_many();
         }
         self.free.push(place);
@@ -181,6 +187,8 @@ impl RequestState {
             fua: false,
             operation: Operation::Flush,
             segments: Vec::new(),
+            memory: None,
+            copy_to: None,
             next: 0,
             submitted: 0,
             commands: 0,
@@ -194,10 +202,11 @@ impl RequestState {
         }
     }
 
-    /// Releases the memory of a long list of segments, which few requests need.
+    /// Releases the memory of a long list of segments, which few requests need, and of a copy.
     #[cold]
     fn forget_many(&mut self) {
         self.segments = Vec::new();
+        (self.memory, self.copy_to) = (None, None);
     }
 
     pub(crate) fn begin(&mut self, opcode: Opcode, fua: bool, now: u64) {
@@ -218,6 +227,30 @@ impl RequestState {
         self.value = length;
     }
 
+    /// Turns this into work of the server's own: copies a range to the one that begins at byte `to`, through memory.
+    pub(crate) fn copy(
+        &mut self,
+        device: usize,
+        (from, to): (ByteRange, Bytes),
+        memory: Arc<CopyMemory>,
+        reply: OnDone<Status>,
+        now: u64,
+    ) {
+        // With FUA set, the end of its commands is looked at in `turn_to_flush`.
+        self.begin(Opcode::Write, true, now);
+        self.operation = Operation::Read;
+        (self.memory, self.copy_to) = (Some(memory), Some(to));
+        self.origin = Origin::Server(Some(reply));
+        self.segments.push(DeviceSegment::new(device, NO_GRANT, 0, from, 0));
+    }
+
+    /// Turns this into work of the server's own: makes all that was written durable.
+    pub(crate) fn flush(&mut self, device: usize, reply: OnDone<Status>, now: u64) {
+        self.begin(Opcode::Flush, false, now);
+        self.origin = Origin::Server(Some(reply));
+        self.segments.push(DeviceSegment::new(device, NO_GRANT, 0, ByteRange::new(0, 0), 0));
+    }
+
     /// Returns true if the work may still access one of these ranges of a device. A parked request finds its ranges
     /// anew.
     pub(crate) fn touches(&self, device: usize, spans: &[ByteRange]) -> bool {
@@ -227,6 +260,12 @@ impl RequestState {
             segment.kind == SegmentKind::Mapped && segment.device == device && spans.iter().any(is_common)
         };
         !self.is_parked && self.segments.iter().any(touches)
+    }
+
+    /// Returns true if the work may still write by one of these grants of its client.
+    pub(crate) fn writes(&self, is_meant: impl Fn(usize) -> bool) -> bool {
+        let is_by = |segment: &DeviceSegment| segment.kind == SegmentKind::Mapped && is_meant(segment.grant);
+        !self.is_parked && self.wanted() != Access::Read && self.segments.iter().any(is_by)
     }
 
     /// Returns the access right that the operation needs.
@@ -292,17 +331,31 @@ impl RequestState {
         }
     }
 
-    /// Switches to a flush of the device, if the request must be durable and its commands were not. Returns
-    /// true if this flush is now to be submitted.
+    /// Switches to a flush of the device, if the request must be durable and its commands were not, or to the writes of a
+    /// copy. Returns true if these commands are now to be submitted.
     #[inline]
     pub(crate) fn turn_to_flush(&mut self) -> bool {
         let by_flush = matches!(self.operation, Operation::WriteZeroes | Operation::CompareAndWrite);
-        if !self.fua || !by_flush || self.status != Status::Success {
+        if !self.fua || self.status != Status::Success {
             return false;
+        }
+        if !by_flush {
+            return self.copy_to.is_some() && self.turn_to_write();
         }
         // Such a request is on one device only, so a single flush covers it.
         let Some(last) = self.segments.len().checked_sub(1) else { return false };
         (self.operation, self.next, self.submitted) = (Operation::Flush, last, 0);
+        true
+    }
+
+    /// Switches a copy to its writes, if it has read. Returns true if they are now to be submitted.
+    #[cold]
+    fn turn_to_write(&mut self) -> bool {
+        let (Some(to), Some(segment)) = (self.copy_to.take(), self.segments.first_mut()) else {
+            return false;
+        };
+        segment.device_offset = to.0;
+        (self.operation, self.next, self.submitted) = (Operation::Write, 0, 0);
         true
     }
 

@@ -129,12 +129,15 @@ impl Peer {
 
     /// Returns the report of a volume.
     pub fn volume(&self, name: &str) -> bywash_protocol::report::Volume {
+        self.volumes().into_iter().find(|volume| volume.name == name).unwrap()
+    }
+
+    /// Returns the reports of all volumes, sorted by name.
+    pub fn volumes(&self) -> Vec<bywash_protocol::report::Volume> {
         let (answer, files) = self.ask_with(ControlRequest::Volumes {}, &[]).unwrap();
         assert_eq!(answer, ControlReply::Report {});
         let path = format!("/proc/self/fd/{}", files[0].as_raw_fd());
-        let volumes: Vec<bywash_protocol::report::Volume> =
-            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        volumes.into_iter().find(|volume| volume.name == name).unwrap()
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
     }
 
     pub fn open(&self, volume: &str, access: Access) -> Result<GrantInfo, Refusal> {
