@@ -134,7 +134,36 @@ impl Client {
         self.administer(&ask, || format!("cannot change who may use {volume}"))
     }
 
-    /// Removes a volume: revokes its grants and clears its contents.
+    /// Takes a snapshot of a thin volume: a volume that nobody can write, with the contents of one instant. Every write that
+    /// completed before this call is in it, and all of it is durable when this returns. It takes space only where the volume
+    /// is written afterwards, which has a cluster copied at the first write.
+    ///
+    /// # Errors
+    /// Same as [`Client::create`].
+    pub fn snapshot(&self, volume: &str, name: &str) -> Result<(), Error> {
+        let ask = ControlRequest::Snapshot { volume: volume.into(), name: name.into() };
+        self.administer(&ask, || format!("cannot take a snapshot of {volume}"))
+    }
+
+    /// Creates a thin volume with the contents, the owner, the group and the mode of a snapshot.
+    ///
+    /// # Errors
+    /// Same as [`Client::create`].
+    pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<(), Error> {
+        let ask = ControlRequest::Clone { snapshot: snapshot.into(), name: name.into() };
+        self.administer(&ask, || format!("cannot clone {snapshot}"))
+    }
+
+    /// Gives a thin volume the contents and the size that one of its snapshots has, and revokes its grants.
+    ///
+    /// # Errors
+    /// Same as [`Client::create`]; the server refuses while a client may write the volume.
+    pub fn rollback(&self, volume: &str, snapshot: &str) -> Result<(), Error> {
+        let ask = ControlRequest::Rollback { volume: volume.into(), snapshot: snapshot.into() };
+        self.administer(&ask, || format!("cannot roll {volume} back"))
+    }
+
+    /// Removes a volume: revokes its grants and clears its contents, except what snapshots or clones have, too.
     ///
     /// # Errors
     /// Same as [`Client::create`].
