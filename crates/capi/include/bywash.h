@@ -1998,6 +1998,28 @@ int bywash_client_resize(struct bywash_client client, const char *name, uint64_t
 int bywash_client_rename(struct bywash_client client, const char *name, const char *to);
 
 /**
+ * Takes a snapshot of a thin volume: a volume `snapshot` that nobody can write, with the contents of one instant. Every write
+ * that completed before the call is in it, and all of it is durable when the call returns. It takes space only where the
+ * volume is written afterwards.
+ */
+int bywash_client_snapshot(struct bywash_client client,
+                           const char *name,
+                           const char *snapshot);
+
+/**
+ * Creates a thin volume `name` with the contents, the owner, the group and the mode of a snapshot.
+ */
+int bywash_client_clone_snapshot(struct bywash_client client, const char *snapshot, const char *name);
+
+/**
+ * Gives a thin volume the contents and the size that one of its snapshots has, and revokes all grants to it. Refused while a
+ * client has it open for writing.
+ */
+int bywash_client_rollback(struct bywash_client client,
+                           const char *name,
+                           const char *snapshot);
+
+/**
  * Changes owner, group, mode and write protection (`read_only`, 0 or 1) of a volume, and revokes all grants to it. A
  * negative argument leaves its property unchanged.
  */
@@ -2009,9 +2031,10 @@ int bywash_client_permit(struct bywash_client client,
                          int read_only);
 
 /**
- * Removes a volume: all grants to it are revoked, and its contents are cleared.
+ * Removes a volume: all grants to it are revoked, and its contents are cleared, except what snapshots or clones have, too.
  */
-int bywash_client_remove(struct bywash_client client, const char *name);
+int bywash_client_remove(struct bywash_client client,
+                         const char *name);
 
 /**
  * Revokes all grants to a volume, and waits until no request by them is in flight.

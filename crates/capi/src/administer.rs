@@ -23,6 +23,24 @@ unsafe fn ask(
     answer(name.and_then(|name| Ok(ask(&self::client(client)?, &name)?)))
 }
 
+/// Asks something of two volumes.
+///
+/// # Safety
+/// As [`volume_name`], for both texts.
+unsafe fn ask_of_two(
+    client: bywash_client,
+    name: *const c_char,
+    other: *const c_char,
+    what: impl FnOnce(&Client, &str, &str) -> Result<(), Error>,
+) -> c_int {
+    // SAFETY: the caller keeps the contract in this function's Safety section.
+    match unsafe { volume_name(other) } {
+        // SAFETY: the caller keeps the contract in this function's Safety section.
+        Ok(other) => unsafe { ask(client, name, |client, name| what(client, name, &other)) },
+        Err(failure) => answer(Err(failure)),
+    }
+}
+
 /// Creates a volume of at least `bytes` bytes on a device, with an owner, a group and a mode (the read and write bits of
 /// chmod(1)). Only the server's own user and root may administer volumes (else BYWASH_ERROR_DENIED).
 #[unsafe(no_mangle)]
@@ -97,11 +115,43 @@ pub unsafe extern "C" fn bywash_client_rename(
     to: *const c_char,
 ) -> c_int {
     // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
-    match unsafe { volume_name(to) } {
-        // SAFETY: the header's rule: the caller keeps its pointers valid until the call returns.
-        Ok(to) => unsafe { ask(client, name, |client, name| client.rename(name, &to)) },
-        Err(failure) => answer(Err(failure)),
-    }
+    unsafe { ask_of_two(client, name, to, Client::rename) }
+}
+
+/// Takes a snapshot of a thin volume: a volume `snapshot` that nobody can write, with the contents of one instant. Every write
+/// that completed before the call is in it, and all of it is durable when the call returns. It takes space only where the
+/// volume is written afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_client_snapshot(
+    client: bywash_client,
+    name: *const c_char,
+    snapshot: *const c_char,
+) -> c_int {
+    // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
+    unsafe { ask_of_two(client, name, snapshot, Client::snapshot) }
+}
+
+/// Creates a thin volume `name` with the contents, the owner, the group and the mode of a snapshot.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_client_clone_snapshot(
+    client: bywash_client,
+    snapshot: *const c_char,
+    name: *const c_char,
+) -> c_int {
+    // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
+    unsafe { ask_of_two(client, snapshot, name, Client::clone_snapshot) }
+}
+
+/// Gives a thin volume the contents and the size that one of its snapshots has, and revokes all grants to it. Refused while a
+/// client has it open for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_client_rollback(
+    client: bywash_client,
+    name: *const c_char,
+    snapshot: *const c_char,
+) -> c_int {
+    // SAFETY: the header's rule: each pointer is null or valid, here to a text that ends with a zero.
+    unsafe { ask_of_two(client, name, snapshot, Client::rollback) }
 }
 
 /// One of the numbers of [`bywash_client_permit`]; negative: none.
@@ -137,7 +187,7 @@ pub unsafe extern "C" fn bywash_client_permit(
     }
 }
 
-/// Removes a volume: all grants to it are revoked, and its contents are cleared.
+/// Removes a volume: all grants to it are revoked, and its contents are cleared, except what snapshots or clones have, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bywash_client_remove(client: bywash_client, name: *const c_char) -> c_int {
     // SAFETY: the header's rule: a pointer is null or valid, here to a text that ends with a zero.
