@@ -137,7 +137,15 @@ def test_what_administrators_ask(device_server):
     client.create("thin", "slow-device", 1 << 30, thin=True)
     [thin] = [volume for volume in client.volumes() if volume["name"] == "thin"]
     assert (thin["bytes"], thin["allocated"]) == (1 << 30, 0)
-    client.remove("thin")
+    client.snapshot("thin", "snapshot")
+    client.clone_snapshot("snapshot", "clone")
+    [snapshot] = [volume for volume in client.volumes() if volume["name"] == "snapshot"]
+    assert (snapshot["is_snapshot"], snapshot["origin"], snapshot["shared"]) == (True, "thin", 0)
+    with pytest.raises(bywash.RefusedError, match="not a snapshot of volume 'clone'"):
+        client.rollback("clone", "snapshot")
+    client.rollback("thin", "snapshot")
+    for name in ["thin", "snapshot", "clone"]:
+        client.remove(name)
     client.resize("new", 2 << 20)
     client.rename("new", "newer")
     client.permit("newer", read_only=True)

@@ -236,7 +236,25 @@ impl Client {
         self.ask(py, move |client| client.permit(&name, permissions))
     }
 
-    /// Removes a volume: revokes the grants to it and clears its contents.
+    /// Takes a snapshot of a thin volume: a volume that nobody can write, with the contents of one instant. Every
+    /// write that completed before this call is in it, and all of it is durable when this returns. It takes space
+    /// only where the volume is written afterwards.
+    fn snapshot(&self, py: Python<'_>, name: String, snapshot: String) -> PyResult<()> {
+        self.ask(py, move |client| client.snapshot(&name, &snapshot))
+    }
+
+    /// Creates a thin volume with the contents, the owner, the group and the mode of a snapshot.
+    fn clone_snapshot(&self, py: Python<'_>, snapshot: String, name: String) -> PyResult<()> {
+        self.ask(py, move |client| client.clone_snapshot(&snapshot, &name))
+    }
+
+    /// Gives a thin volume the contents and the size that one of its snapshots has, and revokes all grants to it.
+    /// Refused while a client has it open for writing.
+    fn rollback(&self, py: Python<'_>, name: String, snapshot: String) -> PyResult<()> {
+        self.ask(py, move |client| client.rollback(&name, &snapshot))
+    }
+
+    /// Removes a volume: revokes the grants to it and clears its contents, except what snapshots or clones have, too.
     fn remove(&self, py: Python<'_>, name: String) -> PyResult<()> {
         self.ask(py, move |client| client.remove(&name))
     }
