@@ -100,6 +100,27 @@ pub enum VolumeCommand {
         /// Name of the volume
         name: String,
     },
+    /// Take a snapshot of a thin volume of a running server: a volume that nobody can write
+    Snapshot {
+        /// Name of the thin volume
+        volume: String,
+        /// Name of the snapshot
+        name: String,
+    },
+    /// Create a thin volume with the contents, owner, group and mode of a snapshot
+    Clone {
+        /// Name of the snapshot
+        snapshot: String,
+        /// Name of the new volume
+        name: String,
+    },
+    /// Give a thin volume the contents and size of one of its snapshots, and revoke its grants
+    Rollback {
+        /// Name of the thin volume, which no client may have open for writing
+        volume: String,
+        /// Name of the snapshot
+        snapshot: String,
+    },
     /// Remove a volume and revoke its grants; its blocks are cleared before another volume gets them
     Remove {
         /// Name of the volume
@@ -212,6 +233,9 @@ pub const NOTES: &str = "\
 Examples:
   bywash volume create log 256M --device fast --owner mysql
   bywash volume create images 2T --device disk --thin
+  bywash volume snapshot images images-monday
+  bywash volume clone images-monday trial
+  bywash volume rollback images images-monday
   bywash volume resize log 512M
   bywash volume list
   bywash volume permit log --mode 640 --group backup

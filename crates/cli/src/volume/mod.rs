@@ -93,6 +93,18 @@ fn carry_out(place: &VolumeAccess, command: &VolumeCommand) -> Result<(), Failur
                 }
             }
         }
+        VolumeCommand::Snapshot { volume, name } => {
+            // What a server that has ended has not flushed would not be in the snapshot after a crash.
+            place.server("taking a snapshot")?.snapshot(volume, name)?;
+        }
+        VolumeCommand::Clone { snapshot, name } => match place {
+            VolumeAccess::Server(client) => client.clone_snapshot(snapshot, name)?,
+            VolumeAccess::Store(store) => drop(store.clone_snapshot(snapshot, name)?),
+        },
+        VolumeCommand::Rollback { volume, snapshot } => match place {
+            VolumeAccess::Server(client) => client.rollback(volume, snapshot)?,
+            VolumeAccess::Store(store) => drop(store.rollback(volume, snapshot)?),
+        },
         VolumeCommand::Revoke { name } => place.server("taking grants back")?.revoke(name)?,
         VolumeCommand::Remove { name } => match place {
             VolumeAccess::Server(client) => client.remove(name)?,
@@ -181,13 +193,14 @@ fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(volumes).map_err(|error| Failure::Output(error.into()))?;
         return writeln!(out, "{text}").map_err(Failure::Output);
     }
-    let line = |columns: [&str; 8]| {
-        let [name, device, size, allocated, extents, owner, group, mode] = columns;
+    let line = |columns: [&str; 9]| {
+        let [name, device, size, allocated, shared, extents, owner, group, mode] = columns;
         format!(
-            "{name:<24} {device:<16} {size:>10} {allocated:>10} {extents:>7} {owner:<12} {group:<12} {mode}\n"
+            "{name:<24} {device:<16} {size:>10} {allocated:>10} {shared:>10} {extents:>7} {owner:<12} {group:<12} {mode}\n"
         )
     };
-    let mut text = line(["volume", "device", "size", "allocated", "extents", "owner", "group", "mode"]);
+    let head = ["volume", "device", "size", "allocated", "shared", "extents", "owner", "group", "mode"];
+    let mut text = line(head);
     for volume in volumes {
         let owner = uzers::get_user_by_uid(volume.owner);
         let owner = owner.map_or(volume.owner.to_string(), |user| user.name().to_string_lossy().into());
@@ -197,10 +210,19 @@ fn list(volumes: &[report::Volume], json: bool) -> Result<(), Failure> {
         let mode = Mode::new(volume.mode).map_or(format!("{:o}", volume.mode), |mode| mode.to_string());
         let mode = if volume.read_only { format!("{mode} read-only") } else { mode };
         let mode = if volume.is_gone { format!("{mode} gone") } else { mode };
-        let mode = if volume.cluster.is_some() { format!("{mode} thin") } else { mode };
-        let allocated = volume.allocated.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string());
+        let kind = match (volume.is_snapshot, &volume.origin) {
+            (true, Some(origin)) => format!(" snapshot of {origin}"),
+            (true, None) => " snapshot".into(),
+            (false, Some(origin)) => format!(" thin, clone of {origin}"),
+            (false, None) if volume.cluster.is_some() => " thin".into(),
+            (false, None) => String::new(),
+        };
+        let mode = mode + &kind;
+        let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).to_string());
+        let (allocated, shared) = (bytes(volume.allocated), bytes(volume.shared));
         let (size, extents) = (Bytes(volume.bytes).to_string(), volume.extents.to_string());
-        text += &line([&volume.name, &volume.device, &size, &allocated, &extents, &owner, &group, &mode]);
+        let (name, device) = (&volume.name, &volume.device);
+        text += &line([name, device, &size, &allocated, &shared, &extents, &owner, &group, &mode]);
     }
     out.write_all(text.as_bytes()).map_err(Failure::Output)
 }

@@ -115,7 +115,7 @@ fn volumes_are_made_and_last() {
     let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines.len(), 3, "{list}");
     assert_eq!(lines[1][..4], ["log", "fast", "4", "MiB"]);
-    assert_eq!((lines[2][0], lines[2][9], lines[2][10]), ("pages", "rw-r-----", "read-only"), "{list}");
+    assert_eq!((lines[2][0], lines[2][10], lines[2][11]), ("pages", "rw-r-----", "read-only"), "{list}");
     for (arguments, why) in [
         (&["create", "log", "--device", "fast", "--size", "1"][..], "there is a volume 'log' already"),
         (&["create", "x", "--device", "slow", "--size", "1"], "there are disk, fast"),
@@ -184,7 +184,11 @@ fn thin_volumes_show_what_they_take() {
     let listed = done(volume(&place, &["list"]));
     let line = listed.lines().find(|line| line.starts_with("images")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!((&words[2..7], words.last()), (&["1", "GiB", "0", "B", "0"][..], Some(&"thin")), "{listed}");
+    assert_eq!(
+        (&words[2..9], words.last()),
+        (&["1", "GiB", "0", "B", "0", "B", "0"][..], Some(&"thin")),
+        "{listed}"
+    );
     let told = || done(place.bywash(&["serve", "status", "--socket", "socket"]).output().unwrap());
     let status = told();
     let line = status.lines().skip_while(|line| !line.starts_with("thin volumes on")).nth(1).unwrap();
@@ -201,6 +205,47 @@ fn thin_volumes_show_what_they_take() {
         (&more["bytes"], &more["cluster"], &more["allocated"]),
         (&(1u64 << 40).into(), &(4 << 20).into(), &0.into())
     );
+}
+
+/// Snapshots are taken by the server, and cloned and rolled back to by the server and in the store.
+#[test]
+fn snapshots_are_taken_cloned_and_rolled_back_to() {
+    let place = TestFolder::new();
+    let arguments = ["--device", "disk=file:disk,size=64M", "--policy", "volumes"];
+    let mut serving = Serving::start(&place, &arguments);
+    done(volume(&place, &["create", "images", "1G", "--device", "disk", "--thin", "--mode", "660"]));
+    done(volume(&place, &["create", "thick", "1M", "--device", "disk"]));
+    done(volume(&place, &["snapshot", "images", "monday"]));
+    done(volume(&place, &["clone", "monday", "trial"]));
+    done(volume(&place, &["rollback", "images", "monday"]));
+    for (arguments, why) in [
+        (&["snapshot", "thick", "other"][..], "is not thin"),
+        (&["snapshot", "monday", "other"], "'monday' is a snapshot"),
+        (&["clone", "images", "other"], "is not a snapshot"),
+        (&["rollback", "trial", "monday"], "'monday' is not a snapshot of volume 'trial'"),
+        (&["permit", "monday", "--read-only", "false"], "nobody can write"),
+    ] {
+        let said = refused(&volume(&place, arguments));
+        assert!(said.contains(why), "{said}");
+    }
+    let listed = done(volume(&place, &["list"]));
+    for (name, what) in [
+        ("images", "rw-rw---- thin"),
+        ("monday", "rw-rw---- read-only snapshot of images"),
+        ("trial", "rw-rw---- thin, clone of monday"),
+    ] {
+        let line = listed.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with(what), "{listed}");
+    }
+    assert_eq!(serving.end(libc::SIGTERM), Some(0));
+    let said = refused(&stored(&place, &["snapshot", "images", "other"]));
+    assert!(said.contains("taking a snapshot needs a running server"), "{said}");
+    done(stored(&place, &["clone", "monday", "later"]));
+    done(stored(&place, &["rollback", "images", "monday"]));
+    done(stored(&place, &["remove", "images"]));
+    let listed = done(stored(&place, &["list"]));
+    let line = listed.lines().find(|line| line.starts_with("monday")).unwrap();
+    assert!(line.ends_with("read-only snapshot"), "{listed}");
 }
 
 #[test]
