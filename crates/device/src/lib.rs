@@ -85,7 +85,8 @@
 //! - [`Segment`], [`SEGMENTS_MAX`], [`MemoryOwner`], [`Region`], [`PinnedRegion`], [`REGION_MAX`],
 //!   [`RegionId`]: the memory that commands read into and write from; [`Pinner`], [`Pinning`]: how a device has it pinned
 //! - [`Spec`], [`device_kinds`]: the description of a device as text, and the kinds and options that exist;
-//!   [`DeviceKind`], [`DeviceOptions`]: kinds of devices of other crates
+//!   [`DeviceKind`], [`DeviceOptions`], [`DevicePart`]: kinds of devices of other crates
+//! - [`Grantable`], [`Handover`]: hardware behind a device that can be handed to one process whole
 //! - [`Memory`], [`MemoryOptions`]: a device of memory; [`Chunks`]: its memory, which others can map;
 //!   [`ReplacedContents`], [`ChunkLayout`], [`SpareChunk`], [`RetiredChunk`]: replacing a chunk, which
 //!   revokes access to it
@@ -108,6 +109,7 @@ mod command;
 mod device;
 mod error;
 mod file;
+mod grantable;
 mod memory;
 mod order;
 mod pages;
@@ -127,6 +129,7 @@ pub use command::{Command, CommandError, Completion, Operation, QueueFull};
 pub use device::{Device, Geometry};
 pub use error::Error;
 pub use file::{EngineKind, File, FileKind, FileOptions, FileUser, PassedOptions};
+pub use grantable::{DevicePart, Grantable, Handover};
 pub use memory::{Memory, MemoryOptions};
 pub use order::Order;
 pub use pieces::Pieces;

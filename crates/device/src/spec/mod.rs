@@ -17,6 +17,7 @@ mod memory;
 
 use crate::device::Device;
 use crate::error::Error;
+use crate::grantable::DevicePart;
 use bywash_options::{OptionError, Row, Words, among};
 use std::ffi::OsStr;
 use std::fmt;
@@ -50,6 +51,14 @@ pub trait DeviceOptions: fmt::Display + fmt::Debug + Send + Sync {
     /// # Errors
     /// Those of the device's own constructor.
     fn open(&self) -> Result<Box<dyn Device>, Error>;
+
+    /// Opens all devices that the options describe: one, unless the kind of device has parts.
+    ///
+    /// # Errors
+    /// Same as [`DeviceOptions::open`].
+    fn open_parts(&self) -> Result<Vec<DevicePart>, Error> {
+        Ok(vec![DevicePart { name: None, device: self.open()?, grantable: None }])
+    }
 
     /// Returns true if the device's contents end with the process that opens it.
     fn is_volatile(&self) -> bool;
@@ -99,6 +108,23 @@ impl Spec {
     /// [`File::open`]: crate::File::open
     pub fn open(&self) -> Result<Box<dyn Device>, Error> {
         self.options.open()
+    }
+
+    /// Opens all devices that the description stands for. A device with parts has several, each of which has a name of
+    /// its own: see [`Spec::part`].
+    ///
+    /// # Errors
+    /// Same as [`Spec::open`].
+    pub fn open_parts(&self) -> Result<Vec<DevicePart>, Error> {
+        self.options.open_parts()
+    }
+
+    /// Returns this description under the name of one of its parts: `NAME.PART`. Without a part's name it is the same.
+    pub fn part(&self, name: Option<&str>) -> Spec {
+        match name {
+            Some(part) => Spec { name: format!("{}.{part}", self.name), options: self.options.clone() },
+            None => self.clone(),
+        }
     }
 
     /// Returns true if the device's contents end with the process that opens it, as those of memory do.
