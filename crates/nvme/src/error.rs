@@ -1,6 +1,7 @@
 //! Errors of finding, taking, starting and giving back a controller. A command that fails reports a
 //! [`CommandError`](bywash_device::CommandError).
 
+use std::fmt::Display;
 use std::io;
 
 /// Error of finding, taking, starting or giving back a controller.
@@ -80,6 +81,16 @@ impl Error {
     /// Returns the error for a failed system call; `what` is the action and its object.
     pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
         Error::Io { what: what.into(), source: source.into() }
+    }
+
+    /// Returns the error as one of devices, for the controller at `address`.
+    pub(crate) fn of_device(self, address: &impl Display) -> bywash_device::Error {
+        let reason = match self {
+            Error::Io { what, source } => return bywash_device::Error::Io { what, source },
+            Error::Refused { reason, .. } | Error::Unsupported { reason } => reason,
+            error => error.to_string(),
+        };
+        bywash_device::Error::Unfit { what: format!("the NVMe controller {address}"), reason }
     }
 
     /// Returns the errno(3) with which commands fail once the controller is lost for this reason.

@@ -182,11 +182,11 @@ fn exponent(exponent: u8, page_min: u64) -> Option<u64> {
         .then(|| page_min.checked_shl(exponent.into()).filter(|limit| *limit > 0).unwrap_or(u64::MAX))
 }
 
-fn word16(data: &[u8; IDENTIFY_BYTES], at: usize) -> u16 {
+pub(crate) fn word16(data: &[u8; IDENTIFY_BYTES], at: usize) -> u16 {
     u16::from_le_bytes([data[at], data[at + 1]])
 }
 
-fn word32(data: &[u8; IDENTIFY_BYTES], at: usize) -> u32 {
+pub(crate) fn word32(data: &[u8; IDENTIFY_BYTES], at: usize) -> u32 {
     u32::from(word16(data, at)) | u32::from(word16(data, at + 2)) << 16
 }
 

@@ -27,7 +27,8 @@
 //!
 //! The names are those of the *NVM Express Base Specification* 2.0 and of the *NVM Command Set Specification* 1.0, beside
 //! which this crate can be read: `registers`, `queue`, `command`, `completion`, `identify` and `data` have the layouts,
-//! `controller` the sequence of reset and set-up, `device` the commands.
+//! `controller` the sequence of reset and set-up, `device` the commands; `virtualization` and `secondary` rule the secondary
+//! controllers behind virtual functions.
 //!
 //! # Guarantees
 //!
@@ -59,7 +60,9 @@
 //! - [`Vfio`], [`Function`]: the PCI function that a device drives
 //! - [`Sysfs`], [`PciController`], [`KernelDisk`], [`Address`], [`Bound`]: controllers of the machine, taking them and
 //!   giving them back
-//! - [`DEVICE_KIND`]: the device on a command line, `NAME=nvme:ADDRESS`
+//! - [`DEVICE_KIND`]: the device on a command line, `NAME=nvme:ADDRESS`; with `vfs=N` the devices `NAME.NAMESPACE` of its
+//!   virtual functions, each of which can be handed to another process ([`Grantable`](bywash_device::Grantable)), which
+//!   drives it by [`Vfio::from_descriptors`]
 //! - [`Error`]: every error of this crate
 //! - `testing`, with the feature of that name: a controller in software, which misbehaves on demand
 //!
@@ -79,13 +82,17 @@ mod event;
 mod function;
 mod identify;
 mod iova;
+mod kernel;
 mod pci;
 mod queue;
 mod registers;
+mod secondary;
 mod spec;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod vfio;
+mod virtual_functions;
+mod virtualization;
 
 pub use device::{DEPTH_MAX, Nvme, Options, QUEUES_MAX, Stats};
 pub use error::Error;

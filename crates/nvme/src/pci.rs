@@ -262,6 +262,70 @@ impl Sysfs {
         }
     }
 
+    /// Returns the character device of a controller that the kernel's driver has.
+    ///
+    /// # Errors
+    /// [`Error::Address`] if it is no NVMe controller, [`Error::Refused`] if another driver has it, [`Error::Io`] if its
+    /// properties cannot be read.
+    pub(crate) fn kernel_controller(&self, address: &Address) -> Result<PathBuf, Error> {
+        let found = self.find(address)?;
+        let controllers = fs::read_dir(self.device(address).join("nvme")).into_iter().flatten().flatten();
+        let mut names = controllers.map(|entry| entry.file_name()).filter(|name| {
+            name.to_str().and_then(|name| name.strip_prefix("nvme")?.parse::<u32>().ok()).is_some()
+        });
+        names.next().map(|name| self.root.join("dev").join(name)).ok_or_else(|| {
+            let driver = found.driver.as_deref().unwrap_or("no driver");
+            let remedy = format!("`bywash nvme unbind {address}` gives it back");
+            let reason = format!(
+                "it is bound to {driver}, and a controller with virtual functions stays with the kernel's driver nvme: {remedy}"
+            );
+            Error::Refused { address: address.to_string(), reason }
+        })
+    }
+
+    /// Returns the number of a controller's virtual functions, and the greatest possible one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if it can have none.
+    pub(crate) fn virtual_functions(&self, address: &Address) -> Result<(u16, u16), Error> {
+        let number =
+            |file: &str| fs::read_to_string(self.device(address).join(file)).ok()?.trim().parse().ok();
+        let numbers = number("sriov_numvfs").zip(number("sriov_totalvfs"));
+        numbers.ok_or_else(|| Error::Unsupported {
+            reason: "it has no virtual functions: leave vfs= out".into(),
+        })
+    }
+
+    /// Has the kernel make `count` virtual functions, to which it binds no driver, or remove all of them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel refuses.
+    pub(crate) fn set_virtual_functions(&self, address: &Address, count: u16) -> Result<(), Error> {
+        self.write("sriov_drivers_autoprobe", address, "0")?;
+        self.write("sriov_numvfs", address, &count.to_string())
+    }
+
+    /// Returns the address of virtual function `number`, which is counted from 1 on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel has not made it.
+    pub(crate) fn virtual_function(&self, address: &Address, number: u16) -> Result<Address, Error> {
+        let path = self.device(address).join(format!("virtfn{}", number.saturating_sub(1)));
+        let target = fs::read_link(&path).map_err(|error| failed("read", &path, error))?;
+        let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        name.parse()
+    }
+
+    /// Has the kernel's driver reset a controller.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if that driver does not have it, [`Error::Io`] if the kernel refuses.
+    pub(crate) fn reset(&self, address: &Address) -> Result<(), Error> {
+        let device = self.kernel_controller(address)?;
+        let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.write(&format!("nvme/{name}/reset_controller"), address, "1")
+    }
+
     /// Takes a function from its driver, and has the kernel find the next: `driver`, or any.
     fn rebind(&self, address: &Address, driver: Option<&str>) -> Result<(), Error> {
         // A line feed alone removes the override.
@@ -544,6 +608,32 @@ mod tests {
 
     fn address(text: &str) -> Address {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn virtual_functions_are_found_where_the_kernel_has_the_controller() {
+        let machine = Machine::new();
+        machine.function("0000:01:00.0", NVME_CLASS, Some("nvme"), Some(3));
+        let (sysfs, at) = (machine.sysfs(), address("01:00.0"));
+        let error = sysfs.kernel_controller(&at).unwrap_err().to_string();
+        assert!(error.contains("stays with the kernel's driver nvme"), "{error}");
+        assert!(sysfs.virtual_functions(&at).unwrap_err().to_string().contains("leave vfs= out"));
+        let folder = "sys/bus/pci/devices/0000:01:00.0";
+        machine.disk("0000:01:00.0", "nvme0n1", "nvme0n1", "259:0");
+        machine.write(&format!("{folder}/sriov_numvfs"), "0\n");
+        machine.write(&format!("{folder}/sriov_totalvfs"), "7\n");
+        machine.write(&format!("{folder}/sriov_drivers_autoprobe"), "1\n");
+        machine.link(&format!("{folder}/virtfn1"), "sys/bus/pci/devices/0000:01:00.2");
+        assert_eq!(sysfs.kernel_controller(&at).unwrap(), machine.path("dev/nvme0"));
+        assert_eq!(sysfs.virtual_functions(&at).unwrap(), (0, 7));
+        sysfs.set_virtual_functions(&at, 2).unwrap();
+        assert_eq!(sysfs.virtual_functions(&at).unwrap(), (2, 7));
+        assert_eq!(
+            fs::read_to_string(machine.path(&format!("{folder}/sriov_drivers_autoprobe"))).unwrap(),
+            "0"
+        );
+        assert_eq!(sysfs.virtual_function(&at, 2).unwrap(), address("01:00.2"));
+        assert!(sysfs.virtual_function(&at, 1).is_err());
     }
 
     #[test]

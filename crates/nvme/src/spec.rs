@@ -7,7 +7,8 @@ use crate::device::{DEPTH_MAX, Nvme, Options, QUEUES_MAX};
 use crate::error::Error;
 use crate::pci::Address;
 use crate::vfio::Vfio;
-use bywash_device::{Device, DeviceKind, DeviceOptions};
+use crate::virtual_functions::{FUNCTIONS_MAX, VirtualFunction};
+use bywash_device::{Device, DeviceKind, DeviceOptions, DevicePart, Grantable};
 use bywash_options::{OptionError, OptionRow, Row, Value, Words, flag, option};
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -24,6 +25,7 @@ pub static DEVICE_KIND: DeviceKind = DeviceKind {
             OptionRow::new("namespace", Value::Number, "number of the namespace; none: the only one"),
             OptionRow::new("queues", Value::Number, "greatest number of pairs of I/O queues").or("1"),
             OptionRow::new("depth", Value::Number, "greatest number of commands in flight").or("128"),
+            OptionRow::new("vfs", Value::Number, "number of virtual functions, each a device NAME.NAMESPACE"),
             OptionRow::flag("read-only", "the device may only be read"),
             OptionRow::flag(
                 "polled",
@@ -39,6 +41,8 @@ pub static DEVICE_KIND: DeviceKind = DeviceKind {
 struct ControllerOptions {
     address: Address,
     options: Options,
+    /// Number of virtual functions to serve instead of the function itself.
+    functions: Option<u16>,
 }
 
 fn parse(words: &mut Words<'_>) -> Result<Arc<dyn DeviceOptions>, OptionError> {
@@ -56,7 +60,15 @@ fn parse(words: &mut Words<'_>) -> Result<Arc<dyn DeviceOptions>, OptionError> {
     if let Some(depth) = number(words, "depth", 1..=DEPTH_MAX as u32)? {
         options.depth = depth as usize;
     }
-    Ok(Arc::new(ControllerOptions { address, options }))
+    let functions = number(words, "vfs", 1..=u32::from(FUNCTIONS_MAX))?;
+    if functions.is_some() && options.namespace.is_some() {
+        return Err(words.error(
+            "vfs= and namespace= exclude each other: each virtual function has a namespace of its own",
+        ));
+    }
+    // Fits: the parsed number is within the range of the type.
+    let functions = functions.map(|functions| functions as u16);
+    Ok(Arc::new(ControllerOptions { address, options, functions }))
 }
 
 /// Takes the option `name`, a number in `range`.
@@ -69,11 +81,27 @@ fn number(words: &mut Words<'_>, name: &str, range: RangeInclusive<u32>) -> Resu
 
 impl DeviceOptions for ControllerOptions {
     fn open(&self) -> Result<Box<dyn Device>, bywash_device::Error> {
-        let opened = Vfio::open(&self.address).and_then(|function| Nvme::open(function, &self.options));
-        match opened {
-            Ok(device) => Ok(Box::new(device)),
-            Err(error) => Err(self.unfit(error)),
+        if self.functions.is_some() {
+            let reason =
+                "with vfs= it is several devices: name one virtual function, and leave vfs= out".into();
+            return Err(Error::Unsupported { reason }.of_device(&self.address));
         }
+        let opened = Vfio::open(&self.address).and_then(|function| Nvme::open(function, &self.options));
+        Ok(Box::new(opened.map_err(|error| error.of_device(&self.address))?))
+    }
+
+    fn open_parts(&self) -> Result<Vec<DevicePart>, bywash_device::Error> {
+        let Some(count) = self.functions else {
+            return Ok(vec![DevicePart { name: None, device: self.open()?, grantable: None }]);
+        };
+        let functions = VirtualFunction::make_all(&self.address, count, &self.options);
+        let functions = functions.map_err(|error| error.of_device(&self.address))?;
+        let part = |function: VirtualFunction| {
+            let device = Grantable::open(&function)?;
+            let name = Some(function.namespace().to_string());
+            Ok(DevicePart { name, device, grantable: Some(Arc::new(function)) })
+        };
+        functions.into_iter().map(part).collect()
     }
 
     fn is_volatile(&self) -> bool {
@@ -82,18 +110,6 @@ impl DeviceOptions for ControllerOptions {
 
     fn file_to_create(&self) -> Option<(&Path, u64)> {
         None
-    }
-}
-
-impl ControllerOptions {
-    /// Returns the error for a controller that cannot be opened.
-    fn unfit(&self, error: Error) -> bywash_device::Error {
-        let reason = match error {
-            Error::Io { what, source } => return bywash_device::Error::Io { what, source },
-            Error::Refused { reason, .. } | Error::Unsupported { reason } => reason,
-            error => error.to_string(),
-        };
-        bywash_device::Error::Unfit { what: format!("the NVMe controller {}", self.address), reason }
     }
 }
 
@@ -106,6 +122,7 @@ impl fmt::Display for ControllerOptions {
         option(out, "namespace", *namespace)?;
         option(out, "queues", Some(queues).filter(|queues| **queues != usual.queues))?;
         option(out, "depth", Some(depth).filter(|depth| **depth != usual.depth))?;
+        option(out, "vfs", self.functions)?;
         flag(out, "read-only", *read_only)?;
         flag(out, "polled", !interrupts)
     }
@@ -129,6 +146,7 @@ mod tests {
                 "a=nvme:00:04.0,polled,read-only,depth=32,queues=4,namespace=2",
                 "a=nvme:0000:00:04.0,namespace=2,queues=4,depth=32,read-only,polled",
             ),
+            ("a=nvme:01:00.0,polled,vfs=2,depth=32", "a=nvme:0000:01:00.0,depth=32,vfs=2,polled"),
             ("a=mem:4K", "a=mem:4096"),
         ] {
             let parsed = spec(text).unwrap();
@@ -145,6 +163,8 @@ mod tests {
             ("a=nvme:00:04.0,namespace=0", "'0' is no number from 1 to 4294967294"),
             ("a=nvme:00:04.0,queues=65", "'65' is no number from 1 to 64"),
             ("a=nvme:00:04.0,depth=0", "'0' is no number from 1 to 4096"),
+            ("a=nvme:00:04.0,vfs=128", "'128' is no number from 1 to 127"),
+            ("a=nvme:00:04.0,vfs=2,namespace=1", "vfs= and namespace= exclude each other"),
             ("a=nvme:00:04.0,poled", "did you mean 'polled'?"),
             ("a=nvm:00:04.0", "did you mean 'nvme:'?"),
         ] {
@@ -158,9 +178,13 @@ mod tests {
         let opened = spec("a=nvme:ffff:ff:1f.7").unwrap().open();
         let error = opened.err().unwrap().to_string();
         assert!(error.contains("ffff:ff:1f.7' is no PCI function of this machine"), "{error}");
-        let options = ControllerOptions { address: "00:04.0".parse().unwrap(), options: Options::default() };
+        let parts = spec("a=nvme:ffff:ff:1f.7,vfs=2").unwrap();
+        let error = parts.open_parts().unwrap_err().to_string();
+        assert!(error.contains("ffff:ff:1f.7' is no PCI function of this machine"), "{error}");
+        let error = parts.open().err().unwrap().to_string();
+        assert!(error.contains("with vfs= it is several devices"), "{error}");
         let reason = "it has no namespace 7".to_owned();
-        let error = options.unfit(Error::Unsupported { reason }).to_string();
+        let error = Error::Unsupported { reason }.of_device(&"0000:00:04.0").to_string();
         assert_eq!(error, "the NVMe controller 0000:00:04.0 cannot be a device: it has no namespace 7");
     }
 }

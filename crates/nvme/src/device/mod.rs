@@ -252,6 +252,15 @@ impl<F: Function> Nvme<F> {
         self.controller.next_event()
     }
 
+    /// Gives the controller up, because it is not this device's any more: cuts it off from memory at once, and fails all
+    /// commands, those in flight included, with ENODEV.
+    pub fn give_up(&mut self) {
+        if self.controller.failure().is_none() {
+            self.controller.fail(Error::Removed);
+        }
+        self.fail_if_lost();
+    }
+
     /// Submits the next command of every runnable slot, and tells the controller.
     fn run(&mut self) {
         if !self.controller.is_ready() {

@@ -45,6 +45,8 @@ pub(super) const IRQ_SET_TRIGGER_EVENTFD: u32 = 1 << 2 | 1 << 5;
 
 /// Flags of [`DmaMap`]: the device may read and write.
 pub(super) const DMA_READ_WRITE: u32 = 1 | 1 << 1;
+/// Flag of [`DmaUnmap`]: all memory is unmapped, and address and size are zeros.
+pub(super) const DMA_UNMAP_ALL: u32 = 1 << 1;
 /// Flag of [`IommuInfo`]: capabilities follow.
 pub(super) const IOMMU_CAPABILITIES: u32 = 1 << 1;
 /// Identifier of the capability that lists the usable addresses.

@@ -46,7 +46,6 @@ const ADDRESSES_END: u64 = 1 << 39;
 /// A PCI function that VFIO has handed to this process.
 pub struct Vfio {
     address: Address,
-    group: u32,
     registers: *mut u8,
     register_bytes: usize,
     /// Offset of the configuration space in the device's file.
@@ -75,43 +74,44 @@ impl Vfio {
     /// a function of its group belongs to another driver; [`Error::Io`] if a system call fails, for example because the
     /// process may not open the group.
     pub fn open(address: &Address) -> Result<Vfio, Error> {
-        let refused = |reason: String| Error::Refused { address: address.to_string(), reason };
-        let found = Sysfs::new().find(address)?;
-        if found.driver.as_deref() != Some(VFIO_DRIVER) {
-            let driver = found.driver.as_deref().unwrap_or("no driver");
-            let but = Sysfs::new().obstacle(&found);
-            let but = but.map_or(String::new(), |reason| format!("; before that: {reason}"));
-            let remedy = format!("bind it to vfio-pci first (`bywash nvme bind {address}`){but}");
-            return Err(refused(format!("it is bound to {driver}: {remedy}")));
-        }
-        let Some(group) = found.group else { return Err(refused(NO_IOMMU.into())) };
-        let group_file = open_group(address, group, &found.processes)?;
-        let container = open_container(address)?;
-        let descriptor = container.as_raw_fd();
-        // SAFETY: the request reads an int, the container's descriptor, which outlives the call.
-        unsafe { ioctl(&group_file, GROUP_SET_CONTAINER, (&raw const descriptor).cast_mut()) }
-            .map_err(|error| Error::io(format!("put IOMMU group {group} into a container"), error))?;
-        // SAFETY: the request takes a number.
-        unsafe { ioctl_number(&container, SET_IOMMU, TYPE1V2_IOMMU) }
-            .map_err(|error| Error::io(format!("set up the IOMMU for group {group}"), error))?;
-        let device = open_device(&group_file, address)?;
+        Vfio::from_files(address, VfioFiles::open(address)?)
+    }
+
+    /// Takes over the function at `address`, which another process has opened: `descriptors` are its container, its
+    /// group and its device, in this order.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if these are not three descriptors, [`Error::Unsupported`] if the registers cannot be mapped,
+    /// [`Error::Io`] if a system call fails, for example because a descriptor is none of VFIO.
+    pub fn from_descriptors(address: &Address, descriptors: Vec<OwnedFd>) -> Result<Vfio, Error> {
+        let count = descriptors.len();
+        let Ok([container, group, device]) = <[OwnedFd; 3]>::try_from(descriptors) else {
+            let reason = format!("it came with {count} descriptors, and a function has three");
+            return Err(Error::Refused { address: address.to_string(), reason });
+        };
+        let files = VfioFiles { container: container.into(), group: group.into(), device: device.into() };
+        Vfio::from_files(address, files)
+    }
+
+    /// Drives the function at `address`, whose container has an IOMMU set.
+    pub(crate) fn from_files(address: &Address, files: VfioFiles) -> Result<Vfio, Error> {
+        let VfioFiles { container, group, device } = files;
         let space = usable_addresses(&container)?;
         let (registers, register_bytes) = map_registers(&device)?;
-        let config = region(&device, REGION_CONFIG)?.offset;
         let mut vfio = Vfio {
             address: address.clone(),
-            group,
             registers,
             register_bytes,
-            config,
+            config: 0,
             space: Mutex::new(space),
             interrupts: None,
             release_request: None,
             start: Instant::now(),
             device,
-            _group: group_file,
+            _group: group,
             container,
         };
+        vfio.config = region(&vfio.device, REGION_CONFIG)?.offset;
         vfio.set_command(|command| command | PCI_MEMORY | PCI_BUS_MASTER)?;
         vfio.enable_interrupts()?;
         Ok(vfio)
@@ -184,6 +184,72 @@ impl Vfio {
     fn register<T>(&self, offset: usize) -> *mut T {
         assert!(offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.register_bytes);
         self.registers.wrapping_add(offset).cast()
+    }
+}
+
+/// Open files of a function: its container, which has an IOMMU set, its group, and the function itself.
+#[derive(Debug)]
+pub(crate) struct VfioFiles {
+    container: File,
+    group: File,
+    device: File,
+}
+
+impl VfioFiles {
+    /// Opens the function at `address`, which is bound to vfio-pci.
+    ///
+    /// # Errors
+    /// Same as [`Vfio::open`].
+    pub(crate) fn open(address: &Address) -> Result<VfioFiles, Error> {
+        let refused = |reason: String| Error::Refused { address: address.to_string(), reason };
+        let found = Sysfs::new().find(address)?;
+        if found.driver.as_deref() != Some(VFIO_DRIVER) {
+            let driver = found.driver.as_deref().unwrap_or("no driver");
+            let but = Sysfs::new().obstacle(&found);
+            let but = but.map_or(String::new(), |reason| format!("; before that: {reason}"));
+            let remedy = format!("bind it to vfio-pci first (`bywash nvme bind {address}`){but}");
+            return Err(refused(format!("it is bound to {driver}: {remedy}")));
+        }
+        let Some(number) = found.group else { return Err(refused(NO_IOMMU.into())) };
+        let group = open_group(address, number, &found.processes)?;
+        let container = open_container(address)?;
+        let descriptor = container.as_raw_fd();
+        // SAFETY: the request reads an int, the container's descriptor, which outlives the call.
+        unsafe { ioctl(&group, GROUP_SET_CONTAINER, (&raw const descriptor).cast_mut()) }
+            .map_err(|error| Error::io(format!("put IOMMU group {number} into a container"), error))?;
+        // SAFETY: the request takes a number.
+        unsafe { ioctl_number(&container, SET_IOMMU, TYPE1V2_IOMMU) }
+            .map_err(|error| Error::io(format!("set up the IOMMU for group {number}"), error))?;
+        let device = open_device(&group, address)?;
+        Ok(VfioFiles { container, group, device })
+    }
+
+    /// Returns copies of the descriptors, in the order of [`Vfio::from_descriptors`].
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the process has too many descriptors.
+    pub(crate) fn copies(&self) -> Result<Vec<OwnedFd>, Error> {
+        let copy = |file: &File| file.try_clone().map(OwnedFd::from);
+        let copies = [&self.container, &self.group, &self.device].into_iter().map(copy);
+        copies
+            .collect::<Result<_, _>>()
+            .map_err(|error| Error::io("copy the descriptors of a function", error))
+    }
+
+    /// Resets the function, and removes all memory that any process has mapped for it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel refuses one of both.
+    pub(crate) fn unmap_all(&self) -> Result<(), Error> {
+        // SAFETY: the request takes no argument.
+        unsafe { ioctl_number(&self.device, DEVICE_RESET, 0) }
+            .map_err(|error| Error::io("reset a function that is taken back", error))?;
+        let mut unmap =
+            DmaUnmap { argsz: size_of::<DmaUnmap>() as u32, flags: DMA_UNMAP_ALL, iova: 0, size: 0 };
+        // SAFETY: the request reads and writes a `vfio_iommu_type1_dma_unmap`, which `unmap` is.
+        unsafe { ioctl(&self.container, IOMMU_UNMAP_DMA, &raw mut unmap) }
+            .map_err(|error| Error::io("unmap the memory of a function that is taken back", error))?;
+        Ok(())
     }
 }
 
@@ -373,7 +439,8 @@ impl Function for Vfio {
             DmaUnmap { argsz: size_of::<DmaUnmap>() as u32, flags: 0, iova: address, size: bytes as u64 };
         // SAFETY: the request reads and writes a `vfio_iommu_type1_dma_unmap`, which `unmap` is.
         let is_done = unsafe { ioctl(&self.container, IOMMU_UNMAP_DMA, &raw mut unmap) }.is_ok();
-        let is_whole = is_done && unmap.size == bytes as u64;
+        // Nothing is left to be unmapped if another holder of the container has unmapped all.
+        let is_whole = is_done && (unmap.size == 0 || unmap.size == bytes as u64);
         if is_whole {
             self.space().give_back(address, bytes as u64);
         }
@@ -410,7 +477,7 @@ impl Function for Vfio {
     }
 
     fn description(&self) -> String {
-        format!("{}, IOMMU group {}", self.address, self.group)
+        self.address.to_string()
     }
 }
 
