@@ -233,6 +233,7 @@ fn answer(ask: &ControlRequest, said: Said) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
             device: "liar".into(),
             unmappable_reason: not_mapped,
             is_volatile: mapped,
+            can_be_direct: false,
         })
     };
     let (answer, files) = match said {

@@ -29,6 +29,14 @@ pub enum ControlRequest {
     /// Opens a grant of a regular file or a block device, whose open descriptor is attached to this message.
     /// The grant allows what the descriptor's access mode allows. Reply: [`ControlReply::Granted`].
     OpenDescriptor {},
+    /// Opens a grant of a volume, and asks for the hardware behind it, which then nobody else uses. Only for volumes of
+    /// which [`GrantInfo::can_be_direct`] says so. Reply: [`ControlReply::GrantedDirect`].
+    OpenDirect {
+        /// Name of the volume.
+        volume: String,
+        /// Operations that the client wants to use.
+        access: Access,
+    },
     /// Closes a grant. Reply: [`ControlReply::Done`], when no request by this grant is in flight any more.
     Close {
         /// Number of the grant.
@@ -198,6 +206,18 @@ pub enum ControlReply {
     },
     /// Reply to [`ControlRequest::Open`] and [`ControlRequest::OpenDescriptor`].
     Granted(GrantInfo),
+    /// Reply to [`ControlRequest::OpenDirect`], with the descriptors of an NVMe controller's function: its VFIO container,
+    /// its group, and the function itself. The client closes them before it closes the grant.
+    GrantedDirect {
+        /// Grant of the volume.
+        grant: GrantInfo,
+        /// PCI address of the function.
+        address: String,
+        /// Number of the namespace that the volume is in.
+        namespace: u32,
+        /// Offset of the volume in the namespace, in bytes.
+        offset: u64,
+    },
     /// Reply to [`ControlRequest::Map`], with the descriptors of consecutive chunks: as many as fit into one
     /// message, beginning with the chunk that the client asked for. The client maps each from offset 0, for
     /// reading, or for writing too if the grant allows that.
@@ -234,6 +254,9 @@ pub struct GrantInfo {
     /// True if the device is memory of the server, whose contents are lost when the server ends.
     #[serde(default)]
     pub is_volatile: bool,
+    /// True if the client may ask for the hardware behind the volume by [`ControlRequest::OpenDirect`].
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub can_be_direct: bool,
 }
 
 /// Reason why the server refused a control message.
@@ -380,6 +403,10 @@ mod tests {
             ),
             (ControlRequest::OpenDescriptor {}, r#"{"ask":"open-descriptor"}"#),
             (ControlRequest::Close { grant: 1 << 32 }, r#"{"ask":"close","grant":4294967296}"#),
+            (
+                ControlRequest::OpenDirect { volume: "a".into(), access: Access::ReadWrite },
+                r#"{"ask":"open-direct","volume":"a","access":"read-write"}"#,
+            ),
             (ControlRequest::SetUpChannel {}, r#"{"ask":"set-up-channel"}"#),
             (ControlRequest::Map { grant: 7, from: 16 }, r#"{"ask":"map","grant":7,"from":16}"#),
             (
@@ -413,6 +440,7 @@ mod tests {
             device: "fast".into(),
             unmappable_reason: None,
             is_volatile: true,
+            can_be_direct: false,
         };
         let golden = r#"{"answer":"granted","grant":5,"bytes":4096,"block":512,"access":"read","device":"fast","unmappable_reason":null,"is_volatile":true}"#;
         assert_eq!(ControlReply::Granted(granted.clone()).to_bytes().unwrap(), golden.as_bytes());

@@ -12,6 +12,7 @@
 //! share = 1              # of each device, in proportion to other users'; 1 to 1000
 //! # bandwidth = "2G"     # bytes a second of each device; no limit
 //! # requests = 100000    # requests a second of each device; no limit
+//! trusted = false        # may be granted hardware directly, which it could misuse against other volumes of the hardware
 //!
 //! # What is different for one user, by name or number.
 //! [user.backup]
@@ -43,6 +44,8 @@ pub struct Limits {
     pub grants: u32,
     /// Greatest number of grants that the user's clients have opened by descriptors.
     pub descriptors: u32,
+    /// True if the user may be granted hardware directly, whose admin commands could harm other volumes of the hardware.
+    pub trusted: bool,
     /// Limits that the scheduler of each device enforces for the user.
     pub schedule: schedule::Limits,
 }
@@ -55,6 +58,7 @@ impl Default for Limits {
             arena: 1 << 30,
             grants: 1024,
             descriptors: 16,
+            trusted: false,
             schedule: schedule::Limits::default(),
         }
     }
@@ -98,6 +102,7 @@ struct Table {
     #[serde(default, deserialize_with = "rate")]
     bandwidth: Option<u64>,
     requests: Option<u64>,
+    trusted: Option<bool>,
 }
 
 /// Reads a number of bytes, given as a number or as text with a unit.
@@ -174,6 +179,7 @@ impl Table {
             arena: self.arena.unwrap_or(base.arena),
             grants: self.grants.unwrap_or(base.grants),
             descriptors: self.descriptors.unwrap_or(base.descriptors),
+            trusted: self.trusted.unwrap_or(base.trusted),
             schedule: schedule::Limits {
                 share: self.share.unwrap_or(base.schedule.share),
                 bytes_per_second: self.bandwidth.or(base.schedule.bytes_per_second),
@@ -207,6 +213,10 @@ mod tests {
         assert_eq!((root.arena, root.schedule.share), (64 << 20, 10));
         assert_eq!(root.schedule.bytes_per_second, Some(1000));
         assert_eq!(LimitsFile::parse("").unwrap(), LimitsFile::default());
+        assert!(!everybody.trusted && !LimitsFile::default().for_user(0).trusted);
+        let text = "[default]\ntrusted = true\n[user.0]\ntrusted = false\n";
+        let file = LimitsFile::parse(text).unwrap();
+        assert!(file.for_user(1).trusted && !file.for_user(0).trusted);
         assert_eq!(LimitsFile::parse("[user.root]\nshare = 3").unwrap().for_user(0).schedule.share, 3);
     }
 

@@ -4,8 +4,9 @@
 
 use crate::error::Error;
 use crate::identity::{Identities, check_before_made, volume_block};
-use bywash_device::{Device, Spec};
+use bywash_device::{Device, DevicePart, Grantable, Spec};
 use bywash_volume::{Bytes, NewBlocks, Store};
+use std::sync::Arc;
 
 /// A device that the caller has opened, for [`crate::Server::with_devices`].
 pub struct OpenDevice {
@@ -30,7 +31,20 @@ impl OpenDevice {
     }
 }
 
-/// Opens a device, and checks its identity against the store.
+/// A device that is to be served, and the hardware behind it.
+pub(crate) struct ServableDevice {
+    pub(crate) device: OpenDevice,
+    /// Hardware behind the device, if it can be handed to a process.
+    pub(crate) grantable: Option<Arc<dyn Grantable>>,
+}
+
+impl From<OpenDevice> for ServableDevice {
+    fn from(device: OpenDevice) -> ServableDevice {
+        ServableDevice { device, grantable: None }
+    }
+}
+
+/// Opens a device, or all parts of one that has parts, and checks their identities against the store.
 ///
 /// # Errors
 /// [`Error::Device`] if the device cannot be opened, and the errors of [`Identities::identify`].
@@ -38,10 +52,14 @@ pub(crate) fn open_device(
     store: &Store,
     identities: &mut Identities<'_>,
     spec: &Spec,
-) -> Result<OpenDevice, Error> {
+) -> Result<Vec<ServableDevice>, Error> {
     check_before_made(store, spec)?;
-    let mut device = spec.open()?;
-    identities.identify(spec, &mut *device)?;
     let is_volatile = spec.is_volatile();
-    Ok(OpenDevice { name: spec.name.clone(), device, contents: NewBlocks::Uncleared, is_volatile })
+    let mut open = |DevicePart { name, mut device, grantable }| {
+        let spec = spec.part(name.as_deref());
+        identities.identify(&spec, &mut *device)?;
+        let device = OpenDevice { name: spec.name, device, contents: NewBlocks::Uncleared, is_volatile };
+        Ok(ServableDevice { device, grantable })
+    };
+    spec.open_parts()?.into_iter().map(&mut open).collect()
 }

@@ -9,7 +9,7 @@ use crate::exporter::Exporter;
 use crate::helpers::Helpers;
 use crate::identity::Identities;
 use crate::limits::{CORES_MAX, LimitsFile};
-use crate::open_device::{OpenDevice, open_device};
+use crate::open_device::{OpenDevice, ServableDevice, open_device};
 use bywash_device::{DeviceKind, Spec};
 use bywash_link::{Listener, SocketFile};
 use bywash_protocol::report::Status;
@@ -211,13 +211,16 @@ impl Drop for Server {
             let _ = thread.join();
         }
         self.shared.changes.finish();
+        // The hardware of direct grants is taken back now, whoever else still has a handle of the server's state.
+        let devices = std::mem::take(&mut self.shared.registry.lock().devices);
+        drop(devices);
     }
 }
 
 /// Resources that a server acquires before it starts its first thread.
 pub(crate) struct Ready {
     pub(crate) store: Store,
-    pub(crate) devices: Vec<OpenDevice>,
+    pub(crate) devices: Vec<ServableDevice>,
     pub(crate) listener: Listener,
     pub(crate) name: SocketFile,
 }
@@ -234,7 +237,12 @@ impl Ready {
         for device in &more {
             device.attach(&store)?;
         }
-        devices.extend(more);
+        devices.extend(more.into_iter().map(ServableDevice::from));
+        let mut names = HashSet::new();
+        if let Some(twice) = devices.iter().find(|servable| !names.insert(&servable.device.name)) {
+            return Err(Error::Twice(twice.device.name.clone()));
+        }
+        drop(names);
         let (listener, name) = listen(&options.socket, options.socket_mode)?;
         Ok(Ready { store, devices, listener, name })
     }
@@ -291,7 +299,7 @@ fn start_cores(options: &Options, helpers: &Helpers) -> Result<(Cores, Vec<JoinH
 pub(crate) fn shared_state(
     options: Options,
     store: Store,
-    devices: Vec<OpenDevice>,
+    devices: Vec<ServableDevice>,
     cores: Cores,
     helpers: Helpers,
 ) -> Result<Arc<SharedState>, Error> {
@@ -309,6 +317,7 @@ pub(crate) fn shared_state(
         changes: Default::default(),
         shortages: Default::default(),
         exports: Default::default(),
+        direct: Default::default(),
         began: Instant::now(),
         asks_refused: Default::default(),
         clients_refused: Default::default(),
@@ -320,9 +329,13 @@ pub(crate) fn shared_state(
 }
 
 /// Opens the devices of the options, and checks their identities against the store.
-fn open_all(options: &Options, store: &Store) -> Result<Vec<OpenDevice>, Error> {
+fn open_all(options: &Options, store: &Store) -> Result<Vec<ServableDevice>, Error> {
     let mut identities = Identities::new(store, options.policy.is_none(), Vec::new());
-    options.devices.iter().map(|spec| open_device(store, &mut identities, spec)).collect()
+    let mut devices = Vec::new();
+    for spec in &options.devices {
+        devices.extend(open_device(store, &mut identities, spec)?);
+    }
+    Ok(devices)
 }
 
 /// Listens on a socket of this name. A name that an ended server has left behind is taken over.

@@ -82,6 +82,7 @@ fn granted() -> GrantInfo {
         device: "liar".into(),
         unmappable_reason: None,
         is_volatile: true,
+        can_be_direct: false,
     }
 }
 

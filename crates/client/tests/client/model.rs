@@ -297,6 +297,7 @@ impl World {
             device,
             unmappable_reason: not_mapped,
             is_volatile: there.not_mapped.is_none(),
+            can_be_direct: false,
         })
     }
 
@@ -523,6 +524,7 @@ impl World {
                 (ControlReply::Refused(refusal), vec![])
             }
             ControlRequest::SetUpChannel {} => unreachable!(),
+            ControlRequest::OpenDirect { .. } => unreachable!("no volume of the model can be direct"),
         }
     }
 

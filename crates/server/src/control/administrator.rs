@@ -11,7 +11,7 @@ use crate::control::event::{Event, EventSender};
 use crate::control::refusal::refusal_from;
 use crate::control::revocation_page::RevocationPage;
 use crate::control::{DeviceFacts, SharedState};
-use crate::control::{devices, snapshots};
+use crate::control::{devices, direct, snapshots};
 use crate::core::order::{CoreOrder, CoreStopped, OnDone};
 use bywash_device::ReplacedContents;
 use bywash_protocol::{ControlReply, ControlRequest, Refusal, RefusalKind};
@@ -101,6 +101,8 @@ fn do_job(shared: &SharedState, post: &EventSender, AdminRequest { connection, a
 }
 
 fn carry_out(shared: &SharedState, ask: ControlRequest) -> Result<(), Refusal> {
+    // No hardware changes hands meanwhile.
+    let _order = shared.direct.order();
     match ask {
         ControlRequest::Create { volume, device, bytes, owner, group, mode, is_thin } => {
             let mode = Mode::new(mode).map_err(refusal_from)?;
@@ -233,6 +235,9 @@ fn revoke_grants(
     for holder in &holders {
         everybody.forget(holder.client.number, holder.grant.to_word());
     }
+    drop(everybody);
+    direct::take_back(shared, &found.device)?;
+    let mut everybody = shared.registry.lock();
     let facts = everybody.devices.get(&found.device).filter(|facts| facts.chunk_bytes.is_some());
     let Some(number) = facts.map(|facts| facts.number) else { return Ok(()) };
     let chunks = |extent: &Extent| extent.start.0 as usize..(extent.start.0 + extent.length.0) as usize;

@@ -4,6 +4,7 @@
 //! of which holds the registry's lock, so that nobody opens a volume meanwhile: no client has a grant on the device, and
 //! its name goes; each core releases its queue; it is flushed and closed.
 
+use super::hardware::Hardware;
 use super::refusal::refusal_from;
 use super::registry::Registry;
 use super::{DeviceFacts, SharedState};
@@ -11,12 +12,12 @@ use crate::core::cores::FIRST;
 use crate::core::order::{BoxedDevice, CoreOrder, CoreStopped, OnDone};
 use crate::error::Error;
 use crate::identity::Identities;
-use crate::open_device::{OpenDevice, open_device};
+use crate::open_device::{OpenDevice, ServableDevice, open_device};
 use crate::schedule::Exchange;
-use bywash_device::{Access, Spec, flush_exclusive};
+use bywash_device::{Access, Device, Spec, flush_exclusive};
 use bywash_link::Credentials;
 use bywash_protocol::{Refusal, RefusalKind};
-use bywash_volume::{DeviceId, Store};
+use bywash_volume::{DeviceId, DeviceNumber, Store};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SendError, channel};
 use std::thread;
@@ -48,8 +49,17 @@ pub(super) fn add(shared: &SharedState, text: &str) -> Result<(), Refusal> {
     }
     let seen = identities(&shared.store, served).map_err(refusal_from)?;
     let mut identities = Identities::new(&shared.store, shared.is_temporary, seen);
-    let device = open_device(&shared.store, &mut identities, &spec).map_err(refused)?;
-    serve(shared, device).map_err(refused)
+    let devices = open_device(&shared.store, &mut identities, &spec).map_err(refused)?;
+    for ServableDevice { device, .. } in &devices {
+        if shared.registry.lock().devices.contains_key(&device.name) {
+            let message = format!("there is a device '{}' already; drop it first", device.name);
+            return Err(Refusal::new(RefusalKind::Exists, message));
+        }
+    }
+    for device in devices {
+        serve(shared, device).map_err(refused)?;
+    }
+    Ok(())
 }
 
 /// Returns the identities of the devices of these names, with the names.
@@ -61,35 +71,68 @@ fn identities(store: &Store, names: Vec<String>) -> Result<Vec<(DeviceId, String
     Ok(found)
 }
 
-/// Hands an open device to the cores, a queue to each, and registers it.
+/// Hands an open device to the cores, and registers it.
 ///
 /// # Errors
 /// [`Error::Device`] if queues cannot be made, [`Error::Io`] if a core has stopped.
-pub(crate) fn serve(shared: &SharedState, device: OpenDevice) -> Result<(), Error> {
-    let OpenDevice { name, device, is_volatile, .. } = device;
+pub(crate) fn serve(shared: &SharedState, device: ServableDevice) -> Result<(), Error> {
+    let ServableDevice { device: OpenDevice { name, device, is_volatile, .. }, grantable } = device;
     let geometry = device.geometry();
+    let (number, chunk_bytes) = hand_to_cores(shared, &name, device)?;
+    let (block, read_only) = (geometry.block, geometry.access == Access::Read);
+    let hardware = grantable.map(Hardware::of_device);
+    let facts = DeviceFacts { number, block, read_only, chunk_bytes, is_volatile, hardware };
+    shared.registry.lock().devices.insert(name, facts);
+    Ok(())
+}
+
+/// Hands an open device to the cores, a queue to each. Returns its number, and the size of its chunks of memory in bytes.
+///
+/// # Errors
+/// Same as [`serve`].
+pub(super) fn hand_to_cores(
+    shared: &SharedState,
+    name: &str,
+    device: Box<dyn Device>,
+) -> Result<(DeviceNumber, Option<u64>), Error> {
     let count = shared.cores.count();
     let queues = bywash_device::queues(device, count)?;
     let chunk_bytes = queues[FIRST].chunks().map(bywash_device::Chunks::chunk_bytes);
     let exchange = (count > 1).then(|| Arc::new(Exchange::new(count)));
     let number = shared.device_numbers.take();
     for (core, queue) in queues.into_iter().enumerate() {
-        let (name, device, exchange) = (name.clone(), BoxedDevice(queue), exchange.clone());
+        let (name, device, exchange) = (name.to_owned(), BoxedDevice(queue), exchange.clone());
         let add = |reply| CoreOrder::AddDevice { number, name, device, owner: None, exchange, reply };
         shared.cores.ask(core, add).map_err(|stopped: CoreStopped| Error::Io {
             what: "hand a device to the core",
             source: std::io::Error::other(stopped),
         })?;
     }
-    let (block, read_only) = (geometry.block, geometry.access == Access::Read);
-    let facts = DeviceFacts { number, block, read_only, chunk_bytes, is_volatile };
-    shared.registry.lock().devices.insert(name, facts);
-    Ok(())
+    Ok((number, chunk_bytes))
 }
 
 /// Takes a device away that no client uses, flushes and closes it.
 pub(super) fn drop_device(shared: &SharedState, name: &str) -> Result<(), Refusal> {
     let facts = unregister_within_grace(shared, name)?;
+    let mut queues = release(shared, name, &facts)?;
+    let flushed = flush_exclusive(&mut *queues[FIRST]);
+    drop(queues);
+    if facts.is_volatile {
+        shared.store.forget_device(name).map_err(refusal_from)?;
+    }
+    flushed.map_err(|error| {
+        let message = format!("device '{name}' is closed, and what was not flushed may be lost: {error}");
+        Refusal::new(RefusalKind::Failed, message)
+    })
+}
+
+/// Has the cores release a device that nobody uses, and returns their queues, the first core's first, once no command is in
+/// flight.
+pub(super) fn release(
+    shared: &SharedState,
+    name: &str,
+    facts: &DeviceFacts,
+) -> Result<Vec<Box<dyn Device>>, Refusal> {
     let (sender, released) = channel();
     let (helpers, numbers, number) = (shared.helpers.clone(), shared.device_numbers.clone(), facts.number);
     let all = OnDone::new(move |queues: Vec<(usize, Option<BoxedDevice>)>| {
@@ -115,17 +158,10 @@ pub(super) fn drop_device(shared: &SharedState, name: &str) -> Result<(), Refusa
             return Err(Refusal::new(RefusalKind::Failed, message));
         }
     };
-    let first = queues.iter_mut().find(|(core, _)| *core == FIRST);
-    let Some((_, Some(BoxedDevice(device)))) = first else { return Err(CoreStopped.into()) };
-    let flushed = flush_exclusive(&mut **device);
-    drop(queues);
-    if facts.is_volatile {
-        shared.store.forget_device(name).map_err(refusal_from)?;
-    }
-    flushed.map_err(|error| {
-        let message = format!("device '{name}' is closed, and what was not flushed may be lost: {error}");
-        Refusal::new(RefusalKind::Failed, message)
-    })
+    queues.sort_by_key(|(core, _)| *core);
+    let queues: Option<Vec<_>> =
+        queues.into_iter().map(|(_, queue)| queue.map(|BoxedDevice(device)| device)).collect();
+    queues.ok_or_else(|| CoreStopped.into())
 }
 
 /// Like [`unregister`], but first waits up to [`GRACE`] for clients that are just leaving.
@@ -153,6 +189,9 @@ fn unregister(registry: &Registry, store: &Store, name: &str) -> Result<DeviceFa
             named(&users)
         );
         return Err(Refusal::new(RefusalKind::Limit, message));
+    }
+    if let Some(obstacle) = facts.hardware.as_ref().and_then(|hardware| hardware.obstacle(name)) {
+        return Err(Refusal::new(RefusalKind::Limit, obstacle));
     }
     if facts.is_volatile {
         let volumes = store.list().map_err(refusal_from)?.into_iter();

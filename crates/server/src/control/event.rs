@@ -4,7 +4,8 @@ use crate::bell::Bell;
 use crate::helpers::DropByHelper;
 use bywash_channel::{Error, Server};
 use bywash_link::Packet;
-use bywash_protocol::ControlReply;
+use bywash_protocol::{ControlReply, Refusal};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -18,6 +19,8 @@ pub(crate) enum Event {
     Passed { connection: u64, device: Result<DropByHelper<Box<bywash_device::File>>, bywash_device::Error> },
     /// A helper has set up a channel, or failed to.
     Channel { connection: u64, outcome: Result<DropByHelper<Box<Server>>, Error> },
+    /// Hardware for a client is ready, or cannot be had.
+    HandedOver { connection: u64, outcome: Result<(ControlReply, Vec<OwnedFd>), Refusal> },
     /// A grant that a client has closed is drained: no request by it is in flight.
     Closed { connection: u64, grant: u64 },
     /// No request of a client that has left is in flight any more, and its memory is unmapped.

@@ -2,6 +2,7 @@
 //! mapping.
 
 use crate::control::connection::{Connection, Established};
+use crate::control::direct;
 use crate::control::maps::grant_extents;
 use crate::control::refusal::refusal_from;
 use crate::control::registry::HeldGrant;
@@ -43,6 +44,12 @@ pub(crate) fn open(
         let message = format!("volume '{name}' is on device '{device}', which this server does not have");
         Refusal::new(RefusalKind::Missing, message)
     })?;
+    if let Some(obstacle) = facts.hardware.as_ref().and_then(|hardware| hardware.obstacle(&found.device)) {
+        return Err(Refusal::new(
+            RefusalKind::Limit,
+            format!("volume '{name}' cannot be opened now: {obstacle}"),
+        ));
+    }
     if facts.read_only && access.allows_write() {
         let message = format!("volume '{name}' is on device '{}', which may only be read", found.device);
         return Err(Refusal::new(RefusalKind::Denied, message));
@@ -59,12 +66,16 @@ pub(crate) fn open(
             (Grant::with_holes(facts.number, right, found.size(), ranges), Some(thin))
         }
     };
+    let not_direct = direct::check(shared, connection, &found, &extents, &facts).err();
     let known = known(connection)?;
     let number = add(shared, known, grant.map_err(refusal_from)?, thin)?;
     let (chunks, not_mapped) = match found.cluster {
         None => chunks_of(&facts, found.block, &extents, access),
         Some(_) => (Vec::new(), Some("the volume is thin: its blocks are allocated by the server".into())),
     };
+    // Where there is hardware to be granted, the reason why it is not tells more than that it is no memory.
+    let can_be_direct = not_direct.is_none();
+    let not_mapped = not_direct.filter(|_| facts.hardware.is_some()).or(not_mapped);
     let (device, block) = (found.device.clone(), facts.block);
     let volume = Some((found.id, found.name));
     let held = HeldGrant { volume, device: facts.number, access, bytes, chunks, is_mapped: false };
@@ -79,6 +90,7 @@ pub(crate) fn open(
         device,
         unmappable_reason: not_mapped,
         is_volatile: facts.is_volatile,
+        can_be_direct,
     }))
 }
 
@@ -175,6 +187,7 @@ pub(crate) fn open_passed(
             "the server reads and writes the file; it can be mapped by its descriptor".into(),
         ),
         is_volatile: false,
+        can_be_direct: false,
     }))
 }
 

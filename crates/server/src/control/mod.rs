@@ -22,8 +22,10 @@ mod connection;
 mod copying;
 mod descriptors;
 mod devices;
+mod direct;
 mod event;
 mod granting;
+mod hardware;
 mod maps;
 mod refusal;
 mod registry;
@@ -37,7 +39,9 @@ mod users;
 
 use clearing::SpareBlocks;
 pub(crate) use devices::serve as serve_device;
+use direct::Direct;
 pub(crate) use event::{Event, EventSender};
+use hardware::Hardware;
 pub(crate) use registry::Registry;
 pub(crate) use report::status;
 pub use report::volume_reports;
@@ -81,6 +85,8 @@ pub(crate) struct SharedState {
     pub(crate) shortages: Shortages,
     /// Exporter of volumes in this process.
     pub(crate) exports: Exports,
+    /// Thread that hands hardware over and takes it back.
+    pub(crate) direct: Direct,
     pub(crate) began: Instant,
     /// Number of control messages that were refused.
     pub(crate) asks_refused: AtomicU64,
@@ -127,4 +133,6 @@ pub(crate) struct DeviceFacts {
     pub(crate) chunk_bytes: Option<u64>,
     /// True if the contents are lost when the server ends.
     pub(crate) is_volatile: bool,
+    /// Hardware behind the device, if it can be handed to a client.
+    pub(crate) hardware: Option<Hardware>,
 }

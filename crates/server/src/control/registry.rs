@@ -216,6 +216,15 @@ impl RegistryState {
         self.clients.iter().flat_map(of_client).collect()
     }
 
+    /// Returns the grants of a client that come with hardware, each with the name of the device.
+    pub(crate) fn held_directly(&self, client: u64) -> Vec<(GrantNumberKey, String)> {
+        let held = self.devices.iter().filter_map(|(name, facts)| {
+            let grant = facts.hardware.as_ref()?.held_by(client)?;
+            Some((grant, name.clone()))
+        });
+        held.collect()
+    }
+
     /// Removes a device that no client uses. Its number may be given to another one.
     pub(crate) fn remove_device(&mut self, name: &str) {
         if let Some(facts) = self.devices.remove(name) {

@@ -6,6 +6,7 @@ use crate::control::SharedState;
 use crate::control::administrator::{AdminRequest, Administrator};
 use crate::control::connection::{Connection, Established, HandshakeState, PassedDescriptors};
 use crate::control::descriptors::{self, DescriptorUse};
+use crate::control::direct;
 use crate::control::event::{Event, EventSender};
 use crate::control::granting;
 use crate::control::refusal::refusal_from;
@@ -154,6 +155,7 @@ impl ControlThread {
             self.round(&mut heard, &TICK);
         }
         self.administrator.stop();
+        self.shared.direct.stop();
     }
 
     /// Sleeps until there is something to do, at most `limit`, and does it.
@@ -516,8 +518,25 @@ impl ControlThread {
                 };
                 self.answer(number, &answer, &[]);
             }
+            Event::HandedOver { connection, outcome } => {
+                self.set_receiving(connection, true);
+                let (answer, descriptors) =
+                    outcome.unwrap_or_else(|refused| (ControlReply::Refused(refused), Vec::new()));
+                self.answer(connection, &answer, &descriptors);
+            }
             Event::Closed { connection: number, grant } => {
-                self.shared.registry.lock().forget(number, grant);
+                let held = {
+                    let mut everybody = self.shared.registry.lock();
+                    everybody.forget(number, grant);
+                    everybody.held_directly(number)
+                };
+                if let Some(device) =
+                    held.into_iter().find_map(|(held, device)| (held == grant).then_some(device))
+                {
+                    // The reply follows when nobody has the hardware any more.
+                    let job = direct::Job::TakeBack { device, reply: Some((number, self.post.clone())) };
+                    return direct::post(&self.shared, job);
+                }
                 let uid = self.connections.get(&number).map_or(0, |connection| connection.credentials.uid);
                 if let Some(known) = self.connections.get_mut(&number).and_then(Connection::known)
                     && let Some(device) = known.devices.remove(&grant)
@@ -529,7 +548,14 @@ impl ControlThread {
             }
             Event::Gone { client } => {
                 self.leaving.remove(&client);
-                self.shared.registry.lock().clients.remove(&client);
+                let held = {
+                    let mut everybody = self.shared.registry.lock();
+                    everybody.clients.remove(&client);
+                    everybody.held_directly(client)
+                };
+                for (_, device) in held {
+                    direct::post(&self.shared, direct::Job::TakeBack { device, reply: None });
+                }
             }
             Event::Stop => self.stopping = true,
         }
@@ -568,6 +594,11 @@ impl ControlThread {
             ControlRequest::Hello { version, name } => self.welcome(number, version, name),
             ControlRequest::Open { volume, access } => {
                 granting::open(shared, connection, &volume, access).map(Into::into)
+            }
+            ControlRequest::OpenDirect { volume, access } => {
+                let ask = direct::GrantRequest::new(shared, connection, volume, access)?;
+                direct::post(shared, direct::Job::Grant { connection: number, ask, post: self.post.clone() });
+                Ok(ReplyTime::Later)
             }
             ControlRequest::OpenDescriptor {} => {
                 let uid = connection.credentials.uid;

@@ -9,6 +9,7 @@ mod cores;
 mod crowd;
 mod device;
 mod devices;
+mod direct;
 mod faults;
 mod held;
 mod hostile;
