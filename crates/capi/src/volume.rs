@@ -146,6 +146,7 @@ pub unsafe extern "C" fn bywash_volume_why_not_mapped(
             Ok(match volume.path() {
                 VolumePath::Mapped => String::new(),
                 VolumePath::Channel { why } => why,
+                path @ VolumePath::Direct { .. } => path.to_string(),
             })
         })?;
         // SAFETY: not null, so valid by the header's rule, and the variable is the caller's.

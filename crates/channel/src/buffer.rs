@@ -66,6 +66,13 @@ impl BufferAllocator {
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, Error> {
         Pool::take(self.0.as_ref(), bytes)
     }
+
+    /// Returns address and size of the whole arena, in bytes, for a device that is to access it; `None` without an arena.
+    /// The memory is mapped for reading and writing as long as this value or a copy of it lives.
+    pub fn arena(&self) -> Option<(*mut u8, usize)> {
+        let pool = self.0.as_ref()?;
+        Some((pool.arena.at(0)?, pool.arena.file.bytes()))
+    }
 }
 
 /// A block of the arena. The owner of this value owns the block: the client, or the server while a request

@@ -269,6 +269,11 @@ impl Calls {
         outcome
     }
 
+    /// Returns the allocator of the channel's arena.
+    pub(crate) fn buffers(&self) -> &BufferAllocator {
+        &self.buffers
+    }
+
     /// Keeps the memory of a request whose device may still write to it.
     pub(crate) fn quarantine(&self, buffer: Buffer) {
         lock(&self.state).lost.push(buffer);

@@ -5,6 +5,7 @@
 //! programs, and by `volume` for each call that needs a connection.
 
 use crate::calls::Calls;
+use crate::direct::DriverSettings;
 use crate::error::Error;
 use crate::options::{Interrupt, Options, Reconnect};
 use crate::queue::Queue;
@@ -290,6 +291,8 @@ impl Shared {
         origin: &VolumeSource,
         end: Instant,
     ) -> Result<Arc<Grant>, Error> {
-        attached.session.open(origin, self.options.choice, end).map(Arc::new)
+        // Threads take turns with hardware.
+        let driver = DriverSettings { depth: 1, interrupts: true, timeout: self.options.timeout };
+        attached.session.open(origin, self.options.choice, driver, end).map(Arc::new)
     }
 }

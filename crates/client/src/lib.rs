@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!     Volume ──── is it mapped? ──── yes ──► copy, fence, look at the grant's word       no server on the way
-//!     Queue             └─────────── no ───► buffer of the arena, request, completion    no system call on the way
+//!     Queue             no
+//!                       └─ is it direct? ─── yes ──► command to an NVMe controller       no server on the way
+//!                                 └───────── no ───► buffer, request, completion         no system call on the way
 //! ```
 //!
 //! A [`Client`] connects to a server and opens [`Volume`]s, by name or by a file descriptor. A volume is read
@@ -38,6 +40,13 @@
 //! durability.* Both are as specified in [`bywash_protocol::layout`]. *Death of the server.* Every call ends
 //! with an error within the timeout, or the client connects to another server ([`Reconnect`]).
 //!
+//! *Direct grants.* Where a volume is a whole namespace of an NVMe controller, and the server trusts the user, the client
+//! gets the controller's function to itself, and drives it. Rights, alignment and bounds are checked by this library; the
+//! hardware limits the client to the namespace, and the IOMMU limits the controller to this process's memory. Memory that
+//! a queue has allocated is not copied. When the grant is revoked or the server dies, requests in flight fail, and may have
+//! been carried out; they are not submitted again. Requests of several ranges are carried out one after the other by a
+//! [`Client`], and not by a [`Queue`]. A queue with such requests in flight is to be polled ([`Queue::arm`]).
+//!
 //! - [`Client`], [`Options`], [`PathChoice`], [`Reconnect`], [`Wait`]: the connection
 //! - [`Volume`], [`ReadPiece`], [`WritePiece`], [`MappedMemory`]: calls that block
 //! - [`Queue`], [`VolumeId`], [`Range`], [`Buffer`], [`RequestMemory`], [`Completion`], [`QueueDispatcher`]:
@@ -45,13 +54,14 @@
 //! - [`NewVolume`], [`Permissions`], [`report`]: for administrators
 //! - [`Error`]: every error of this crate
 //!
-//! Modules: `session` speaks over the control socket, `mapped` holds the memory of grants and decides when an
+//! Modules: `session` speaks over the control socket, `direct` drives granted hardware, `mapped` holds the memory of grants and decides when an
 //! access counts, `calls` lets threads share a channel, `request` encodes requests and decodes their
 //! completions.
 
 mod administer;
 mod calls;
 mod client;
+mod direct;
 mod error;
 mod mapped;
 mod options;

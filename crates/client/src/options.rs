@@ -17,13 +17,13 @@ const NAME_BYTES_MAX: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathChoice {
-    /// Maps the volume where its medium is memory that can be mapped, else uses the channel. [`VolumePath`]
-    /// tells which.
+    /// Maps the volume where its medium is memory that can be mapped, drives the hardware behind it where the server
+    /// grants that, and else uses the channel. [`VolumePath`] tells which.
     #[default]
     Automatic,
     /// Maps the volume; opening fails where that is impossible.
     Mapped,
-    /// Uses the channel, even if the volume could be mapped.
+    /// Uses the channel, even if the volume could be mapped or direct.
     Channel,
 }
 
@@ -32,9 +32,17 @@ pub enum PathChoice {
 pub enum VolumePath {
     /// The volume's memory is mapped into this process: the server takes no part in an access.
     Mapped,
+    /// Requests go to hardware that the server has handed to this process alone; the server trusts it not to misuse the
+    /// hardware's admin commands.
+    Direct {
+        /// PCI address of the NVMe controller's function.
+        function: String,
+        /// Reason why data is copied once on its path to the hardware, or `None` if it is not.
+        why_copied: Option<String>,
+    },
     /// Requests go through the channel to the server.
     Channel {
-        /// Reason why the volume is not mapped.
+        /// Reason why the volume is neither mapped nor direct.
         why: String,
     },
 }
@@ -43,6 +51,12 @@ impl fmt::Display for VolumePath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             VolumePath::Mapped => formatter.write_str("mapped"),
+            VolumePath::Direct { function, why_copied: None } => {
+                write!(formatter, "direct, trusted: function {function}")
+            }
+            VolumePath::Direct { function, why_copied: Some(why) } => {
+                write!(formatter, "direct, trusted: function {function}, and data is copied: {why}")
+            }
             VolumePath::Channel { why } => write!(formatter, "through the channel: {why}"),
         }
     }
@@ -52,6 +66,11 @@ impl VolumePath {
     /// Returns true if the volume is mapped.
     pub fn is_mapped(&self) -> bool {
         *self == VolumePath::Mapped
+    }
+
+    /// Returns true if requests go to hardware that this process has to itself.
+    pub fn is_direct(&self) -> bool {
+        matches!(self, VolumePath::Direct { .. })
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! Called by `client`, `volume` and `queue`.
 
+use crate::direct::{Direct, DriverSettings, GrantedFunction};
 use crate::error::Error;
 use crate::mapped::{Mapped, RevocationPage, fence_behind_reads};
 use crate::options::{Options, PathChoice, VolumePath};
@@ -113,7 +114,9 @@ fn ask_over(
         let answer = ControlReply::from_bytes(&packet.bytes).map_err(misfit)?;
         match answer {
             _ if talk.owed == 0 => return Ok((answer, packet.descriptors)),
-            ControlReply::Granted(granted) => late.push(granted.grant),
+            ControlReply::Granted(granted) | ControlReply::GrantedDirect { grant: granted, .. } => {
+                late.push(granted.grant);
+            }
             _ => {}
         }
     }
@@ -267,7 +270,9 @@ impl Session {
         while talk.owed > 0 {
             let Ok(Some(packet)) = self.messages.try_receive() else { break };
             talk.owed -= 1;
-            if let Ok(ControlReply::Granted(granted)) = ControlReply::from_bytes(&packet.bytes) {
+            if let Ok(ControlReply::Granted(granted) | ControlReply::GrantedDirect { grant: granted, .. }) =
+                ControlReply::from_bytes(&packet.bytes)
+            {
                 lock(&self.dropped).push(granted.grant);
             }
         }
@@ -299,9 +304,21 @@ impl Session {
         }
     }
 
+    /// Returns true in the process that has connected, and false in its forked children.
+    #[inline(always)]
+    pub(crate) fn is_here(&self) -> bool {
+        self.maker.is_here()
+    }
+
     /// Returns the time within which the server must answer.
     pub(crate) fn limit(&self) -> Duration {
         self.limit
+    }
+
+    /// Returns true if a grant was not revoked.
+    #[inline(always)]
+    pub(crate) fn is_valid(&self, grant: u64) -> bool {
+        self.notices.is_valid(grant)
     }
 
     /// Same as [`RevocationPage::fence_behind_writes`].
@@ -341,17 +358,55 @@ impl Session {
         }
     }
 
-    /// Opens a volume, and maps its memory if `choice` and the server allow it.
+    /// Opens a volume, and maps its memory or drives its hardware if `choice` and the server allow it.
     ///
     /// # Errors
-    /// Same as [`Session::ask`]; [`Error::NotMapped`] if `choice` is [`Choice::Mapped`] and the volume cannot
+    /// Same as [`Session::ask`]; [`Error::NotMapped`] if `choice` is [`PathChoice::Mapped`] and the volume cannot
     /// be mapped; [`Error::ProtocolViolation`] if the grant violates the protocol.
     pub(crate) fn open(
         self: &Arc<Session>,
         origin: &VolumeSource,
         choice: PathChoice,
+        driver: DriverSettings,
         end: Instant,
     ) -> Result<Grant, Error> {
+        let mut granted = self.ask_for_grant(origin, end)?;
+        let mut not_direct = None;
+        if let VolumeSource::Name(volume, access) = origin
+            && granted.can_be_direct
+            && choice == PathChoice::Automatic
+        {
+            // The hardware is given to nobody while somebody has a grant of the volume.
+            let close = ControlRequest::Close { grant: granted.grant };
+            match self.ask_done(&close, end, || format!("cannot close {volume}")) {
+                // It was revoked meanwhile.
+                Err(Error::Refused { .. }) => {}
+                closed => closed?,
+            }
+            match self.open_direct(volume, *access, driver, end)? {
+                Ok(grant) => return Ok(grant),
+                Err(why) => not_direct = Some(why),
+            }
+            granted = self.ask_for_grant(origin, end)?;
+        }
+        let mut grant = self.grant(origin.name(), &granted);
+        let outcome = match (choice, not_direct.or_else(|| granted.unmappable_reason.clone())) {
+            (PathChoice::Channel, _) => Err("it was opened that way".into()),
+            (_, Some(why)) => Err(why),
+            (_, None) => self.map(&granted, &grant.name, end)?,
+        };
+        match outcome {
+            Ok(memory) => grant.memory = Some(memory),
+            Err(why) if choice == PathChoice::Mapped => {
+                return Err(Error::NotMapped { volume: grant.name.clone(), why });
+            }
+            Err(why) => grant.why = why,
+        }
+        Ok(grant)
+    }
+
+    /// Asks the server for a grant, and checks it.
+    fn ask_for_grant(&self, origin: &VolumeSource, end: Instant) -> Result<GrantInfo, Error> {
         let name = origin.name();
         let what = || format!("cannot open {name}");
         let (ask, files): (_, &[BorrowedFd<'_>]) = match origin {
@@ -364,45 +419,83 @@ impl Session {
             (ControlReply::Granted(granted), _) => granted,
             (other, _) => return Err(unexpected(&ask, other, what)),
         };
-        let number = granted.grant;
-        let is_right = self.notices.has_place_for(number)
-            && revocations::tag_of(number) > 0
+        let wanted = match origin {
+            VolumeSource::Name(_, access) => Some(*access),
+            VolumeSource::Descriptor(_) => None,
+        };
+        self.check_granted(granted, &name, wanted)
+    }
+
+    /// Checks that a grant is possible, and has the rights that were asked for.
+    fn check_granted(
+        &self,
+        granted: GrantInfo,
+        name: &str,
+        wanted: Option<Access>,
+    ) -> Result<GrantInfo, Error> {
+        let is_right = self.notices.has_place_for(granted.grant)
+            && revocations::tag_of(granted.grant) > 0
             && granted.block.is_power_of_two()
             && granted.block <= BLOCK_MAX;
         if !is_right {
             return Err(Error::broken(format!("it granted what cannot be: {granted:?}")));
         }
-        if let VolumeSource::Name(_, access) = origin
-            && granted.access != *access
-        {
-            let has = granted.access;
-            return Err(Error::broken(format!("it granted {has} of {name}, and {access} was asked for")));
+        match wanted {
+            Some(access) if granted.access != access => {
+                let has = granted.access;
+                Err(Error::broken(format!("it granted {has} of {name}, and {access} was asked for")))
+            }
+            _ => Ok(granted),
         }
-        let mut grant = Grant {
+    }
+
+    /// Makes a grant whose memory is not mapped.
+    fn grant(self: &Arc<Session>, name: Arc<str>, granted: &GrantInfo) -> Grant {
+        Grant {
             session: self.clone(),
-            number,
+            number: granted.grant,
             bytes: granted.bytes,
             block: granted.block,
             access: granted.access,
             device: granted.device.as_str().into(),
             memory: None,
+            direct: None,
             is_volatile: granted.is_volatile,
             why: String::new(),
             name,
-        };
-        let outcome = match (choice, &granted.unmappable_reason) {
-            (PathChoice::Channel, _) => Err("it was opened that way".into()),
-            (_, Some(why)) => Err(why.clone()),
-            (_, None) => self.map(&granted, &grant.name, end)?,
-        };
-        match outcome {
-            Ok(memory) => grant.memory = Some(memory),
-            Err(why) if choice == PathChoice::Mapped => {
-                return Err(Error::NotMapped { volume: grant.name.clone(), why });
-            }
-            Err(why) => grant.why = why,
         }
-        Ok(grant)
+    }
+
+    /// Opens a volume together with the hardware behind it. The inner error is the reason why this client cannot have it;
+    /// the outer one is an error of [`Session::ask`], or [`Error::ProtocolViolation`].
+    fn open_direct(
+        self: &Arc<Session>,
+        volume: &Arc<str>,
+        access: Access,
+        driver: DriverSettings,
+        end: Instant,
+    ) -> Result<Result<Grant, String>, Error> {
+        let ask = ControlRequest::OpenDirect { volume: volume.to_string(), access };
+        let what = || format!("cannot open {volume} directly");
+        let (granted, function) = match self.ask(&ask, &[], end, what) {
+            Ok((ControlReply::GrantedDirect { grant, address, namespace, offset }, descriptors)) => {
+                (grant, GrantedFunction { address, namespace, offset, descriptors })
+            }
+            Ok((other, _)) => return Err(unexpected(&ask, other, what)),
+            Err(Error::Refused { refused, .. }) => return Ok(Err(refused.message)),
+            Err(error) => return Err(error),
+        };
+        let granted = self.check_granted(granted, volume, Some(access))?;
+        let mut grant = self.grant(volume.clone(), &granted);
+        match Direct::open(function, granted.bytes, granted.block, driver) {
+            Ok(direct) => {
+                grant.direct = Some(Mutex::new(direct));
+                Ok(Ok(grant))
+            }
+            // The grant is given back, so that the server can serve the volume over the channel.
+            Err(error @ Error::Io { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error),
+        }
     }
 
     /// Maps the memory of a grant. The inner error is the reason why it cannot be mapped; the outer one is an
@@ -526,10 +619,12 @@ pub(crate) struct Grant {
     pub(crate) access: Access,
     pub(crate) device: Arc<str>,
     pub(crate) memory: Option<Mapped>,
+    /// Hardware behind the volume, if this client has it to itself.
+    pub(crate) direct: Option<Mutex<Direct>>,
     /// True if the medium is memory of the server, mapped here or not, whose contents are lost when the
     /// server ends.
     pub(crate) is_volatile: bool,
-    /// Reason why the volume is not mapped.
+    /// Reason why the volume is neither mapped nor direct.
     why: String,
 }
 
@@ -538,6 +633,8 @@ impl Drop for Grant {
         // The memory is unmapped before the grant is given back: afterwards the server may give it to another
         // client.
         self.memory = None;
+        // The hardware, too, which the server takes back then.
+        self.direct = None;
         self.session.drop_grant(self.number);
     }
 }
@@ -545,9 +642,10 @@ impl Drop for Grant {
 impl Grant {
     /// Returns the path that the volume's bytes take.
     pub(crate) fn path(&self) -> VolumePath {
-        match self.memory {
-            Some(_) => VolumePath::Mapped,
-            None => VolumePath::Channel { why: self.why.clone() },
+        match (&self.memory, &self.direct) {
+            (Some(_), _) => VolumePath::Mapped,
+            (None, Some(direct)) => lock(direct).path(),
+            (None, None) => VolumePath::Channel { why: self.why.clone() },
         }
     }
 
@@ -630,6 +728,16 @@ impl Grant {
             (false, _) => Error::Denied { volume, access: self.access, what },
             (_, false) => Error::Misaligned { volume, offset, length, block: self.block },
             _ => Error::OutOfBounds { volume, offset, length, bytes: self.bytes },
+        }
+    }
+
+    /// Returns false in a forked child, to which the mapped memory or the hardware of the grant does not belong.
+    #[inline(always)]
+    pub(crate) fn is_here(&self) -> bool {
+        match (&self.memory, &self.direct) {
+            (Some(memory), _) => memory.is_here(),
+            (None, Some(_)) => self.session.is_here(),
+            (None, None) => true,
         }
     }
 

@@ -1,6 +1,8 @@
 //! A volume that is read and written by calls that block until they are done.
 
+use crate::calls::Calls;
 use crate::client::{Client, Connection, Shared};
+use crate::direct::{Direct, failed};
 use crate::error::Error;
 use crate::mapped::Mapped;
 use crate::options::VolumePath;
@@ -152,16 +154,16 @@ impl Volume {
     /// Checks that the server that the volume was last used over has not closed the connection. Makes a system call.
     ///
     /// # Errors
-    /// [`Error::Gone`] if it has; [`Error::Revoked`] if the volume's mapped memory is not the volume's any more.
+    /// [`Error::Gone`] if it has; [`Error::Revoked`] if the volume's mapped memory or hardware is not the volume's any more.
     pub fn check_server(&self) -> Result<(), Error> {
         let last = self.0.last();
-        if last.memory.is_some() {
+        if last.memory.is_some() || last.direct.is_some() {
             last.check_revoked()?;
         }
         last.session.check_server_now()
     }
 
-    /// Returns the path that the volume's bytes take, with the reason if the volume is not mapped.
+    /// Returns the path that the volume's bytes take, with the reason if it is the channel.
     pub fn path(&self) -> VolumePath {
         self.0.last().path()
     }
@@ -339,6 +341,10 @@ impl Volume {
         match grant.path() {
             VolumePath::Mapped => Ok(MappedMemory(grant)),
             VolumePath::Channel { why } => Err(Error::NotMapped { volume: grant.name.clone(), why }),
+            VolumePath::Direct { .. } => {
+                let why = "its medium is no memory".into();
+                Err(Error::NotMapped { volume: grant.name.clone(), why })
+            }
         }
     }
 }
@@ -389,6 +395,9 @@ impl Client {
     /// was read then, unless the device failed or a mapped grant was revoked meanwhile.
     pub fn read_many(&self, pieces: &mut [ReadPiece<'_>]) -> Result<(), Error> {
         let opened: Vec<&OpenVolume> = pieces.iter().map(|piece| &*piece.volume.0).collect();
+        if self.is_any_direct(&opened)? {
+            return pieces.iter_mut().try_for_each(|piece| piece.volume.read_at(piece.to, piece.offset));
+        }
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.to.len())).collect();
         self.many(Opcode::ReadRanges, false, &opened, &ranges, |at, how| match how {
             // SAFETY: the piece's slice is valid for writing its length, and cannot overlap mapped memory, to
@@ -419,12 +428,27 @@ impl Client {
 
     fn write_pieces(&self, pieces: &[WritePiece<'_>], durable: bool) -> Result<(), Error> {
         let opened: Vec<&OpenVolume> = pieces.iter().map(|piece| &*piece.volume.0).collect();
+        if self.is_any_direct(&opened)? {
+            return pieces.iter().try_for_each(|piece| piece.volume.write(piece.from, piece.offset, durable));
+        }
         let ranges: Vec<(u64, usize)> = pieces.iter().map(|piece| (piece.offset, piece.from.len())).collect();
         self.many(Opcode::WriteRanges, durable, &opened, &ranges, |at, how| match how {
             PieceTarget::Mapped(memory, offset) => memory.write(offset, pieces[at].from),
             PieceTarget::Filling(buffer, to) => drop(buffer.write(to, pieces[at].from)),
             PieceTarget::Done(..) => {}
         })
+    }
+
+    /// Checks number and client of pieces. Returns true if one of their volumes is direct, so that the pieces are carried
+    /// out one after the other.
+    fn is_any_direct(&self, opened: &[&OpenVolume]) -> Result<bool, Error> {
+        if !(1..=GRANT_RANGES_MAX).contains(&opened.len()) {
+            return Err(Error::PieceCount { asked: opened.len(), most: GRANT_RANGES_MAX });
+        }
+        if opened.iter().any(|one| !Arc::ptr_eq(&one.client, &self.0)) {
+            return Err(Error::Foreign { what: "volume", of: "client" });
+        }
+        Ok(opened.iter().any(|one| one.last().direct.is_some()))
     }
 
     /// Carries out one request of several pieces. `each` moves the bytes of the piece with the given number.
@@ -436,12 +460,6 @@ impl Client {
         ranges: &[(u64, usize)],
         mut each: impl FnMut(usize, PieceTarget<'_>),
     ) -> Result<(), Error> {
-        if !(1..=GRANT_RANGES_MAX).contains(&opened.len()) {
-            return Err(Error::PieceCount { asked: opened.len(), most: GRANT_RANGES_MAX });
-        }
-        if opened.iter().any(|one| !Arc::ptr_eq(&one.client, &self.0)) {
-            return Err(Error::Foreign { what: "volume", of: "client" });
-        }
         let (need, what) = if opcode.writes() { (Right::Write, "write") } else { (Right::Read, "read") };
         self.0.with_reconnect(|attached, end| {
             let mut grants = Vec::with_capacity(opened.len());
@@ -700,6 +718,9 @@ impl OpenVolume {
         end: Instant,
     ) -> Result<(), Error> {
         let calls = attached.calls(&self.client.options, end)?;
+        if let Some(direct) = &grant.direct {
+            return carry_out_directly(grant, &mut lock(direct), &calls, shape, bytes, fill, take);
+        }
         let finish = |mut done: Completion| {
             let buffer = done.buffer.take();
             let about = |_| Some((grant, shape.offset, shape.length));
@@ -717,4 +738,41 @@ impl OpenVolume {
             Err(if unknown { Error::OutcomeUnknown } else { error })
         })
     }
+}
+
+/// Carries out one request by the hardware behind a volume. Its data is in the arena meanwhile, like that of a request
+/// over the channel.
+fn carry_out_directly(
+    grant: &Grant,
+    direct: &mut Direct,
+    calls: &Calls,
+    shape: RequestHeader,
+    bytes: usize,
+    fill: impl FnOnce(&mut Buffer),
+    take: impl FnOnce(&Buffer),
+) -> Result<(), Error> {
+    if !direct.is_here() {
+        return Err(Error::Forked);
+    }
+    let look = || {
+        grant.check_revoked()?;
+        grant.session.check_server(1)
+    };
+    let done = if bytes == 0 {
+        // SAFETY: the request takes no memory, and the caller has locked the hardware, so that nothing else is in flight.
+        unsafe { direct.carry_out(&shape, std::ptr::null_mut(), 0, look) }?
+    } else {
+        direct.map_arena(calls.buffers());
+        let buffer = calls.buffers().alloc(bytes);
+        let mut buffer =
+            buffer.map_err(|error| Error::from_link(error, "a request", grant.session.limit()))?;
+        fill(&mut buffer);
+        // SAFETY: the buffer has as many bytes, and lives longer than the request; nothing else is in flight, as above.
+        let done = unsafe { direct.carry_out(&shape, buffer.as_ptr(), bytes, look) }?;
+        if done.is_ok() {
+            take(&buffer);
+        }
+        done
+    };
+    done.map_err(|error| failed(grant, &shape, error))
 }

@@ -25,7 +25,7 @@ impl Queue {
     ///
     /// # Errors
     /// Same as [`Queue::read`]; [`Error::LengthMismatch`] if `room` has another size; [`Error::PieceCount`]
-    /// unless there are 1 to 32 ranges.
+    /// unless there are 1 to 32 ranges; [`Error::NotSupported`] if a volume is direct.
     pub fn read_many(
         &mut self,
         ranges: &[Range],
@@ -67,7 +67,8 @@ impl Queue {
     /// bytes.
     ///
     /// # Errors
-    /// Same as [`Queue::read`]; [`Error::PieceCount`] unless there are 1 to 32 pieces.
+    /// Same as [`Queue::read`]; [`Error::PieceCount`] unless there are 1 to 32 pieces; [`Error::NotSupported`] if a volume
+    /// is direct.
     pub fn write_many(
         &mut self,
         pieces: &[(VolumeId, u64, &[u8])],
@@ -106,7 +107,14 @@ impl Queue {
         let mut all_mapped = true;
         for Range { volume, offset, length } in ranges {
             let shape = RequestHeader::new(opcode, false, offset, length as u64);
-            all_mapped &= self.check(volume, need, &shape)?.memory.is_some();
+            let grant = self.check(volume, need, &shape)?;
+            if grant.direct.is_some() {
+                return Err(Error::NotSupported {
+                    what: "access several ranges of",
+                    volume: grant.name.clone(),
+                });
+            }
+            all_mapped &= grant.memory.is_some();
         }
         Ok(all_mapped)
     }

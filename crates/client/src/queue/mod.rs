@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!                   ┌─ mapped:  copied at once ──► ready ──────────────┐
-//!     submit ───────┤                                                  ├──► reap: a fence, a look at each word
-//!                   └─ channel: slot, arena, ring ──► server ──► ring ─┘
+//!     submit ───────┼─ channel: slot, arena, ring ──► server ──► ring ─┼──► reap: a fence, a look at each word
+//!                   └─ direct:  slot, arena, command of a controller ──┘
 //! ```
 //!
 //! A request to a mapped volume is carried out when it is submitted. When this or an earlier request is
@@ -15,10 +15,13 @@
 //! Invariant: a submitted request is either in `ready` or in a slot until it is reaped. Together these are
 //! never more than the depth.
 //!
-//! Modules: `volumes` opens and closes, `submit` has the requests of one range, `many` those of several
+//! A request to a direct volume takes a slot, too, whose number is the token of its command.
+//!
+//! Modules: `direct` submits to hardware and reaps from it, `volumes` opens and closes, `submit` has the requests of one range, `many` those of several
 //! ranges, `pieces` those of scattered memory, `send` submits over the channel, `ready` holds the completed
 //! requests of mapped volumes, `reap` returns completions, `dispatch` passes them to a callback.
 
+mod direct;
 mod dispatch;
 mod many;
 mod memory;
@@ -39,6 +42,7 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::request::RequestHeader;
 use crate::session::Session;
+use bywash_device::CommandError;
 use bywash_protocol::layout::Opcode;
 use memory::KeptMemory;
 use ready::Ready;
@@ -58,7 +62,7 @@ use volumes::OpenVolume;
 /// Requests in flight are carried out in any order. When the server dies and the queue connects again,
 /// requests of the channel that were not completed are submitted again, as described at [`crate::Volume`].
 /// Requests to mapped memory that were not reaped end with [`Error::Gone`], since the server's memory, which
-/// they wrote, is gone. When a grant is revoked, requests to its mapped memory end with [`Error::Revoked`],
+/// they wrote, is gone, and so do requests to direct volumes, which may have been carried out. When a grant is revoked, requests to its mapped memory end with [`Error::Revoked`],
 /// except those that had been carried out when a request submitted before them was reaped.
 pub struct Queue {
     socket: PathBuf,
@@ -68,6 +72,12 @@ pub struct Queue {
     volumes: Vec<Option<OpenVolume>>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
+    /// Number of slots whose requests hardware has, or has completed.
+    direct_in_flight: usize,
+    /// Slots whose requests hardware has completed, with the results.
+    direct_done: Vec<(u32, Result<(), CommandError>)>,
+    /// True if the next reap looks at hardware first.
+    is_direct_next: bool,
     /// Requests to mapped volumes that are carried out, and others that need no channel, until they are
     /// reaped.
     ready: Ready,
@@ -100,6 +110,7 @@ impl Queue {
             volume: 0,
             keep: KeptMemory::Nothing,
             pieces: Vec::new(),
+            buffer: None,
         };
         Ok(Queue {
             socket,
@@ -109,6 +120,9 @@ impl Queue {
             volumes: Vec::new(),
             slots: (0..depth).map(slot).collect(),
             free: (0..depth as u32).rev().collect(),
+            direct_in_flight: 0,
+            direct_done: Vec::with_capacity(depth),
+            is_direct_next: false,
             ready: Ready::new(depth),
             is_ready_next: false,
             quarantined: Vec::new(),
@@ -146,7 +160,7 @@ impl Queue {
     /// Returns the number of requests that were submitted and not yet reaped.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.in_flight_over_channel() + self.ready.len()
+        self.slots.len() - self.free.len() + self.ready.len()
     }
 
     /// Returns the number of times that the queue has connected again. Each time its file descriptor changes.

@@ -4,6 +4,7 @@
 //! dies. Called by programs and by `dispatch`.
 
 use super::Queue;
+use super::direct::map_arena;
 use super::memory::{Buffer, Completion, KeptMemory, RequestMemory};
 use super::ready::ReadyKind;
 use super::volumes::OpenVolume;
@@ -27,6 +28,11 @@ impl Queue {
     /// reaped.
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
+        if self.direct_in_flight > 0
+            && let Some(completion) = self.take_turn_of_direct()
+        {
+            return Ok(Some(completion));
+        }
         // The two sources take turns, so that neither delays the other for ever.
         self.is_ready_next = !self.is_ready_next || self.in_flight_over_channel() == 0;
         if self.is_ready_next
@@ -68,7 +74,10 @@ impl Queue {
             self.is_ready_next = true;
             return self.try_reap_other();
         }
-        if self.in_flight_over_channel() == 0 { self.check_end().map(|()| None) } else { Ok(None) }
+        match self.slots.len() == self.free.len() {
+            true => self.check_end().map(|()| None),
+            false => Ok(self.take_direct()),
+        }
     }
 
     /// Reaps the next completed request, waiting for it up to the options' timeout.
@@ -106,11 +115,17 @@ impl Queue {
             if self.in_flight() == 0 {
                 return Err(Error::Idle);
             }
-            if self.in_flight_over_channel() == 0 {
+            let is_direct = self.direct_in_flight > 0;
+            if self.in_flight_over_channel() == 0 && !is_direct {
                 continue;
             }
             let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
+            if is_direct && !left.is_zero() {
+                std::hint::spin_loop();
+                continue;
+            }
             match self.channel.reap_within(left) {
+                _ if is_direct => return Err(Error::TimedOut { what: "a request", limit }),
                 Ok(done) => return Ok(self.finish(done)),
                 Err(bywash_link::Error::TimedOut) => {
                     return Err(Error::TimedOut { what: "a request", limit });
@@ -134,11 +149,24 @@ impl Queue {
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
         let end = Instant::now().checked_add(limit);
         loop {
-            let missing = least.min(self.in_flight()).saturating_sub(self.ready.len());
+            self.poll_direct();
+            let here = self.ready.len() + self.direct_done.len();
+            let missing = least.min(self.in_flight()).saturating_sub(here);
             if missing == 0 {
                 return Ok(());
             }
             let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
+            if self.direct_in_flight > self.direct_done.len() {
+                if left.is_zero() {
+                    return Err(Error::TimedOut { what: "a request", limit });
+                }
+                // What the channel has completed is not known before it is reaped: this thread does not wait for it.
+                if self.in_flight_over_channel() > 0 {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+                continue;
+            }
             match self.channel.wait_for(missing, left) {
                 Ok(()) => return Ok(()),
                 Err(bywash_link::Error::TimedOut) => {
@@ -165,11 +193,14 @@ impl Queue {
 
     /// Prepares to wait in an event loop. After `Ok(false)` the descriptor of [`AsFd`](std::os::fd::AsFd)
     /// becomes readable when a request completes or the server dies. `Ok(true)` means that a request can be
-    /// reaped already. The descriptor changes when [`Queue::reconnects`] does.
+    /// reaped already, or that requests to a direct volume are in flight, for which the program has to poll. The descriptor changes when [`Queue::reconnects`] does.
     ///
     /// # Errors
     /// Same as [`Queue::try_reap`].
     pub fn arm(&mut self) -> Result<bool, Error> {
+        if self.direct_in_flight > 0 {
+            return Ok(true);
+        }
         if self.ready.len() == 0 {
             self.check_end()?;
             match self.channel.arm() {
@@ -258,6 +289,20 @@ impl Queue {
             self.grant_at(volume).map(|grant| (grant, offset, length))
         };
         let outcome = outcome(&slot.shape, done.status, done.value, refused);
+        let is_lost = memory_is_lost(done.status);
+        self.settle(number, outcome, done.buffer, is_lost)
+    }
+
+    /// Frees the slot of a request that has completed, and returns its completion. With `is_lost` a device may still write
+    /// to the request's memory.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        number: u32,
+        outcome: Result<(), Error>,
+        buffer: Option<bywash_channel::Buffer>,
+        is_lost: bool,
+    ) -> Completion {
         let slot = &mut self.slots[number as usize];
         let keep = std::mem::take(&mut slot.keep);
         let from = match slot.shape.opcode {
@@ -266,8 +311,7 @@ impl Queue {
         };
         self.free.push(number);
         let (user_data, length) = (slot.user_data, slot.shape.length as usize);
-        let is_lost = memory_is_lost(done.status);
-        let room = match (keep, done.buffer) {
+        let room = match (keep, buffer) {
             (KeptMemory::Buffer, Some(inner)) if !is_lost => {
                 Some(RequestMemory::Arena(Buffer { inner, generation: self.session.generation }))
             }
@@ -317,6 +361,7 @@ impl Queue {
             let completion = self.finish(done);
             self.ready.push_known(completion);
         }
+        self.give_up_direct(&error);
         // Requests to mapped memory are lost with the server, whose memory it was.
         self.ready.fail_unknown(&error);
         let unanswered = self.channel.take_incomplete();
@@ -352,12 +397,16 @@ impl Queue {
     }
 
     fn take_over(&mut self, session: Session, end: Instant) -> Result<(), Error> {
+        let driver = self.driver();
         let session = Arc::new(session);
         let channel = make_channel(&session, &self.options, end.max(Instant::now() + self.options.timeout))?;
         // The volumes are opened one after the other, each with the whole timeout.
         for opened in self.volumes.iter_mut().flatten() {
             let OpenVolume { origin, grant, .. } = opened;
-            *grant = session.open(origin, self.options.choice, Instant::now() + self.options.timeout);
+            *grant = session.open(origin, self.options.choice, driver, Instant::now() + self.options.timeout);
+            if let Ok(grant) = grant {
+                map_arena(grant, &channel);
+            }
             if let Err(error) = grant
                 && error.is_end()
             {

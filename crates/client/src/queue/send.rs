@@ -9,6 +9,7 @@ use super::volumes::OpenVolume;
 use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::request::RequestHeader;
+use crate::session::Grant;
 use bywash_protocol::layout::Opcode;
 
 /// A request over the channel.
@@ -20,12 +21,14 @@ pub(super) struct Slot {
     pub(super) keep: KeptMemory,
     /// In a request of several ranges: index of the volume, offset and length in bytes of each.
     pub(super) pieces: Vec<(u32, u64, usize)>,
+    /// Memory of a request that hardware has.
+    pub(super) buffer: Option<bywash_channel::Buffer>,
 }
 
 impl Queue {
     #[inline(always)]
     pub(super) fn in_flight_over_channel(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.slots.len() - self.free.len() - self.direct_in_flight
     }
 
     #[cold]
@@ -102,6 +105,9 @@ impl Queue {
             return Err(Error::Full { depth: self.depth() as u32 }.into());
         };
         let grant = match self.volumes.get(volume as usize) {
+            Some(Some(OpenVolume { grant: Ok(Grant { direct: Some(_), .. }), .. })) => {
+                return self.send_direct(number, volume, shape, buffer, keep, user_data);
+            }
             Some(Some(OpenVolume { grant: Ok(grant), .. })) => grant.number,
             _ => 0,
         };

@@ -4,7 +4,6 @@ use super::memory::{Buffer, KeptMemory, LentAddress, RequestMemory, SubmitError}
 use super::ready::ReadyKind;
 use super::{Queue, VolumeId};
 use crate::error::Error;
-use crate::mapped::Mapped;
 use crate::request::{RequestHeader, name};
 use crate::session::{Grant, Right};
 use bywash_protocol::layout::Opcode;
@@ -222,7 +221,7 @@ impl Queue {
         let can_be = self.end.is_none()
             && grant.allows(need, shape.offset, shape.length)
             && self.in_flight() < self.depth()
-            && grant.memory.as_ref().is_none_or(Mapped::is_here);
+            && grant.is_here();
         can_be.then_some(grant)
     }
 
@@ -239,7 +238,7 @@ impl Queue {
         if self.in_flight() >= self.depth() {
             return Err(Error::Full { depth: self.depth() as u32 });
         }
-        match grant.memory.as_ref().is_none_or(Mapped::is_here) {
+        match grant.is_here() {
             true => Ok(grant),
             false => Err(Error::Forked),
         }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a volume stays open while a request to it is in flight.
 
+use super::direct::map_arena;
 use super::{Queue, Slot};
 use crate::error::Error;
 use crate::options::VolumePath;
@@ -63,14 +64,16 @@ impl Queue {
         static TAGS: AtomicU32 = AtomicU32::new(1);
         self.check_end()?;
         let end = Instant::now() + self.options.timeout;
-        let grant = match self.session.open(&origin, self.options.choice, end) {
+        let (choice, driver) = (self.options.choice, self.driver());
+        let mut grant = match self.session.open(&origin, choice, driver, end) {
             Err(error) if error.is_end() => {
                 self.connection_ended(error);
                 self.check_end()?;
-                self.session.open(&origin, self.options.choice, Instant::now() + self.options.timeout)?
+                self.session.open(&origin, choice, driver, Instant::now() + self.options.timeout)?
             }
             grant => grant?,
         };
+        map_arena(&mut grant, &self.channel);
         let tag = TAGS.fetch_add(1, Ordering::Relaxed);
         let opened = Some(OpenVolume { tag, origin, grant: Ok(grant) });
         let index = match self.volumes.iter().position(Option::is_none) {
@@ -134,7 +137,7 @@ impl Queue {
         self.grant(volume).map(|grant| grant.block)
     }
 
-    /// Returns the path that a volume's bytes take, with the reason if the volume is not mapped.
+    /// Returns the path that a volume's bytes take, with the reason if it is the channel.
     ///
     /// # Errors
     /// Same as [`Queue::len`].

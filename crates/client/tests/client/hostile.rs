@@ -9,7 +9,9 @@ use crate::options;
 use bywash_channel::{Server, ServerOptions};
 use bywash_client::{Access, Client, Error, PathChoice, Queue};
 use bywash_link::{Listener, Messages};
-use bywash_protocol::{ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, VERSION};
+use bywash_protocol::{
+    ControlReply, ControlRequest, GrantInfo, MESSAGE_BYTES_MAX, Refusal, RefusalKind, VERSION,
+};
 use bywash_support::peers::{FIXED, Random, accept, memory, rounds, serialise_test, timed};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -245,6 +247,77 @@ fn lies_about_chunks_are_errors() {
     assert_eq!(bytes, [1; 1024]);
     drop((volume, client));
     liar.end();
+}
+
+#[test]
+fn lies_about_functions_are_errors_or_end_in_the_channel() {
+    let _alone = serialise_test();
+    let can = || GrantInfo { can_be_direct: true, ..granted() };
+    let direct = |address: &str, change: &dyn Fn(&mut GrantInfo)| {
+        let mut grant = can();
+        change(&mut grant);
+        said(&ControlReply::GrantedDirect { grant, address: address.into(), namespace: 1, offset: 0 })
+    };
+    let function = || direct("0000:00:04.0", &|_| {});
+    let refused = said(&ControlReply::Refused(Refusal::new(RefusalKind::Unfit, "nobody gets it")));
+    let whole = || memory(65536, FIXED);
+    // The error, or the reason why the volume goes through the channel.
+    type Case = (&'static str, Vec<u8>, Vec<OwnedFd>, Result<&'static str, &'static str>);
+    let cases: Vec<Case> = vec![
+        ("a refusal", refused, vec![], Ok("nobody gets it")),
+        ("no descriptors", function(), vec![], Ok("it came with 0 descriptors, and a function has three")),
+        ("four", function(), (0..4).map(|_| whole()).collect(), Ok("it came with 4 descriptors")),
+        (
+            "memory",
+            function(),
+            vec![whole(), whole(), whole()],
+            Ok("query the addresses that the IOMMU allows"),
+        ),
+        (
+            "devices",
+            function(),
+            vec![null(), null(), null()],
+            Ok("query the addresses that the IOMMU allows"),
+        ),
+        ("no address", direct("x", &|_| {}), vec![], Err("'x' is no PCI address")),
+        (
+            "another right",
+            direct("0000:00:04.0", &|one| one.access = Access::Read),
+            vec![],
+            Err("granted read of x"),
+        ),
+        (
+            "a place that is none",
+            direct("0000:00:04.0", &|one| one.grant = 3),
+            vec![],
+            Err("granted what cannot be"),
+        ),
+        ("another answer", said(&ControlReply::Done {}), vec![], Err("answered Done")),
+    ];
+    for (name, bytes, files, expected) in cases {
+        let mut answer = Some((bytes, files));
+        let liar = MaliciousServer::start(lie_about(move |ask, _| match ask {
+            ControlRequest::Open { .. } => Some((said(&ControlReply::Granted(can())), vec![])),
+            _ => answer.take(),
+        }));
+        let client = Client::connect(&liar.socket, options(PathChoice::Automatic)).unwrap();
+        let before = mapped();
+        let opened = timed(name, || client.open("x", Access::ReadWrite));
+        match (opened, expected) {
+            (Ok(volume), Ok(why)) => {
+                let path = format!("{:?}", volume.path());
+                assert!(path.starts_with("Channel") && path.contains(why), "{name}: {path}");
+            }
+            (Err(error), Err(why)) => {
+                let is_violation = matches!(error, Error::ProtocolViolation { .. });
+                assert!(is_violation && error.to_string().contains(why), "{name}: {error}");
+            }
+            (opened, _) => panic!("{name}: {opened:?}"),
+        }
+        assert_eq!(mapped(), before, "{name} leaves a mapping behind");
+        drop(client);
+        liar.end();
+    }
 }
 
 #[test]
