@@ -1,8 +1,8 @@
 //! The virtual machine of the bench, and the plugin that counts in it.
 //!
 //! QEMU emulates one processor, whose clock advances by a nanosecond with each instruction (`-icount shift=0`), so that
-//! neither the load of the host nor its speed changes what is counted. Its two NVMe disks have no contents: one completes
-//! reads at once, the other after a millisecond.
+//! neither the load of the host nor its speed changes what is counted. Its NVMe disks have no contents: one completes
+//! reads at once, another after a millisecond, and a third, at once, is behind a controller with a virtual function.
 
 use super::counted::Counted;
 use super::inside::{ADDRESS, DISK_BYTES, FAST, INSIDE, SLOW};
@@ -89,6 +89,9 @@ fn describe(workspace: &Workspace, plugin: &Path, output: &Path) -> Result<Guest
     let disk =
         |name, more: &str| format!("driver=null-co,node-name={name},size={DISK_BYTES},read-zeroes=on{more}");
     let (fast, slow) = (disk(FAST, ""), disk(SLOW, ",latency-ns=1000000"));
+    let granted = disk("granted", "");
+    let primary = "nvme,id=primary,serial=primary,subsys=subsystem,bus=root,max_ioqpairs=4,msix_qsize=4,sriov_max_vfs=1,\
+                   sriov_vq_flexible=2,sriov_vi_flexible=2";
     let attached = |name, slot| format!("nvme,drive={name},serial={name},addr={slot}");
     // A comma in a path is written twice.
     let path = |path: &Path| path.to_string_lossy().replace(',', ",,");
@@ -99,6 +102,9 @@ fn describe(workspace: &Workspace, plugin: &Path, output: &Path) -> Result<Guest
         .hardware(&["-icount", "shift=0", "-plugin", &plugin])
         .hardware(&["-device", "intel-iommu,intremap=on", "-blockdev", &fast, "-blockdev", &slow])
         .hardware(&["-device", &attached(FAST, 4), "-device", &attached(SLOW, 5)])
+        .hardware(&["-device", "pcie-root-port,id=root,chassis=1,slot=1,addr=6", "-blockdev", &granted])
+        .hardware(&["-device", "nvme-subsys,id=subsystem,nqn=subsystem", "-device", primary])
+        .hardware(&["-device", "nvme-ns,drive=granted,bus=primary,nsid=1,shared=on,detached=on"])
         .modules(&VFIO)
         .program("bywash", &child::this_program()?)
         .kernel_folder(&folder)
@@ -129,6 +135,7 @@ served() {{
 }}
 served serve client /tmp/bench.socket
 served serve-vhost frontend /tmp/bench.vhost
+served grant direct /tmp/bench.grant
 "#
     )
 }

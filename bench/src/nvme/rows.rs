@@ -16,6 +16,8 @@ const GOAL_ONE: f64 = 90.0;
 const GOAL_MANY: f64 = 60.0;
 const GOAL_CHANNEL: f64 = 600.0;
 const GOAL_VHOST: f64 = 1500.0;
+/// Goal in instructions of a direct grant through the client library.
+const GOAL_DIRECT: f64 = 120.0;
 /// Goal of the ratio of pread's instructions to the driver's, with 23 streams: 98 % fewer.
 const GOAL_STREAMS: f64 = 50.0;
 /// Depth of the cases with several reads at a time.
@@ -93,16 +95,33 @@ pub fn cases() -> Vec<Declared<Stage>> {
         Declared::new(head("4 KiB, 32 at a time: vhost-user-blk, server"), |stage: &Stage, head| {
             by_export(stage.counted()?, head, DEPTH)
         }),
+        Declared::new(head("4 KiB, one at a time: direct grant, client library"), |stage: &Stage, head| {
+            let ours = ours(stage.counted()?.samples("direct; 1", Kind::Any)?, 1)?;
+            Ok(vec![limit(head, &ours, "a goal of 120 instructions", GOAL_DIRECT)])
+        }),
+        Declared::new(head("4 KiB, 32 at a time: direct grant, client library"), |stage: &Stage, head| {
+            let ours = ours(stage.counted()?.samples("direct; 32", Kind::Any)?, DEPTH)?;
+            Ok(vec![limit(head, &ours, "a goal of 120 instructions", GOAL_DIRECT)])
+        }),
         Declared::new(head("23 streams of 64 KiB: driver alone"), |stage: &Stage, head| {
             let counted = stage.counted()?;
-            let ours = driver(counted, "streams, driver", STREAMS)?;
-            let row = |(at, (peer, count)): (usize, &(Peer, usize))| {
-                let goal = (at == 0).then_some(GOAL_STREAMS);
-                against(head, &ours, &kernel(counted, peer, *count), goal)
-            };
-            Ok(STREAM_PEERS.iter().enumerate().map(row).collect())
+            Ok(streams(counted, head, &driver(counted, "streams, driver", STREAMS)?))
+        }),
+        Declared::new(head("23 streams of 64 KiB: direct grant, client library"), |stage: &Stage, head| {
+            let counted = stage.counted()?;
+            let ours = ours(counted.samples("streams, direct", Kind::Any)?, STREAMS)?;
+            Ok(streams(counted, head, &ours))
         }),
     ]
+}
+
+/// Returns the rows of 23 streams by a path of ours.
+fn streams(counted: &Counted, head: &Row, ours: &Runs<Sample>) -> Vec<Row> {
+    let row = |(at, (peer, count)): (usize, &(Peer, usize))| {
+        let goal = (at == 0).then_some(GOAL_STREAMS);
+        against(head, ours, &kernel(counted, peer, *count), goal)
+    };
+    STREAM_PEERS.iter().enumerate().map(row).collect()
 }
 
 /// Returns the samples of our driver, if it made no system call and copied nothing.

@@ -174,6 +174,9 @@ fn the_bench_has_each_row() {
         (format!("{many}: channel, client and server"), vec!["a goal of 600 instructions".into()]),
         (format!("{one}: vhost-user-blk, server"), vec!["a goal of 1,500 instructions".into()]),
         (format!("{many}: vhost-user-blk, server"), vec!["a goal of 1,500 instructions".into()]),
+        (format!("{one}: direct grant, client library"), vec!["a goal of 120 instructions".into()]),
+        (format!("{many}: direct grant, client library"), vec!["a goal of 120 instructions".into()]),
+        ("23 streams of 64 KiB: direct grant, client library".into(), vec!["libaio".into()]),
         (
             "23 streams of 64 KiB: driver alone".into(),
             vec!["pread, O_DIRECT, 23 threads".into(), format!("io_uring, {ring}"), "libaio".into()],

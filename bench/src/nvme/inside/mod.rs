@@ -7,12 +7,14 @@
 //! - [`driver`]: our driver alone
 //! - [`channel`]: our server, and a client of it; [`vhost`]: our server, and a frontend of a disk that it exports; `batches`:
 //!   reads that another process carries out
+//! - [`direct`]: a client that our server has granted a virtual function
 //!
 //! Nothing here counts time or waits for anything that it counts: a path that polls is asked for its completion when it
 //! certainly has one.
 
 mod batches;
 mod channel;
+mod direct;
 mod driver;
 mod kernel;
 mod rings;
@@ -43,6 +45,8 @@ const WARM_UP: usize = 16;
 /// Serial numbers of the disk that completes a read at once, and of that which takes a millisecond.
 pub const FAST: &str = "fast";
 pub const SLOW: &str = "slow";
+/// PCI address of the controller with a virtual function.
+pub const PRIMARY: &str = "0000:01:00.0";
 /// PCI address of the fast disk.
 pub const ADDRESS: &str = "0000:00:04.0";
 /// Option of the kernel of the virtual machine, by which these programs know that they are in it.
@@ -72,6 +76,8 @@ pub fn run(words: &[&str]) -> Result<(), Error> {
         ["client", operations] => channel::client(number(operations)?),
         ["serve-vhost"] => vhost::serve(),
         ["frontend", operations] => vhost::client(number(operations)?),
+        ["grant"] => direct::serve(),
+        ["direct", operations] => direct::client(number(operations)?),
         _ => Err(Error::Usage(format!("'{}' is no program of the virtual machine", words.join(" ")))),
     }
 }
