@@ -51,6 +51,10 @@ pub(crate) struct SharedQueue {
     pinner: Option<Arc<dyn Pinner>>,
     /// Descriptor of an epoll(7) instance over the device's descriptor and the queue's event.
     wakes: OwnedFd,
+    /// True if the device's descriptor wakes the thread. It does not while the queue has nothing in flight.
+    is_watching: bool,
+    /// True if the thread may have slept since the last reaping.
+    has_slept: bool,
 }
 
 /// Device and what its queues have in flight.
@@ -91,8 +95,9 @@ fn share(device: Box<dyn Device>, count: usize) -> Result<Vec<Box<dyn Device>>, 
     for _ in 0..count {
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
         let both = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        for descriptor in [Some(event.as_fd()), device.descriptor()].into_iter().flatten() {
-            epoll::add(&both, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+        epoll::add(&both, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(failed)?;
+        if let Some(descriptor) = device.descriptor() {
+            epoll::add(&both, descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::empty())
                 .map_err(failed)?;
         }
         let ready = VecDeque::with_capacity(depth);
@@ -104,7 +109,19 @@ fn share(device: Box<dyn Device>, count: usize) -> Result<Vec<Box<dyn Device>>, 
     let device = Arc::new(Mutex::new(SharedDevice { device, commands, free, queues }));
     let queue = |(number, wakes)| -> Box<dyn Device> {
         let (device, pinner, reported) = (device.clone(), pinner.clone(), VecDeque::with_capacity(depth));
-        Box::new(SharedQueue { device, number, geometry, depth, in_flight: 0, reported, pinner, wakes })
+        let (in_flight, is_watching, has_slept) = (0, false, false);
+        Box::new(SharedQueue {
+            device,
+            number,
+            geometry,
+            depth,
+            in_flight,
+            reported,
+            pinner,
+            wakes,
+            is_watching,
+            has_slept,
+        })
     };
     Ok(wakes.into_iter().enumerate().map(queue).collect())
 }
@@ -140,11 +157,23 @@ impl QueueState {
         }
     }
 
-    /// Empties the event, so that the descriptor is no longer readable because of it.
-    fn calm(&self) {
+    /// Notes that the thread does not sleep, and empties the event, so that the descriptor is no longer readable because of it.
+    fn get_up(&mut self) {
+        self.is_armed = false;
         let mut count = [0; 8];
         // The read fails only if the event is empty already.
         let _ = rustix::io::read(&*self.event, &mut count);
+    }
+}
+
+/// Has the descriptor of a device make `wakes` readable, or no longer. Returns true if it does now.
+fn watch(wakes: &OwnedFd, device: &dyn Device, is_wanted: bool) -> bool {
+    let Some(descriptor) = device.descriptor() else { return false };
+    let flags = if is_wanted { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+    match epoll::modify(wakes, descriptor, epoll::EventData::new_u64(0), flags) {
+        Ok(()) => is_wanted,
+        // The descriptor was added, so the kernel has no memory; all stays as it was.
+        Err(_) => !is_wanted,
     }
 }
 
@@ -191,6 +220,9 @@ impl Device for SharedQueue {
             return 0;
         }
         let mut shared = lock(&self.device);
+        if std::mem::take(&mut self.has_slept) {
+            shared.queues[self.number].get_up();
+        }
         if shared.queues[self.number].ready.is_empty() {
             shared.reap(self.number);
         }
@@ -200,17 +232,30 @@ impl Device for SharedQueue {
         let count = self.reported.len();
         self.reported.drain(..).for_each(done);
         self.in_flight -= count;
+        if self.in_flight == 0 && self.is_watching {
+            // A thread that waits for nothing is not to be woken by the commands of others.
+            self.is_watching = watch(&self.wakes, &*lock(&self.device).device, false);
+        }
         count
     }
 
     fn arm(&mut self) -> bool {
         let number = self.number;
         let mut shared = lock(&self.device);
-        shared.queues[number].calm();
+        if std::mem::take(&mut self.has_slept) {
+            shared.queues[number].get_up();
+        }
         if !shared.queues[number].ready.is_empty() || shared.device.arm() {
             return true;
         }
+        if !self.is_watching {
+            self.is_watching = watch(&self.wakes, &*shared.device, true);
+            if !self.is_watching && shared.device.descriptor().is_some() {
+                return true;
+            }
+        }
         shared.queues[number].is_armed = true;
+        self.has_slept = true;
         false
     }
 

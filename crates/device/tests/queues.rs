@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bywash_device::testing::conformance::{Area, Subject};
-use bywash_device::{Command, CommandError, Device, ReplacedContents, Spec, queues};
+use bywash_device::{Command, CommandError, Device, File, PassedOptions, ReplacedContents, Spec, queues};
 use std::sync::Barrier;
 use std::thread;
 
@@ -136,6 +136,36 @@ fn each_queue_has_its_part_of_the_depth() {
             let more = Command::read(0, 0, &segment).owner(area.clone());
             assert!(subject.device.submit(more).is_err(), "{text}");
         }
+    }
+}
+
+/// A queue with nothing in flight does not become ready when another's command completes, so that its thread sleeps on.
+#[test]
+fn an_idle_queue_wakes_nobody() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let is_ready = |queue: &Subject, seconds: i64| {
+        let mut polled = [PollFd::from_borrowed_fd(queue.device.descriptor().unwrap(), PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() > 0
+    };
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(1 << 20).unwrap();
+    let device = File::passed(file.into(), &PassedOptions::default()).unwrap();
+    let all = queues(Box::new(device), 2).unwrap();
+    let mut all = all.into_iter().map(|queue| Subject::new(queue, vec![]));
+    let (mut busy, mut idle) = (all.next().unwrap(), all.next().unwrap());
+    // It had something in flight once, and slept.
+    for round in 0..3 {
+        let area = Area::new(BLOCK);
+        for queue in [&mut idle, &mut busy] {
+            queue.submit(Command::read(1, 0, &[area.segment(0, BLOCK)]), &area);
+            if !queue.device.arm() {
+                assert!(is_ready(queue, 20), "round {round}: nobody was woken");
+            }
+        }
+        idle.finish();
+        // The completion of the other queue may be with the device still, or with that queue.
+        assert!(!is_ready(&idle, 0), "round {round}: an idle queue is ready");
+        assert_eq!(busy.finish().len(), 1);
     }
 }
 
