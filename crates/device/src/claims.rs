@@ -24,9 +24,9 @@ use std::ops::Range;
 const UNIT_BITS: u32 = 12;
 /// Number of words, 256 KiB for each device: so many that commands of different volumes rarely meet at one.
 #[cfg(not(loom))]
-const WORDS: u64 = 1 << 16;
+const WORDS: usize = 1 << 16;
 #[cfg(loom)]
-const WORDS: u64 = 2;
+const WORDS: usize = 2;
 /// Bit of a word that one command has claimed for itself.
 const EXCLUSIVE: u32 = 1 << 31;
 /// Bit of a word that somebody waits for. The lower bits count the readers.
@@ -46,27 +46,36 @@ pub(crate) enum Attempt {
 /// Ranges of one device that commands of its queues have claimed.
 #[derive(Debug)]
 pub(crate) struct Claims {
-    words: Box<[AtomicU32]>,
+    words: Box<[AtomicU32; WORDS]>,
 }
 
 /// Claim that ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
     claims: &'a Claims,
-    range: Range<u64>,
+    units: Range<u64>,
     changes: bool,
 }
 
 impl Claims {
     pub(crate) fn new() -> Claims {
-        Claims { words: (0..WORDS).map(|_| AtomicU32::new(0)).collect() }
+        let words: Box<[AtomicU32]> = (0..WORDS).map(|_| AtomicU32::new(0)).collect();
+        Claims { words: words.try_into().expect("there are as many as asked for") }
     }
 
     /// Claims a range of the device, in bytes; `changes` tells if the command changes it. Returns false if another
     /// command has a claim that excludes this one.
     #[inline]
     pub(crate) fn try_claim(&self, range: &Range<u64>, changes: bool, attempt: Attempt) -> bool {
-        let units = units(range);
+        self.try_units(units(range), changes, attempt)
+    }
+
+    #[inline]
+    fn try_units(&self, units: Range<u64>, changes: bool, attempt: Attempt) -> bool {
+        // Most commands touch one unit.
+        if units.end - units.start == 1 {
+            return claim_word(self.word(units.start), changes, attempt);
+        }
         for unit in units.clone() {
             if !claim_word(self.word(unit), changes, attempt) {
                 self.release_units(units.start..unit, changes);
@@ -86,16 +95,17 @@ impl Claims {
     /// those that it waits for copy memory.
     #[inline]
     pub(crate) fn claim(&self, range: Range<u64>, changes: bool) -> Claim<'_> {
-        if !self.try_claim(&range, changes, Attempt::First) {
-            self.wait_for(&range, changes);
+        let units = units(&range);
+        if !self.try_units(units.clone(), changes, Attempt::First) {
+            self.wait_for(&units, changes);
         }
-        Claim { claims: self, range, changes }
+        Claim { claims: self, units, changes }
     }
 
     #[cold]
-    fn wait_for(&self, range: &Range<u64>, changes: bool) {
+    fn wait_for(&self, units: &Range<u64>, changes: bool) {
         let mut attempts = 0;
-        while !self.try_claim(range, changes, Attempt::Again) {
+        while !self.try_units(units.clone(), changes, Attempt::Again) {
             attempts += 1;
             // The one who has the claim may need this processor to end it.
             if attempts % SPINS == 0 { std::thread::yield_now() } else { pause() }
@@ -104,7 +114,7 @@ impl Claims {
 
     #[inline]
     fn word(&self, unit: u64) -> &AtomicU32 {
-        &self.words[(unit % WORDS) as usize]
+        &self.words[unit as usize % WORDS]
     }
 
     #[inline]
@@ -122,7 +132,7 @@ impl Claims {
 impl Drop for Claim<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.claims.release(&self.range, self.changes);
+        self.claims.release_units(self.units.clone(), self.changes);
     }
 }
 
@@ -133,11 +143,25 @@ fn units(range: &Range<u64>) -> Range<u64> {
         return 0..0;
     }
     let (first, end) = (range.start >> UNIT_BITS, ((range.end - 1) >> UNIT_BITS) + 1);
-    first..end.min(first + WORDS)
+    first..end.min(first + WORDS as u64)
 }
 
 #[inline]
 fn claim_word(word: &AtomicU32, changes: bool, attempt: Attempt) -> bool {
+    let value = word.load(Ordering::Relaxed);
+    let (is_free, next) = match changes {
+        true => (value == 0, EXCLUSIVE),
+        false => (value & (EXCLUSIVE | WAITED) == 0, value + 1),
+    };
+    // SYNC: claim (acquire): what the former claimants have done is visible from here on.
+    if is_free && word.compare_exchange(value, next, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        return true;
+    }
+    claim_contended(word, changes, attempt)
+}
+
+#[cold]
+fn claim_contended(word: &AtomicU32, changes: bool, attempt: Attempt) -> bool {
     let mut value = word.load(Ordering::Relaxed);
     loop {
         let is_taken = if changes { value & !WAITED != 0 } else { value & EXCLUSIVE != 0 };
@@ -197,7 +221,7 @@ mod tests {
             (0..1, 0..1),
             (4095..4097, 0..2),
             (8192..12288, 2..3),
-            (4096..u64::MAX, 1..1 + WORDS),
+            (4096..u64::MAX, 1..1 + WORDS as u64),
         ] {
             assert_eq!(units(&range), expected, "{range:?}");
         }
