@@ -3,7 +3,6 @@
 //! Called by [`super::ByUser`] for each command that is submitted or completed, if the device is one of several cores.
 
 use super::ClientKey;
-use super::exchange::Served;
 use super::window::cost_of;
 
 /// Use by each user, by the index of the user's key.
@@ -19,8 +18,7 @@ pub(super) struct LocalUse {
     pub(super) in_flight: i64,
     /// Cost of the user's costliest recent command; it decays with each command.
     pub(super) costliest: i64,
-    /// What was served, and cost and number of the commands that have completed, since the last exchange.
-    pub(super) served: Served,
+    /// Cost and number of the commands that have completed since the last exchange.
     pub(super) completed: (i64, u32),
     pub(super) was_held: bool,
 }
@@ -32,7 +30,6 @@ impl Default for LocalUse {
             limit: i64::MAX,
             in_flight: 0,
             costliest: 0,
-            served: Served::default(),
             completed: (0, 0),
             was_held: false,
         }
@@ -51,13 +48,6 @@ impl LocalUses {
             *place = LocalUse { user: Some(user), ..LocalUse::default() };
         }
         place
-    }
-
-    /// Notes a turn of a user that moves this number of bytes.
-    #[inline]
-    pub(super) fn served(&mut self, user: ClientKey, bytes: u64) {
-        let served = &mut self.of(user).served;
-        (served.bytes, served.requests) = (served.bytes + bytes, served.requests + 1);
     }
 
     /// Notes that a command of a user was submitted. Returns true if the user is to be held.

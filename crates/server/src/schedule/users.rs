@@ -7,7 +7,7 @@
 //!
 //! Called by the core, for each device.
 
-use super::exchange::{Exchange, Heard, Told};
+use super::exchange::{Exchange, Heard, Served, Told};
 use super::local::LocalUses;
 use super::window::Windows;
 use super::{ClientKey, Error, Limits, Schedule};
@@ -44,6 +44,8 @@ struct User {
     /// Slots of the user's members, by the index of their connection.
     members: Vec<u32>,
     count: usize,
+    /// What the user was served since the last exchange.
+    served: Served,
 }
 
 #[derive(Clone, Debug)]
@@ -96,9 +98,9 @@ impl ByUser {
         let ByUser { users, by_index, shared: Some(shared), .. } = self else { return };
         let Shared { exchange, uses, told, heard } = shared;
         told.clear();
-        for user in by_index.iter().flatten() {
-            let used = uses.of(user.turn);
-            let is_served = used.served.requests > 0 || used.in_flight > 0 || used.completed.1 > 0;
+        for user in by_index.iter_mut().flatten() {
+            let (used, served) = (uses.of(user.turn), std::mem::take(&mut user.served));
+            let is_served = served.requests > 0 || used.in_flight > 0 || used.completed.1 > 0;
             if user.count == 0 && !is_served {
                 continue;
             }
@@ -106,7 +108,7 @@ impl ByUser {
                 index: user.turn.index(),
                 uid: user.uid,
                 share: user.share,
-                served: std::mem::take(&mut used.served),
+                served,
                 completed: std::mem::take(&mut used.completed),
                 in_flight: used.in_flight,
                 costliest: used.costliest,
@@ -173,8 +175,9 @@ impl ByUser {
         if self.by_index.len() <= index {
             self.by_index.resize(index + 1, None);
         }
-        let share = i64::from(limits.share);
-        let user = User { uid, turn, share, connections: Schedule::new(), members: Vec::new(), count: 0 };
+        let (share, served) = (i64::from(limits.share), Served::default());
+        let user =
+            User { uid, turn, share, connections: Schedule::new(), members: Vec::new(), count: 0, served };
         self.by_index[index] = Some(user);
         self.indices.insert(uid, index);
         Ok(index)
@@ -233,11 +236,10 @@ impl ByUser {
     pub fn served(&mut self, member: ConnectionKey, bytes: u64, now: u64) {
         let Some((user, connection)) = self.find(member) else { return };
         user.connections.charge(connection, bytes, now);
+        user.served.bytes += bytes;
+        user.served.requests += 1;
         let turn = user.turn;
         self.users.charge(turn, bytes, now);
-        if let Some(shared) = &mut self.shared {
-            shared.uses.served(turn, bytes);
-        }
     }
 
     /// Notes that a command of the connection is in flight. Returns the connection's user, for
