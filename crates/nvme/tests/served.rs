@@ -49,7 +49,8 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn copied(server: &Server) -> u64 {
     let how = server.status().unwrap().devices.remove(0).how;
     let copied = how.split_once("polling; ").or_else(|| how.split_once("interrupts; "));
-    copied.map_or(0, |(_, rest)| rest.split(' ').next().unwrap().parse().unwrap())
+    // No number follows if nothing was copied.
+    copied.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
 /// Writes and reads all of a volume, and checks the contents.

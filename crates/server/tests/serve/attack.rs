@@ -315,9 +315,11 @@ fn who_comes_and_goes_is_not_the_cores_business() {
     };
     come();
     let log = serving.folder().join("calls");
-    let core = serving.threads("core")[0].to_string();
+    let cores = ["core", "core-1"].iter().flat_map(|name| serving.threads(name));
+    let cores: Vec<String> = cores.flat_map(|core| ["-p".to_owned(), core.to_string()]).collect();
     let mut strace = std::process::Command::new("strace")
-        .args(["-qq", "-o", log.to_str().unwrap(), "-p", &core])
+        .args(["-qq", "-o", log.to_str().unwrap()])
+        .args(&cores)
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
