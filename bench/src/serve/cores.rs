@@ -81,7 +81,8 @@ fn row(
     let requests = Metric::rate("requests", "op/s", |run: &Figures| run.requests as f64 / run.seconds);
     let note = match count * (1 + CLIENTS_PER_CORE) > processors {
         true => format!(
-            "{count} cores and {} clients share {processors} processors: this shows no scaling, which needs more of them",
+            "{} and {} clients share {processors} processors: this shows no scaling, which needs more of them",
+            name(count),
             count * CLIENTS_PER_CORE
         ),
         false => format!("{} clients on {processors} processors", count * CLIENTS_PER_CORE),
