@@ -235,7 +235,6 @@ impl Connection {
     ///
     /// # Panics
     /// If the request came over another channel.
-    /// If the request came over another channel.
     #[inline]
     fn memory(&self, ticket: &RequestToken) -> RequestBuffer<'_> {
         assert!(ticket.channel == self.number, "the request came over another channel");

@@ -103,7 +103,7 @@ fn compare_and_write_is_atomic_across_queues() {
     }
 }
 
-/// What one queue has completed, each other one sees, whatever it had in flight before.
+/// A read by one queue sees the completed writes of all others, whatever it had in flight before.
 #[test]
 fn completed_writes_are_seen_by_all_queues() {
     for (name, mut all, _folder) in devices() {

@@ -17,9 +17,9 @@
 //!
 //! A request to a direct volume takes a slot, too, whose number is the token of its command.
 //!
-//! Modules: `direct` submits to hardware and reaps from it, `volumes` opens and closes, `submit` has the requests of one range, `many` those of several
-//! ranges, `pieces` those of scattered memory, `send` submits over the channel, `ready` holds the completed
-//! requests of mapped volumes, `reap` returns completions, `dispatch` passes them to a callback.
+//! Modules: `direct` submits to hardware and reaps from it, `volumes` opens and closes, `submit` has the requests of one
+//! range, `many` those of several ranges, `pieces` those of scattered memory, `send` submits over the channel, `ready`
+//! holds the completed requests of mapped volumes, `reap` returns completions, `dispatch` passes them to a callback.
 
 mod direct;
 mod dispatch;
@@ -62,7 +62,8 @@ use volumes::OpenVolume;
 /// Requests in flight are carried out in any order. When the server dies and the queue connects again,
 /// requests of the channel that were not completed are submitted again, as described at [`crate::Volume`].
 /// Requests to mapped memory that were not reaped end with [`Error::Gone`], since the server's memory, which
-/// they wrote, is gone, and so do requests to direct volumes, which may have been carried out. When a grant is revoked, requests to its mapped memory end with [`Error::Revoked`],
+/// they wrote, is gone, and so do requests to direct volumes, which may have been carried out. When a grant is revoked,
+/// requests to its mapped memory end with [`Error::Revoked`],
 /// except those that had been carried out when a request submitted before them was reaped.
 pub struct Queue {
     socket: PathBuf,

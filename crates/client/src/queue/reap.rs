@@ -193,7 +193,8 @@ impl Queue {
 
     /// Prepares to wait in an event loop. After `Ok(false)` the descriptor of [`AsFd`](std::os::fd::AsFd)
     /// becomes readable when a request completes or the server dies. `Ok(true)` means that a request can be
-    /// reaped already, or that requests to a direct volume are in flight, for which the program has to poll. The descriptor changes when [`Queue::reconnects`] does.
+    /// reaped already, or that requests to a direct volume are in flight, for which the program has to poll. The
+    /// descriptor changes when [`Queue::reconnects`] does.
     ///
     /// # Errors
     /// Same as [`Queue::try_reap`].

@@ -143,11 +143,11 @@ impl ServedDevice {
             Operation::CompareAndWrite => 2 * slice.length as usize,
             _ => slice.length as usize,
         };
-        // SAFETY: the memory is mapped for reading and writing while the command uses it, and no reference to
-        // it exists. If data moves, the request's buffer lies within the client's arena, as `bywash_channel`
-        // has checked, and the slice within the buffer, as `Work::take` has checked. The memory of a copy is as
-        // long as its range at least, as `Core::copy` has checked. The command's owner keeps the arena or this
-        // memory mapped; for a command that ends before `carry_out` returns, the borrowed client or work does.
+        // If data moves, the request's buffer lies within the client's arena, as `bywash_channel` has checked,
+        // and the slice within the buffer, as `RequestState::take` has checked. The memory of a copy is as long
+        // as its range at least, as `Core::copy` has checked. The command's owner keeps the arena or this memory
+        // mapped; for a command that ends before `carry_out` returns, the borrowed client or work does.
+        // SAFETY: the memory is so mapped for reading and writing while the command uses it; nothing refers to it.
         let span = [unsafe { Segment::new(memory, bytes) }];
         let spans = if slice.operation.moves_data() { span.as_slice() } else { &[] };
         if slice.is_zeros {

@@ -34,7 +34,7 @@ const ROUND_NS: u64 = 10_000_000;
 /// Number of users from which on absent ones are forgotten.
 const REMEMBERED_MAX: usize = 1024;
 
-/// What the schedules of one device on several cores tell one another.
+/// Shared record of the use of one device, by which its schedules on several cores inform one another.
 #[derive(Debug)]
 pub struct Exchange(Mutex<State>);
 
@@ -56,12 +56,12 @@ struct SharedUser {
     cores: Vec<CoreUsage>,
 }
 
-/// What a user was served and has in flight on one core.
+/// Use of the device by one user on one core: service so far, and commands in flight.
 #[derive(Clone, Copy, Debug, Default)]
 struct CoreUsage {
     /// Bytes and requests that the user was served since the exchange knows the user.
     served: Served,
-    /// What all other cores had served when this core last took it over.
+    /// Service by all other cores that this core has taken over.
     taken: Served,
     in_flight: i64,
     costliest: i64,
@@ -78,14 +78,14 @@ pub(super) struct Served {
     pub(super) requests: u64,
 }
 
-/// What one core tells of a user at an exchange.
+/// Report of one core on one user, at an exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     /// Index of the user's key in the schedule of the core.
     pub(super) index: usize,
     pub(super) uid: u32,
     pub(super) share: i64,
-    /// What the user was served since the last exchange.
+    /// Service of the user since the last exchange.
     pub(super) served: Served,
     /// Cost and number of the user's commands that have completed since the last exchange.
     pub(super) completed: (i64, u32),
@@ -98,12 +98,12 @@ pub(super) struct Told {
     pub(super) is_present: bool,
 }
 
-/// What one core is told of a user at an exchange.
+/// Reply to a core's report on one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     /// Cost that the user may have in flight on this core; `i64::MAX` if no other user is present.
     pub(super) limit: i64,
-    /// What other cores have served the user since this core's last exchange.
+    /// Service of the user by other cores since this core's last exchange.
     pub(super) elsewhere: Served,
 }
 
