@@ -15,6 +15,30 @@ pub struct Entry {
     pub status: StatusField,
 }
 
+/// Double word 3 of the completion of an I/O command: status field, phase bit and identifier, from the top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoEntry(pub u32);
+
+impl IoEntry {
+    /// Returns the identifier of the command (CID).
+    #[inline(always)]
+    pub fn identifier(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Returns true if the command was carried out.
+    #[inline(always)]
+    pub fn is_success(self) -> bool {
+        self.0 & 0x7ff << 17 == 0
+    }
+
+    /// Returns the completion's fields, with a double word 0 of 0.
+    #[inline]
+    pub fn entry(self) -> Entry {
+        Entry { value: 0, identifier: self.identifier(), status: StatusField((self.0 >> 17) as u16) }
+    }
+}
+
 /// Status field of a completion, without its phase bit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StatusField(pub u16);

@@ -105,21 +105,35 @@ impl<F: Function> DmaMemory<F> {
         }
     }
 
-    /// Writes the words 0, 3, 4, 5 and 6 of a command of eight words at `offset`.
-    #[inline]
-    pub(crate) fn write_words(&self, offset: usize, words: [u64; 5]) {
-        assert!(offset.is_multiple_of(64) && offset + 64 <= self.bytes);
-        // SAFETY: the assertion keeps the words within the mapping and aligned.
+    /// Reads the aligned 32-bit word at `offset`, like [`DmaMemory::read32`], without looking whether it is in the memory.
+    ///
+    /// # Safety
+    /// `offset` is a multiple of 4, and at most the size of the memory less 4.
+    #[inline(always)]
+    pub(crate) unsafe fn read32_unchecked(&self, offset: usize) -> u32 {
+        debug_assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes);
+        // SAFETY: the caller keeps the word within the mapping and aligned; volatile, since the controller writes.
+        u32::from_le(unsafe { self.base.add(offset).cast::<u32>().read_volatile() })
+    }
+
+    /// Writes the words 0, 3, 4, 5 and 6 of a command of eight words at `offset`, without looking whether it is in the memory.
+    ///
+    /// # Safety
+    /// `offset` is a multiple of 64, and at most the size of the memory less 64.
+    #[inline(always)]
+    pub(crate) unsafe fn write_words_unchecked(&self, offset: usize, words: [u64; 5]) {
+        debug_assert!(offset.is_multiple_of(64) && offset + 64 <= self.bytes);
+        // SAFETY: the caller keeps the words within the mapping and aligned.
         let to = unsafe { self.base.add(offset).cast::<u64>() };
         for (index, word) in [0, 3, 4, 5, 6].into_iter().zip(words) {
-            // SAFETY: one of the eight words of the range asserted above.
+            // SAFETY: one of the eight words of the command.
             unsafe { to.add(index).write_volatile(word.to_le()) };
         }
     }
 
     /// Writes a list of `count` pages of the controller's that follow one another, from the address `first` on, at `offset`.
     /// Returns the controller's address of the list.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn write_pages(&self, offset: usize, first: u64, count: usize) -> u64 {
         assert!(offset.is_multiple_of(8) && count <= PAGE / 8 && offset + count * 8 <= self.bytes);
         // SAFETY: the assertion keeps the words within the mapping and aligned.

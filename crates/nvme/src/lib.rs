@@ -56,7 +56,8 @@
 //!
 //! # Contents
 //!
-//! - [`Nvme`], [`Options`], [`Stats`], [`Event`], [`ResetReason`]: the device
+//! - [`Nvme`], [`Options`], [`Stats`], [`Event`], [`ResetReason`]: the device; [`TransferId`]: a read or write that was
+//!   prepared with [`Nvme::prepare`], which takes a third of the instructions of a command
 //! - [`Vfio`], [`Function`]: the PCI function that a device drives
 //! - [`Sysfs`], [`PciController`], [`KernelDisk`], [`Address`], [`Bound`]: controllers of the machine, taking them and
 //!   giving them back
@@ -94,7 +95,7 @@ mod vfio;
 mod virtual_functions;
 mod virtualization;
 
-pub use device::{DEPTH_MAX, Nvme, Options, QUEUES_MAX, Stats};
+pub use device::{DEPTH_MAX, Nvme, Options, QUEUES_MAX, Stats, TransferId};
 pub use error::Error;
 pub use event::{Event, ResetReason};
 pub use function::Function;

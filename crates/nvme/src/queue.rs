@@ -13,7 +13,7 @@
 //! index says so (section 5.8 "Doorbell Buffer Config command"). Called by the controller and the device.
 
 use crate::command::Command;
-use crate::completion::{Entry, StatusField};
+use crate::completion::{Entry, IoEntry};
 use crate::dma::{DmaMemory, after_phase, before_doorbell, between_shadow_and_event};
 use crate::error::Error;
 use crate::function::Function;
@@ -130,6 +130,7 @@ impl<F: Function> Doorbell<F> {
     }
 
     /// Rings the shadow doorbell. Returns true if the register has to be written as well.
+    #[inline(never)]
     fn ring_shadow(&mut self, value: u16) -> bool {
         let Some((shadow, offset)) = &self.shadow else { return true };
         let before = std::mem::replace(&mut self.rung, value);
@@ -156,8 +157,11 @@ pub(crate) struct QueuePair<F: Function> {
     pub(crate) completion_entries: u16,
     /// Number of completions that were taken and whose entries the controller has not got back.
     kept: u16,
+    /// Greatest number of completions that are kept: a queue with as many as it has entries less one is full, and as many
+    /// commands can be in flight as the submission queue has entries less one.
+    kept_max: u16,
     submissions: SubmissionRing,
-    completions: CompletionRing,
+    pub(crate) completions: CompletionRing,
     commands: DmaMemory<F>,
     results: DmaMemory<F>,
     tail: Doorbell<F>,
@@ -183,6 +187,7 @@ impl<F: Function> QueuePair<F> {
             entries,
             completion_entries,
             kept: 0,
+            kept_max: completion_entries - entries,
             submissions: SubmissionRing::new(entries),
             completions: CompletionRing::new(completion_entries),
             commands: DmaMemory::new(function, usize::from(entries) * COMMAND_BYTES)?,
@@ -226,14 +231,16 @@ impl<F: Function> QueuePair<F> {
 
     /// Writes a command like [`QueuePair::push`], of which only the words 0, 3, 4, 5 and 6 are given. The others are zeros in
     /// the queue's memory: it had zeros at first, and all commands have zeros there.
-    #[inline]
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "bounds were checked when the queue was made")]
     pub(crate) fn push_words(&mut self, words: [u64; 5]) {
         let entry = self.submissions.push();
-        self.commands.write_words(usize::from(entry) * COMMAND_BYTES, words);
+        // SAFETY: the ring's entries are fewer than `entries`, for which `new` has allocated memory.
+        unsafe { self.commands.write_words_unchecked(usize::from(entry) * COMMAND_BYTES, words) };
     }
 
     /// Tells the controller of all commands that were pushed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring(&mut self, function: &F) {
         self.tail.ring(function, self.submissions.tail());
     }
@@ -249,21 +256,31 @@ impl<F: Function> QueuePair<F> {
         after_phase();
         let value = self.results.read32(at);
         self.completions.pop();
-        Some(Entry { value, identifier: last as u16, status: StatusField((last >> 17) as u16) })
+        Some(Entry { value, ..IoEntry(last).entry() })
     }
 
     /// Takes the next completion like [`QueuePair::pop`], without its double word 0, which commands of the NVM command set do
     /// not use.
-    #[inline]
-    pub(crate) fn pop_io(&mut self) -> Option<Entry> {
-        let at = usize::from(self.completions.head()) * COMPLETION_BYTES;
-        let last = self.results.read32(at + 12);
-        if !self.completions.is_new(last) {
+    #[inline(always)]
+    pub(crate) fn pop_io(&mut self) -> Option<IoEntry> {
+        let entry = self.peek(&self.completions)?;
+        self.completions.pop();
+        Some(entry)
+    }
+
+    /// Returns the completion at the head of `ring`, which is this queue's, as it was or with completions taken since.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "bounds were checked when the queue was made")]
+    pub(crate) fn peek(&self, ring: &CompletionRing) -> Option<IoEntry> {
+        debug_assert!(ring.entries == self.completion_entries);
+        let at = usize::from(ring.head()) * COMPLETION_BYTES;
+        // SAFETY: the ring's head is less than `completion_entries`, for which `new` has allocated memory.
+        let last = unsafe { self.results.read32_unchecked(at + 12) };
+        if !ring.is_new(last) {
             return None;
         }
         after_phase();
-        self.completions.pop();
-        Some(Entry { value: 0, identifier: last as u16, status: StatusField((last >> 17) as u16) })
+        Some(IoEntry(last))
     }
 
     /// Returns true if a completion can be taken.
@@ -274,6 +291,7 @@ impl<F: Function> QueuePair<F> {
     }
 
     /// Gives the entries of all completions that were taken back to the controller.
+    #[inline(never)]
     pub(crate) fn free(&mut self, function: &F) {
         self.kept = 0;
         self.head.ring(function, self.completions.head());
@@ -282,12 +300,10 @@ impl<F: Function> QueuePair<F> {
     /// Gives the entries of completions back to the controller like [`QueuePair::free`], of which `count` were taken, if the
     /// controller would not have room for the completions of all commands otherwise. A doorbell is thus not rung for every
     /// completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free_in_time(&mut self, function: &F, count: u16) {
         self.kept += count;
-        // A queue with as many completions as it has entries less one is full. As many commands can be in flight as the
-        // submission queue has entries less one.
-        if self.kept > self.completion_entries - self.entries {
+        if self.kept > self.kept_max {
             self.free(function);
         }
     }

@@ -14,23 +14,26 @@
 //! out. It waits for earlier commands that it overlaps. Data moves between the namespace and registered memory without a
 //! copy; other memory is copied through bounce pieces. Commands allocate nothing.
 //!
-//! Most commands are *direct*: they read or write one piece of registered memory, overlap no other command, and need one
-//! command of the controller. They go around all of the above. A direct command is 40 bytes of stores into the submission
-//! queue and 4 bytes of loads. The controller is told at once of a command when nothing else is in flight, and of all
-//! others by one doorbell at the next call of `reap`; it gets the entries of completions back by one doorbell for about as
-//! many as the depth. `bywash bench nvme` counts the instructions.
+//! Most commands are direct, and go around all of the above: see `direct`, which also has the transfers, whose commands were
+//! checked when they were prepared.
 //!
 //! A command that does not complete in time is aborted; if that does not help, the controller is reset, and every command
 //! that was in flight is repeated. A command that was repeated [`REPEATS_MAX`] times fails with ETIMEDOUT. Commands of a
 //! controller that was removed fail with ENODEV.
 
 mod bounce;
+mod direct;
+mod free;
+mod issue;
 mod order;
 mod pinner;
 mod regions;
 mod slot;
+mod transfer;
 
-use crate::completion::{Entry, StatusField};
+pub use transfer::TransferId;
+
+use crate::completion::{Entry, IoEntry, StatusField};
 use crate::controller::{AbortSent, Controller, Identity, Settings, Stopped};
 use crate::dma::{DmaMemory, PAGE};
 use crate::error::Error;
@@ -41,15 +44,18 @@ use bywash_device::{
     Access, Command, CommandError, Completion, Device, Geometry, Operation, PinnedRegion, Pinner, QueueFull,
     RegionId, SEGMENTS_MAX,
 };
+use free::FreeSlots;
+use issue::Key;
 use order::Order;
 use pinner::DmaPinner;
 use regions::{REGIONS_MAX, Regions};
-use slot::{Direct, Issue, Limits, Progress, Slot};
+use slot::{Limits, Progress, Slot};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use transfer::Prepared;
 
 /// Greatest depth of a device.
 pub const DEPTH_MAX: usize = 4096;
@@ -155,7 +161,14 @@ pub struct Nvme<F: Function> {
     regions: Regions,
     pinner: Arc<DmaPinner<F>>,
     order: Order,
-    free: Vec<u16>,
+    free: FreeSlots,
+    /// True if the controller is ready, no command waits for anything but the controller, no completion is kept, and no region
+    /// that was unregistered is in use. All that changes this calls [`Nvme::settle`] in the end.
+    is_usual: bool,
+    /// Key of the transfers that can be submitted without another look. Closed while a command changes the device.
+    key: Key,
+    /// Transfers, by their slots.
+    transfers: Box<[Option<Prepared>]>,
     /// Slots whose next command is to be submitted; each is at most once in here.
     runnable: Vec<u16>,
     finished: VecDeque<Completion>,
@@ -214,7 +227,10 @@ impl<F: Function> Nvme<F> {
             regions: Regions::default(),
             pinner: Arc::new(DmaPinner::new(&function)),
             order: Order::default(),
-            free: (0..depth as u16).rev().collect(),
+            free: FreeSlots::new(depth as u16),
+            is_usual: true,
+            key: Key::open(0),
+            transfers: (0..depth).map(|_| None).collect(),
             runnable: Vec::with_capacity(depth),
             finished: VecDeque::with_capacity(depth),
             polls: 0,
@@ -259,6 +275,7 @@ impl<F: Function> Nvme<F> {
             self.controller.fail(Error::Removed);
         }
         self.fail_if_lost();
+        self.settle();
     }
 
     /// Submits the next command of every runnable slot, and tells the controller.
@@ -282,50 +299,23 @@ impl<F: Function> Nvme<F> {
         self.stats.commands += 1;
     }
 
-    /// Returns the memory of a command that can be carried out directly and now; see the head of the module.
-    #[inline]
-    fn direct(&self, command: &Command<'_>) -> Option<Direct> {
-        let ([segment], Some(region)) = (command.segments(), command.registered_region()) else {
-            return None;
-        };
-        let (operation, offset, bytes) = (command.operation(), command.offset(), segment.bytes() as u64);
-        if !self.controller.is_ready() || !self.limits.is_direct(operation, offset, bytes) {
-            return None;
-        }
-        let (region, address) = self.regions.find_one(region, segment.base().addr(), bytes)?;
-        // As many commands in flight as slots: there is no more room for completions than there are slots.
-        if !address.is_multiple_of(4) || self.finished.len() >= self.free.len() {
-            return None;
-        }
-        let changes = operation != Operation::Read;
-        let is_free = self.order.is_free(changes)
-            || !self.order.has_conflict(&self.slots, offset..offset + bytes, changes);
-        is_free.then_some(Direct { region, address, bytes })
-    }
-
-    /// Submits a direct command. The controller is told at once if nothing else is in flight.
-    #[inline]
-    fn submit_direct(&mut self, number: u16, command: Command<'_>, direct: Direct) {
-        let Nvme { function, slots, limits, lists, controller, order, free, .. } = self;
-        let is_alone = free.len() + 1 == slots.len();
-        let slot = &mut slots[usize::from(number)];
-        order.enter(number, command.operation() != Operation::Read);
-        let words = slot.fill_direct(number, command, direct, limits, lists);
-        let queue = &mut controller.queues[slot.queue()];
-        // There is room: a queue has more entries than slots.
-        queue.push_words(words);
-        if is_alone {
-            queue.ring(function);
-        }
-        self.stats.commands += 1;
-    }
-
     /// Submits a command that is not direct, or not valid.
     #[inline(never)]
     fn submit_any<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
         if self.in_flight() >= self.slots.len() {
             return Err(QueueFull(command));
         }
+        let submitted = self.submit_checked(command, None);
+        self.settle();
+        submitted
+    }
+
+    /// Submits a command with its own slot `reserved`, or with one that is free.
+    fn submit_checked<'a>(
+        &mut self,
+        command: Command<'a>,
+        reserved: Option<u16>,
+    ) -> Result<(), QueueFull<'a>> {
         let failed = |command: Command<'a>, failure| command.done(Err(failure));
         let bytes = match command.check(&self.geometry) {
             Ok(bytes) => bytes,
@@ -349,16 +339,17 @@ impl<F: Function> Nvme<F> {
             self.finished.push_back(command.done(Ok(())));
             return Ok(());
         }
-        // Not reached: there are as many slots as the depth, and fewer commands are in flight.
-        let Some(number) = self.free.pop() else { return Err(QueueFull(command)) };
+        // Slots of transfers are not free.
+        let Some(number) = reserved.or_else(|| self.free.take()) else { return Err(QueueFull(command)) };
         let (offset, region) = (command.offset(), command.registered_region());
         // A flush overlaps nothing.
-        let blockers = self.order.conflicts(&self.slots, offset..offset + bytes, operation.is_write());
+        let slots = &self.slots[..self.free.ever_used()];
+        let blockers = self.order.conflicts(slots, offset..offset + bytes, operation.is_write());
         let Nvme { slots, regions, limits, .. } = self;
         let slot = &mut slots[usize::from(number)];
         slot.fill(command, bytes, limits, |segments| regions.find(region?, segments));
         slot.blockers = blockers;
-        self.order.enter(number, operation.is_write());
+        self.order.enter(operation.is_write());
         if blockers > 0 {
             self.order.wait();
         } else if self.controller.is_ready() {
@@ -419,7 +410,7 @@ impl<F: Function> Nvme<F> {
     /// Fails all commands if the controller is lost. They are in flight no longer: the controller is cut off from memory.
     fn fail_if_lost(&mut self) {
         let Some(errno) = self.controller.failure().map(Error::errno) else { return };
-        if self.free.len() == self.slots.len() {
+        if self.order.in_flight() == 0 {
             return;
         }
         for number in 0..self.slots.len() as u16 {
@@ -431,42 +422,6 @@ impl<F: Function> Nvme<F> {
         self.bounce.numbers.forget_waiting();
     }
 
-    /// Tells the controller of the commands of a pair of queues that were submitted, and takes its completions, at most one
-    /// round of them, so that a controller that writes completions without end does not keep the thread. Passes those of
-    /// direct commands that have succeeded to `done`, and returns their number; keeps all others for [`Nvme::give_out`].
-    #[inline]
-    fn reap_queue(&mut self, index: usize, done: &mut dyn FnMut(Completion)) -> usize {
-        let Nvme { function, controller, slots, order, regions, free, .. } = self;
-        let queue = &mut controller.queues[index];
-        queue.ring(function);
-        // Completions of direct commands do not change this.
-        let is_usual = !order.has_waiting() && !regions.is_leaving();
-        let state = Issue::direct(index);
-        for count in 0..queue.completion_entries {
-            let Some(entry) = queue.pop_io() else {
-                if count > 0 {
-                    queue.free_in_time(function, count);
-                }
-                return usize::from(count);
-            };
-            match slots.get_mut(usize::from(entry.identifier)) {
-                Some(slot) if is_usual && entry.status.is_success() && slot.is_in_state(state) => {
-                    if slot.is_write() {
-                        order.leave(true);
-                    }
-                    free.push(entry.identifier);
-                    done(slot.complete_direct());
-                }
-                _ => {
-                    self.reap_others(index, entry, count);
-                    return usize::from(count);
-                }
-            }
-        }
-        queue.free_in_time(function, queue.completion_entries);
-        usize::from(queue.completion_entries)
-    }
-
     /// Takes a completion of a pair of queues and those behind it, after `count` others, and keeps them for
     /// [`Nvme::give_out`].
     #[inline(never)]
@@ -476,29 +431,62 @@ impl<F: Function> Nvme<F> {
             self.completed(index, entry);
             count += 1;
             let queue = &mut self.controller.queues[index];
-            next = if count < queue.completion_entries { queue.pop_io() } else { None };
+            next = if count < queue.completion_entries { queue.pop_io().map(IoEntry::entry) } else { None };
         }
         self.controller.queues[index].free_in_time(&self.function, count);
     }
 
-    /// Gives out completions that were kept, goes on with a reset, and submits commands that are runnable.
+    /// Does what is not done for direct commands, and gives out completions that were kept. Returns their number.
     #[inline(never)]
-    fn catch_up(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
-        let count = self.give_out(done);
-        self.kick();
+    fn reap_rest(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+        let mut count = self.give_out(done);
+        self.advance();
+        count += self.give_out(done);
+        self.settle();
         count
     }
 
-    /// Submits commands that became runnable, and gives out completions that were kept.
-    #[inline(never)]
-    fn reap_rest(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
+    /// Takes completions of commands that are not direct, and of admin commands; goes on with a reset; submits commands that became
+    /// runnable; looks at the controller's status and at late commands if it is time to.
+    fn advance(&mut self) {
+        if !self.is_usual {
+            self.kick();
+        }
+        if self.controller.is_ready() {
+            for index in 0..self.controller.queues.len() {
+                if let Some(entry) = self.controller.queues[index].pop_io() {
+                    self.reap_others(index, entry.entry(), 0);
+                }
+            }
+        }
+        self.look();
         if !self.runnable.is_empty() {
             self.run();
             if self.controller.is_ready() {
                 self.ring();
             }
         }
-        self.give_out(done)
+    }
+
+    /// Looks at the controller's admin completions and, if it is time to, at its status and at late commands.
+    fn look(&mut self) {
+        if self.controller.is_ready() && self.controller.has_admin_completion() {
+            self.controller.poll_admin();
+        }
+        if self.polls.is_multiple_of(POLLS) {
+            self.check();
+        }
+    }
+
+    /// Finds out whether direct commands can go the short way from now on; see [`Nvme::is_usual`].
+    fn settle(&mut self) {
+        self.is_usual = self.controller.is_ready()
+            && self.finished.is_empty()
+            && self.runnable.is_empty()
+            && !self.order.has_waiting()
+            && !self.regions.is_leaving();
+        let is_open = self.is_usual && self.order.is_unchanging();
+        self.key = if is_open { Key::open(self.regions.unregistered()) } else { Key::CLOSED };
     }
 
     /// Takes the completion of a command of the controller, whatever it is.
@@ -529,7 +517,7 @@ impl<F: Function> Nvme<F> {
     }
 
     fn finish(&mut self, number: u16, result: Result<(), CommandError>) {
-        let Nvme { slots, bounce, runnable, order, regions, .. } = self;
+        let Nvme { slots, bounce, runnable, order, regions, free, .. } = self;
         let slot = &mut slots[usize::from(number)];
         let (is_waiting, region) = (slot.blockers > 0, slot.forget_region());
         let Some(completion) = slot.complete(result) else { return };
@@ -551,9 +539,12 @@ impl<F: Function> Nvme<F> {
             order.wait_no_longer();
         }
         if order.has_waiting() {
+            let slots = &mut slots[..free.ever_used()];
             order.free_others(slots, &range, changes, |freed| runnable.push(freed));
         }
-        self.free.push(number);
+        if !slots[usize::from(number)].is_reserved() {
+            free.give(number);
+        }
     }
 
     #[cold]
@@ -635,36 +626,15 @@ impl<F: Function> Device for Nvme<F> {
     // A call would copy the command and save registers, which is as much as several of the checks.
     #[inline(always)]
     fn submit<'a>(&mut self, command: Command<'a>) -> Result<(), QueueFull<'a>> {
-        let Some(direct) = self.direct(&command) else { return self.submit_any(command) };
-        let Some(number) = self.free.pop() else { return self.submit_any(command) };
-        self.submit_direct(number, command, direct);
-        Ok(())
+        match self.shape(&command) {
+            Some(shape) => self.submit_direct(command, &shape),
+            None => self.submit_any(command),
+        }
     }
 
     #[inline]
     fn reap(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
-        let is_usual = self.finished.is_empty() && self.runnable.is_empty() && self.controller.is_ready();
-        let mut count = if is_usual { 0 } else { self.catch_up(done) };
-        let mut direct = 0;
-        if is_usual || self.controller.is_ready() {
-            for index in 0..self.controller.queues.len() {
-                direct += self.reap_queue(index, done);
-            }
-        }
-        count += direct;
-        if direct > 0 {
-            self.controller.note_progress();
-        } else if self.controller.is_ready() && self.controller.has_admin_completion() {
-            self.controller.poll_admin();
-        }
-        self.polls = self.polls.wrapping_add(1);
-        if self.polls.is_multiple_of(POLLS) {
-            self.check();
-        }
-        if !self.finished.is_empty() || !self.runnable.is_empty() {
-            count += self.reap_rest(done);
-        }
-        count
+        self.reap_each(done)
     }
 
     fn arm(&mut self) -> bool {
@@ -676,6 +646,7 @@ impl<F: Function> Device for Nvme<F> {
         // Looking at the controller may take the completions of admin commands, which can be news for the user.
         let has_news = self.controller.has_admin_completion();
         self.check();
+        self.settle();
         if has_news || !self.finished.is_empty() {
             return true;
         }
@@ -697,7 +668,7 @@ impl<F: Function> Device for Nvme<F> {
 
     #[inline]
     fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len() + self.finished.len()
+        self.order.in_flight() + self.finished.len()
     }
 
     fn pinner(&self) -> Option<Arc<dyn Pinner>> {
@@ -717,6 +688,7 @@ impl<F: Function> Device for Nvme<F> {
         let slots = &self.slots;
         let uses = |slot: &&Slot, index| slot.is_used() && slot.region() == Some(index);
         self.regions.unregister(region, |index| slots.iter().filter(|slot| uses(slot, index)).count() as u32);
+        self.settle();
     }
 
     fn description(&self) -> String {

@@ -3,7 +3,7 @@
 //! Invariant: if two ranges overlap and at least one command changes its range, the one that was submitted first has completed
 //! before the other is issued. The ranges are those of the slots. As long as all commands read, none is looked at: a read
 //! costs a look at a counter. A write looks at every slot that was ever used, which are as many as commands were ever in
-//! flight at a time, since slots are taken from a stack. Called by the device.
+//! flight at a time ([`FreeSlots`](super::free::FreeSlots)): the caller passes these. Called by the device.
 
 use super::slot::Slot;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use std::ops::Range;
 /// Numbers of commands that change the device, and of those that wait for others.
 #[derive(Debug, Default)]
 pub(super) struct Order {
+    /// Number of commands in flight, those that wait included.
+    in_flight: usize,
     /// Number of commands in flight that change the device, those that wait included.
     changing: usize,
     /// Number of commands that wait.
     waiting: usize,
-    /// Number of slots that were ever used: those from this number on are not.
-    used: usize,
 }
 
 impl Order {
@@ -29,7 +29,7 @@ impl Order {
     /// Returns true if some command in flight overlaps a range, and one of the two changes it.
     #[inline(never)]
     pub(super) fn has_conflict(&self, slots: &[Slot], range: Range<u64>, changes: bool) -> bool {
-        slots[..self.used].iter().any(|slot| slot.conflicts(&range, changes))
+        slots.iter().any(|slot| slot.conflicts(&range, changes))
     }
 
     /// Returns the number of commands in flight that overlap a range, where one of the two changes it. An empty range overlaps
@@ -39,18 +39,26 @@ impl Order {
             return 0;
         }
         // Fits, since slots have numbers of 16 bits.
-        slots[..self.used].iter().filter(|slot| slot.conflicts(&range, changes)).count() as u16
+        slots.iter().filter(|slot| slot.conflicts(&range, changes)).count() as u16
     }
 
-    /// Notes a command in the slot `number`.
+    /// Returns the number of commands in flight.
+    #[inline(always)]
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Returns true if no command in flight changes the device.
     #[inline]
-    pub(super) fn enter(&mut self, number: u16, changes: bool) {
-        if usize::from(number) >= self.used {
-            self.used = usize::from(number) + 1;
-        }
-        if changes {
-            self.changing += 1;
-        }
+    pub(super) fn is_unchanging(&self) -> bool {
+        self.changing == 0
+    }
+
+    /// Notes a command, which changes the device or not.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, changes: bool) {
+        self.in_flight += 1;
+        self.changing += usize::from(changes);
     }
 
     /// Notes that the command that entered last waits.
@@ -70,8 +78,9 @@ impl Order {
     }
 
     /// Notes that a command has completed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn leave(&mut self, changes: bool) {
+        self.in_flight -= 1;
         self.changing -= usize::from(changes);
     }
 
@@ -89,7 +98,7 @@ impl Order {
         if range.is_empty() {
             return;
         }
-        for (number, slot) in slots[..self.used].iter_mut().enumerate() {
+        for (number, slot) in slots.iter_mut().enumerate() {
             if slot.blockers > 0 && slot.conflicts(range, changes) {
                 slot.blockers -= 1;
                 if slot.blockers == 0 {

@@ -29,6 +29,8 @@ pub(super) struct Regions {
     entries: Vec<RegionEntry>,
     /// Number of entries whose memory was unregistered while commands use it.
     leaving: usize,
+    /// Number of regions that were unregistered, modulo 2^32.
+    unregistered: u32,
 }
 
 /// Region of a command: its entry, and where its first byte is for the process and for the controller.
@@ -64,6 +66,7 @@ impl Regions {
             return;
         }
         // The identifier is unknown from now on.
+        self.unregistered = self.unregistered.wrapping_add(1);
         entry.generation = entry.generation.wrapping_add(1);
         (entry.base, entry.bytes, entry.address) = (0, 0, 0);
         entry.users = users(region.index());
@@ -94,6 +97,13 @@ impl Regions {
         let is_inside = |segment: &Segment| memory.offset_of(segment.base(), segment.bytes()).is_some();
         let lookup = Lookup { index: region.index(), base: entry.base, address: entry.address };
         segments.iter().all(is_inside).then_some(lookup)
+    }
+
+    /// Returns the number of regions that were unregistered, modulo 2^32. As long as it stays the same, a region that was found
+    /// is registered.
+    #[inline(always)]
+    pub(super) fn unregistered(&self) -> u32 {
+        self.unregistered
     }
 
     /// Returns true if a region was unregistered while commands use it: [`Regions::leave`] has to be called for each command

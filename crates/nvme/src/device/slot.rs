@@ -13,7 +13,9 @@
 //! device.
 
 use super::bounce::BounceBuffers;
+use super::issue::{Issue, Key};
 use super::regions::Lookup;
+use super::transfer::Shape;
 use crate::command::{self, BLOCKS_MAX, Command};
 use crate::controller::Identity;
 use crate::data::{DataPointer, PRP_BYTES_MAX, Piece, fits_prp, prp, sgl};
@@ -86,6 +88,12 @@ impl Limits {
         }
     }
 
+    /// Returns true if an offset is one of a block.
+    #[inline(always)]
+    pub(super) fn is_whole(&self, offset: u64) -> bool {
+        offset & self.block_mask == 0
+    }
+
     /// Returns true if a command with one segment of `bytes` bytes passes [`bywash_device::Command::check`], and one command
     /// of the controller can carry it out without a copy.
     #[inline]
@@ -120,73 +128,21 @@ pub(super) enum Progress {
     Mismatch,
 }
 
-/// Stage of a slot's command, its history and its pair of queues, in one word, so that one comparison finds what is usual.
-///
-/// ```text
-///   31         16 15        8 7      4    3         2          1          0
-///   │ queue      │ repeats   │ 0      │ aborted │ direct   │ issued   │ used   │
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Issue(u32);
-
-impl Issue {
-    /// The slot has a command.
-    const USED: u32 = 1;
-    /// A command of the controller is in flight.
-    const ISSUED: u32 = 1 << 1;
-    /// The command is direct: one command of the controller reads or writes contiguous memory.
-    const DIRECT: u32 = 1 << 2;
-    /// The command of the controller in flight is being aborted.
-    const ABORTED: u32 = 1 << 3;
-    const REPEATS_SHIFT: u32 = 8;
-    const QUEUE_SHIFT: u32 = 16;
-
-    /// Returns the state of an unused slot, whose commands the pair of queues `queue` carries out.
-    fn unused(queue: u16) -> Issue {
-        Issue(u32::from(queue) << Issue::QUEUE_SHIFT)
-    }
-
-    /// Returns the state of a slot of the pair of queues `queue` whose command is direct, in flight, and in no trouble.
-    #[inline]
-    pub(super) fn direct(queue: usize) -> Issue {
-        // A pair of queues has a number of 16 bits.
-        Issue((queue as u32) << Issue::QUEUE_SHIFT | Issue::USED | Issue::ISSUED | Issue::DIRECT)
-    }
-
-    #[inline]
-    fn has(self, bit: u32) -> bool {
-        self.0 & bit != 0
-    }
-
-    #[inline]
-    fn set(&mut self, bit: u32, is_set: bool) {
-        self.0 = if is_set { self.0 | bit } else { self.0 & !bit };
-    }
-
-    /// Keeps the pair of queues alone.
-    #[inline]
-    fn reset(&mut self, bits: u32) {
-        self.0 = self.0 & !0 << Issue::QUEUE_SHIFT | bits;
-    }
-}
-
 /// A command in flight, or an unused slot.
 #[derive(Debug)]
 pub(super) struct Slot {
-    issue: Issue,
-    operation: Operation,
+    pub(super) issue: Issue,
+    /// Greatest offset at which the slot's transfer is within the device.
+    pub(super) last: u64,
     /// Number of earlier commands that overlap this one, which waits for them.
     pub(super) blockers: u16,
-    /// Number of the registered region of a direct command.
-    region: u32,
-    /// Double words 0 and 1 of the controller's commands, without the opcode: identifier and namespace.
+    pub(super) token: u64,
+    pub(super) offset: u64,
+    /// Operation and number of bytes; the other fields count for direct commands alone.
+    pub(super) shape: Shape,
+    /// Double words 0 and 1 of the controller's direct commands, without the opcode: identifier and namespace.
     first: u64,
-    token: u64,
     owner: Option<MemoryOwner>,
-    offset: u64,
-    bytes: u64,
-    /// Controller's address of a direct command's memory.
-    address: u64,
     /// Bytes of `bytes` that are done.
     done: u64,
     /// Bytes that the controller's command in flight moves or sets.
@@ -200,30 +156,18 @@ pub(super) struct Slot {
     pub(super) deadline: Option<Duration>,
 }
 
-/// Registered memory of a command that is carried out directly.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Direct {
-    /// Number of the registered region.
-    pub(super) region: u32,
-    /// Controller's address of the first byte.
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-}
-
 impl Slot {
     /// Makes the unused slot `number`, whose commands the pair of queues `queue` carries out.
     pub(super) fn empty(number: u16, queue: u16, limits: &Limits) -> Slot {
         Slot {
             issue: Issue::unused(queue),
-            operation: Operation::Flush,
+            last: 0,
             blockers: 0,
-            region: 0,
-            first: Command::new(0, number, limits.namespace).0[0],
             token: 0,
-            owner: None,
             offset: 0,
-            bytes: 0,
-            address: 0,
+            shape: Shape::empty(Operation::Flush, 0),
+            first: Command::new(0, number, limits.namespace).0[0],
+            owner: None,
             done: 0,
             part: 0,
             segments: Vec::with_capacity(SEGMENTS_MAX),
@@ -234,67 +178,87 @@ impl Slot {
         }
     }
 
-    /// Sets up the slot for a command that passed [`Limits::is_direct`], as issued, and returns the words of the
-    /// controller's command that are not always zero: 0, 3, 4, 5 and 6. `lists` has a page for the slot.
-    #[inline]
-    pub(super) fn fill_direct<F: Function>(
+    /// Sets the shape of the slot's direct commands. The slot's page of `lists` has the list of pages from then on, if there
+    /// is one.
+    #[inline(always)]
+    pub(super) fn set_shape<F: Function>(&mut self, number: u16, mut shape: Shape, lists: &DmaMemory<F>) {
+        if shape.listed > 0 {
+            shape.second = lists.write_pages(usize::from(number) * PAGE, shape.second, shape.listed.into());
+        }
+        self.shape = shape;
+    }
+
+    /// Begins a direct command of the slot's shape at an offset, as issued, and returns the words of the controller's command
+    /// that are not always zero: 0, 3, 4, 5 and 6.
+    #[inline(always)]
+    pub(super) fn begin_direct(
         &mut self,
-        number: u16,
-        command: bywash_device::Command<'_>,
-        direct: Direct,
+        token: u64,
+        offset: u64,
+        changes: bool,
         limits: &Limits,
-        lists: &DmaMemory<F>,
     ) -> [u64; 5] {
-        let (operation, offset) = (command.operation(), command.offset());
-        let Direct { region, address, bytes } = direct;
-        self.issue.reset(Issue::USED | Issue::ISSUED | Issue::DIRECT);
-        self.deadline = None;
-        (self.operation, self.region) = (operation, region);
-        (self.offset, self.bytes, self.address) = (offset, bytes, address);
-        self.take_over(command.done(Ok(())));
-        self.direct(number, limits, lists)
+        self.issue.reset(Issue::IN_FLIGHT | if changes { Issue::CHANGES } else { 0 });
+        self.begin(token, offset, limits)
+    }
+
+    /// Begins a direct read of the slot's transfer at an offset, like [`Slot::begin_direct`]. The slot has no command.
+    #[inline(always)]
+    pub(super) fn begin_reading(&mut self, token: u64, offset: u64, limits: &Limits) -> [u64; 5] {
+        self.issue.begin_reading();
+        self.begin(token, offset, limits)
+    }
+
+    #[inline(always)]
+    fn begin(&mut self, token: u64, offset: u64, limits: &Limits) -> [u64; 5] {
+        (self.token, self.offset, self.deadline) = (token, offset, None);
+        self.direct(offset, limits)
+    }
+
+    /// Keeps the owner of a direct command's memory.
+    #[inline(always)]
+    pub(super) fn set_owner(&mut self, owner: MemoryOwner) {
+        debug_assert!(self.owner.is_none(), "an unused slot has no owner");
+        self.owner = Some(owner);
     }
 
     /// Returns the words of a direct command of the controller that are not always zero.
-    #[inline]
-    fn direct<F: Function>(&self, number: u16, limits: &Limits, lists: &DmaMemory<F>) -> [u64; 5] {
-        let (blocks, page) = (self.bytes >> limits.block_shift, PAGE as u64);
-        let second = (self.address & !(page - 1)) + page;
-        // Bytes of the memory that are behind its first page.
-        let rest = (self.address + self.bytes).saturating_sub(second);
-        let second = match rest {
-            0 => 0,
-            rest if rest <= page => second,
-            rest => lists.write_pages(usize::from(number) * PAGE, second, rest.div_ceil(page) as usize),
-        };
-        let (opcode, flags) = match self.operation {
-            Operation::Read => (command::io::READ, 0),
-            Operation::WriteDurable => (command::io::WRITE, u64::from(command::FUA)),
-            _ => (command::io::WRITE, 0),
-        };
-        let first_block = self.offset >> limits.block_shift;
-        [self.first | u64::from(opcode), self.address, second, first_block, (blocks - 1) | flags]
+    #[inline(always)]
+    fn direct(&self, offset: u64, limits: &Limits) -> [u64; 5] {
+        let Shape { address, second, blocks, opcode, .. } = self.shape;
+        [self.first | u64::from(opcode), address, second, offset >> limits.block_shift, blocks]
     }
 
+    /// Returns true if the slot belongs to a transfer.
     #[inline]
-    fn take_over(&mut self, completion: Completion) {
-        debug_assert!(self.owner.is_none(), "an unused slot has no owner");
-        self.token = completion.token;
-        // Nothing is forgotten: the slot had no owner. The compiler does not know that, and would look.
-        std::mem::forget(std::mem::replace(&mut self.owner, completion.owner));
+    pub(super) fn is_reserved(&self) -> bool {
+        self.issue.has(Issue::RESERVED)
     }
 
-    /// Returns true if the slot has this state, of [`Issue::direct`].
-    #[inline]
-    pub(super) fn is_in_state(&self, issue: Issue) -> bool {
-        self.issue == issue
+    /// Gives the slot, which has no command, to a transfer, or takes it back.
+    pub(super) fn reserve(&mut self, is_reserved: bool) {
+        self.issue.set(Issue::RESERVED, is_reserved);
+        self.set_key(Key::NONE);
+    }
+
+    /// Sets the key of the slot's transfer.
+    pub(super) fn set_key(&mut self, key: Key) {
+        self.issue = self.issue.with_key(key);
+    }
+
+    /// Completes the direct read of the slot's transfer, and returns its token.
+    #[inline(always)]
+    pub(super) fn complete_reading(&mut self) -> u64 {
+        self.issue.end_reading();
+        self.token
     }
 
     /// Completes a direct command, and empties the slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete_direct(&mut self) -> Completion {
         self.issue.reset(0);
-        Completion { token: self.token, owner: self.owner.take(), result: Ok(()) }
+        let owner = if self.owner.is_some() { self.owner.take() } else { None };
+        Completion { token: self.token, owner, result: Ok(()) }
     }
 
     /// Returns true if the slot has a command.
@@ -331,37 +295,33 @@ impl Slot {
 
     /// Counts a repetition, and returns the number of repetitions of the slot's command, at most 255.
     pub(super) fn count_repeat(&mut self) -> u32 {
-        let repeats = (self.issue.0 >> Issue::REPEATS_SHIFT & 0xff) + 1;
-        if repeats <= 0xff {
-            self.issue.0 += 1 << Issue::REPEATS_SHIFT;
-        }
-        repeats
+        self.issue.count_repeat()
     }
 
     /// Returns the index of the pair of queues that carries out the slot's commands.
     #[inline]
     pub(super) fn queue(&self) -> usize {
-        (self.issue.0 >> Issue::QUEUE_SHIFT) as usize
+        self.issue.queue()
     }
 
     /// Returns true if the slot's command changes the device.
     #[inline]
     pub(super) fn is_write(&self) -> bool {
-        self.operation.is_write()
+        self.shape.operation.is_write()
     }
 
     /// Returns true if the slot's command affects bytes of a range, and one of both commands changes the device.
     pub(super) fn conflicts(&self, range: &Range<u64>, changes: bool) -> bool {
         self.is_used()
-            && (changes || self.operation.is_write())
-            && self.bytes > 0
+            && (changes || self.shape.operation.is_write())
+            && self.shape.bytes > 0
             && self.offset < range.end
-            && range.start < self.offset + self.bytes
+            && range.start < self.offset + self.shape.bytes
     }
 
     /// Returns the range of the slot's command, in bytes.
     pub(super) fn range(&self) -> Range<u64> {
-        self.offset..self.offset + self.bytes
+        self.offset..self.offset + self.shape.bytes
     }
 
     /// Sets up the slot for a checked command that affects `bytes` bytes of the device. `find` returns the registered
@@ -374,15 +334,15 @@ impl Slot {
         limits: &Limits,
         find: impl FnOnce(&[Segment]) -> Option<Lookup>,
     ) {
-        (self.operation, self.offset, self.bytes, self.done) =
-            (command.operation(), command.offset(), bytes, 0);
+        let operation = command.operation();
+        (self.offset, self.shape, self.done) = (command.offset(), Shape::empty(operation, bytes), 0);
         self.issue.reset(Issue::USED);
+        self.set_key(Key::NONE);
         (self.has_compared, self.deadline) = (false, None);
         self.segments.clear();
         // Room for all is there: the check found at most `SEGMENTS_MAX`.
         self.segments.extend(command.segments().iter().filter(|segment| segment.bytes() > 0));
-        let is_direct =
-            matches!(self.operation, Operation::Read | Operation::Write | Operation::WriteDurable);
+        let is_direct = matches!(operation, Operation::Read | Operation::Write | Operation::WriteDurable);
         self.path = DataPath::Bounce;
         if is_direct && let Some(lookup) = find(&self.segments) {
             let all = || parts(&self.segments, lookup, 0, bytes as usize);
@@ -393,14 +353,15 @@ impl Slot {
                 self.path = DataPath::List(lookup);
             }
         }
-        self.take_over(command.done(Ok(())));
+        let Completion { token, owner, .. } = command.done(Ok(()));
+        (self.token, self.owner) = (token, owner);
     }
 
     /// Returns the entry of the registered region that the slot uses.
     #[inline]
     pub(super) fn region(&self) -> Option<u32> {
         match self.path {
-            _ if self.issue.has(Issue::DIRECT) => Some(self.region),
+            _ if self.issue.has(Issue::DIRECT) => Some(self.shape.region),
             DataPath::Bounce => None,
             DataPath::Pages(lookup) | DataPath::List(lookup) => Some(lookup.index),
         }
@@ -428,14 +389,14 @@ impl Slot {
         let page = usize::from(number) * PAGE;
         let (list, write) =
             (lists.address(page), |index: usize, value| lists.write64(page + 8 * index, value));
-        let (first, left) = ((self.offset + self.done) >> limits.block_shift, self.bytes - self.done);
+        let (first, left) = ((self.offset + self.done) >> limits.block_shift, self.shape.bytes - self.done);
         let blocks = |part: u64| part >> limits.block_shift;
         let namespace = limits.namespace;
         if self.issue.has(Issue::DIRECT) {
-            let [first, address, second, blocks, flags] = self.direct(number, limits, lists);
-            return Some(Command([first, 0, 0, address, second, blocks, flags, 0]));
+            let [first, address, second, first_block, blocks] = self.direct(self.offset, limits);
+            return Some(Command([first, 0, 0, address, second, first_block, blocks, 0]));
         }
-        Some(match self.operation {
+        Some(match self.shape.operation {
             Operation::Flush => Command::flush(number, namespace),
             Operation::Discard => {
                 self.part = left.min(limits.deallocate_max);
@@ -488,7 +449,7 @@ impl Slot {
                     }
                 };
                 let count = blocks(self.part);
-                match self.operation {
+                match self.shape.operation {
                     Operation::Read => Command::read(number, namespace, first, count).data(data),
                     other => {
                         Command::write(number, namespace, first, count, other == Operation::WriteDurable)
@@ -509,7 +470,7 @@ impl Slot {
     /// Copies the next part of a write into the bounce piece.
     #[expect(unsafe_code, reason = "memory of users is accessed by raw pointers")]
     fn copy_in<F: Function>(&self, bounce: &BounceBuffers<F>, piece: u16) {
-        if self.operation != Operation::Read {
+        if self.shape.operation != Operation::Read {
             let (skip, bytes) = (self.done as usize, self.part as usize);
             // SAFETY: the command was checked, so its segments, which are mapped as `Segment::new` requires, have
             // `skip + bytes` bytes; the piece has room, belongs to this slot, and no command on it is in flight.
@@ -556,7 +517,7 @@ impl Slot {
     /// Takes the success of the controller's command in flight.
     #[inline]
     pub(super) fn succeeded<F: Function>(&mut self, limits: &Limits, bounce: &BounceBuffers<F>) -> Progress {
-        match (self.operation, self.piece) {
+        match (self.shape.operation, self.piece) {
             _ if self.issue.has(Issue::DIRECT) => return Progress::Done,
             (Operation::Flush, _) => return Progress::Done,
             (Operation::CompareAndWrite, _) if self.has_compared => return Progress::Done,
@@ -569,7 +530,7 @@ impl Slot {
             _ => {}
         }
         self.done += self.part;
-        if self.done < self.bytes { Progress::More } else { Progress::Done }
+        if self.done < self.shape.bytes { Progress::More } else { Progress::Done }
     }
 
     /// Returns the number of bytes that were copied through the bounce piece.
