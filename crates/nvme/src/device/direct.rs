@@ -21,8 +21,9 @@
 use super::free::FreeSlots;
 use super::issue::Key;
 use super::order::Order;
+use super::shape::Shape;
 use super::slot::Slot;
-use super::transfer::{Prepared, Shape, TransferId};
+use super::transfer::{Prepared, TransferId};
 use super::{Nvme, POLLS, QueueFull};
 use crate::completion::IoEntry;
 use crate::function::Function;
@@ -50,14 +51,19 @@ impl<F: Function> Nvme<F> {
 
     /// Gives the slot of a transfer back. Returns false, and does nothing, if the transfer is in flight or unknown.
     pub fn release(&mut self, transfer: TransferId) -> bool {
-        let index = usize::from(transfer.0);
-        match self.slots.get_mut(index) {
-            Some(slot) if slot.is_reserved() && !slot.is_used() => slot.reserve(false),
-            _ => return false,
+        if !self.is_idle(transfer) {
+            return false;
         }
+        let index = usize::from(transfer.0);
+        self.slots[index].reserve(false);
         self.transfers[index] = None;
         self.free.give(transfer.0);
         true
+    }
+
+    /// Returns true if a transfer is known and not in flight.
+    pub fn is_idle(&self, transfer: TransferId) -> bool {
+        self.slots.get(usize::from(transfer.0)).is_some_and(|slot| slot.is_reserved() && !slot.is_used())
     }
 
     /// Submits a transfer at the byte `offset` of the device, same as a [`Command`] with this token and no owner. Its memory is kept mapped

@@ -28,6 +28,7 @@ mod issue;
 mod order;
 mod pinner;
 mod regions;
+mod shape;
 mod slot;
 mod transfer;
 
@@ -49,7 +50,8 @@ use issue::Key;
 use order::Order;
 use pinner::DmaPinner;
 use regions::{REGIONS_MAX, Regions};
-use slot::{Limits, Progress, Slot};
+use shape::Limits;
+use slot::{Progress, Slot};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;

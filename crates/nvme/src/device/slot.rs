@@ -15,96 +15,16 @@
 use super::bounce::BounceBuffers;
 use super::issue::{Issue, Key};
 use super::regions::Lookup;
-use super::transfer::Shape;
-use crate::command::{self, BLOCKS_MAX, Command};
-use crate::controller::Identity;
-use crate::data::{DataPointer, PRP_BYTES_MAX, Piece, fits_prp, prp, sgl};
+use super::shape::{Limits, Shape};
+use crate::command::{self, Command};
+use crate::data::{DataPointer, Piece, fits_prp, prp, sgl};
 use crate::dma::{DmaMemory, PAGE};
 use crate::function::Function;
 use bywash_device::{
-    Access, CommandError, Completion, MemoryOwner, Operation, SEGMENTS_MAX, Segment, gather, scatter,
+    CommandError, Completion, MemoryOwner, Operation, SEGMENTS_MAX, Segment, gather, scatter,
 };
 use std::ops::Range;
 use std::time::Duration;
-
-/// Limits of the controller's commands, and its namespace.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) namespace: u32,
-    /// Size of a block, as a power of two.
-    pub(super) block_shift: u32,
-    /// Size of a block less one, in bytes.
-    block_mask: u64,
-    /// Greatest number of bytes that a command moves; a multiple of a page.
-    pub(super) part_max: u64,
-    /// Greatest number of bytes that Write Zeroes sets; 0 if the controller does not have it.
-    pub(super) zeroes_max: u64,
-    /// Greatest number of bytes that Dataset Management deallocates; 0 if the controller does not have it.
-    pub(super) deallocate_max: u64,
-    pub(super) has_compare: bool,
-    /// True if memory can be described by scatter/gather lists.
-    pub(super) has_sgl: bool,
-    /// True if addresses and lengths in scatter/gather lists have to be multiples of 4 bytes.
-    pub(super) sgl_is_aligned: bool,
-    /// Size of the device, in bytes.
-    pub(super) bytes: u64,
-    /// Greatest number of bytes of a command that one command of the controller carries out directly.
-    pub(super) direct_max: u64,
-    /// Operations that can be carried out directly: a bit for each, numbered as in [`Operation`].
-    direct_operations: u8,
-}
-
-impl Limits {
-    /// Returns the limits of a namespace that may be accessed by `access`.
-    pub(super) fn new(identity: &Identity, access: Access) -> Limits {
-        let Identity { controller, limits, namespace } = identity;
-        let block = u64::from(namespace.block);
-        let blocks_bytes = BLOCKS_MAX * block;
-        let transfer =
-            controller.transfer_max.unwrap_or(u64::MAX).min(PRP_BYTES_MAX as u64).min(blocks_bytes);
-        let zeroes = limits.zeroes_max.unwrap_or(u64::MAX).min(blocks_bytes) / block * block;
-        let deallocate = u64::from(limits.deallocate_blocks_max.unwrap_or(u32::MAX)) * block;
-        let bit = |operation: Operation| 1u8 << operation as u8;
-        let reads = bit(Operation::Read);
-        let writes = bit(Operation::Write) | bit(Operation::WriteDurable);
-        let part_max = (transfer / PAGE as u64).max(1) * PAGE as u64;
-        Limits {
-            namespace: namespace.number,
-            block_shift: namespace.block.trailing_zeros(),
-            block_mask: block - 1,
-            bytes: namespace.bytes(),
-            direct_max: part_max.min(namespace.bytes()),
-            direct_operations: match access {
-                Access::Read => reads,
-                Access::Write => writes,
-                Access::ReadWrite => reads | writes,
-            },
-            part_max,
-            zeroes_max: if controller.has_write_zeroes { zeroes } else { 0 },
-            deallocate_max: if controller.has_deallocate { deallocate } else { 0 },
-            has_compare: controller.has_compare,
-            has_sgl: controller.has_sgl,
-            sgl_is_aligned: controller.sgl_is_aligned,
-        }
-    }
-
-    /// Returns true if an offset is one of a block.
-    #[inline(always)]
-    pub(super) fn is_whole(&self, offset: u64) -> bool {
-        offset & self.block_mask == 0
-    }
-
-    /// Returns true if a command with one segment of `bytes` bytes passes [`bywash_device::Command::check`], and one command
-    /// of the controller can carry it out without a copy.
-    #[inline]
-    pub(super) fn is_direct(&self, operation: Operation, offset: u64, bytes: u64) -> bool {
-        self.direct_operations >> (operation as u8) & 1 == 1
-            // At least one byte.
-            && bytes.wrapping_sub(1) < self.direct_max
-            && (offset | bytes) & self.block_mask == 0
-            && offset <= self.bytes - bytes
-    }
-}
 
 /// Path of the data of a command.
 #[derive(Clone, Copy, Debug)]
