@@ -146,7 +146,7 @@ pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
         E::NoGrant { .. } | E::Revoked { .. } => "RevokedError",
         E::OutOfBounds { .. } | E::Misaligned { .. } | E::LengthMismatch { .. } => "RangeError",
         E::Malformed { .. } | E::TooManyExtents { .. } => "RangeError",
-        E::DeviceFailed { .. } | E::DeviceTimedOut { .. } => "DeviceError",
+        E::DeviceFailed { .. } | E::DeviceTimedOut { .. } | E::BufferLost => "DeviceError",
         E::NoSpace { .. } | E::NotSupported { .. } => "DeviceError",
         E::CompareFailed { .. } => "DiffersError",
         E::NotMapped { .. } => "NotMappedError",

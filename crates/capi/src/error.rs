@@ -159,7 +159,7 @@ impl From<ClientError> for Failure {
                 BYWASH_ERROR_RANGE
             }
             E::TooManyExtents { .. } => BYWASH_ERROR_RANGE,
-            E::DeviceFailed { .. } | E::DeviceTimedOut { .. } => BYWASH_ERROR_DEVICE,
+            E::DeviceFailed { .. } | E::DeviceTimedOut { .. } | E::BufferLost => BYWASH_ERROR_DEVICE,
             E::NoSpace { .. } | E::NotSupported { .. } => BYWASH_ERROR_DEVICE,
             E::CompareFailed { .. } => BYWASH_ERROR_DIFFERS,
             E::NotMapped { .. } => BYWASH_ERROR_NOT_MAPPED,

@@ -21,7 +21,7 @@ use bywash_device::{
     Command, CommandError, Device, MemoryOwner, Operation, PinnedRegion, Region, RegionId, Segment,
 };
 use bywash_link::ProcessGeneration;
-use bywash_nvme::{Address, Nvme, Options, Vfio};
+use bywash_nvme::{Address, Nvme, Options, TransferId, Vfio};
 use bywash_protocol::layout::{FUA, Opcode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
@@ -185,10 +185,45 @@ impl Direct {
         self.device.submit(command.region(region)).is_ok()
     }
 
-    /// Passes token and result of each request that has completed to `done`.
-    #[inline]
-    pub(crate) fn reap(&mut self, done: &mut dyn FnMut(u64, Result<(), CommandError>)) {
-        self.device.reap(&mut |completion| done(completion.token, completion.result));
+    /// Prepares a read or write of the `bytes` bytes at `memory`; `None` if they are not in the arena that is mapped for the
+    /// function, or if one command of the controller does not suffice.
+    ///
+    /// # Safety
+    /// The memory is valid for reading and writing, and nothing else accesses it, while a request by the transfer is in flight.
+    pub(crate) unsafe fn prepare(
+        &mut self,
+        is_write: bool,
+        memory: *mut u8,
+        bytes: usize,
+    ) -> Option<TransferId> {
+        let operation = if is_write { Operation::Write } else { Operation::Read };
+        let (region, _) = self.arena.as_ref()?;
+        // SAFETY: the caller keeps the memory while a command is in flight.
+        let segment = unsafe { Segment::new(memory, bytes) };
+        self.device.prepare(operation, *region, segment)
+    }
+
+    /// Submits a prepared request at an offset of the volume, like [`Direct::submit`]. Returns false if it is in flight, if as
+    /// many requests are in flight as the driver takes, or in a forked child.
+    #[inline(always)]
+    pub(crate) fn submit_transfer(&mut self, transfer: TransferId, token: u64, offset: u64) -> bool {
+        self.is_here() && self.device.submit_transfer(transfer, token, self.offset + offset)
+    }
+
+    /// Returns true if no request by a transfer is in flight.
+    pub(crate) fn is_idle(&self, transfer: TransferId) -> bool {
+        self.device.is_idle(transfer)
+    }
+
+    /// Gives a transfer back. Returns false if a request by it is in flight.
+    pub(crate) fn release(&mut self, transfer: TransferId) -> bool {
+        self.device.release(transfer)
+    }
+
+    /// Returns token and result of a request that has completed; `None` if there is none.
+    #[inline(always)]
+    pub(crate) fn reap_one(&mut self) -> Option<(u64, Result<(), CommandError>)> {
+        self.device.reap_one()
     }
 
     /// Carries out one request, like [`Direct::submit`], and waits for its end. `look` tells whether the grant still
@@ -214,9 +249,7 @@ impl Direct {
         }
         let mut polls = 0u32;
         loop {
-            let mut result = None;
-            self.reap(&mut |_, completed| result = Some(completed));
-            if let Some(result) = result {
+            if let Some((_, result)) = self.reap_one() {
                 return Ok(result);
             }
             polls = polls.wrapping_add(1);
@@ -224,7 +257,7 @@ impl Direct {
                 && let Err(error) = look()
             {
                 self.give_up();
-                self.reap(&mut |_, _| {});
+                while self.reap_one().is_some() {}
                 return Err(error);
             }
             match polls >= SPINS && !self.device.arm() {

@@ -191,9 +191,14 @@ pub enum Error {
         /// Depth of the queue.
         depth: u32,
     },
-    /// Requests of the volume are in flight, or have completed and were not reaped.
-    #[error("requests of the volume are in flight or not reaped; reap them, then close it")]
+    /// Requests of the volume or by the transfer are in flight, or have completed and were not reaped.
+    #[error("requests of it are in flight or not reaped; reap them first")]
     Busy,
+    /// The buffer of a transfer was lost: a device that missed its timeout, or a server that died, may still write to it.
+    #[error(
+        "the transfer's buffer is lost, since a device may still write to it; release the transfer and prepare another"
+    )]
+    BufferLost,
     /// No request is in flight that a call could wait for.
     #[error("no request is in flight; submit one first")]
     Idle,
@@ -205,10 +210,10 @@ pub enum Error {
         /// Greatest number of pieces allowed.
         most: usize,
     },
-    /// A volume or a buffer belongs to another client or queue, or was closed.
+    /// A volume, a buffer or a transfer belongs to another client or queue, or was closed.
     #[error("the {what} belongs to another {of}, or was closed")]
     Foreign {
-        /// Kind of thing: a volume or a buffer.
+        /// Kind of thing: a volume, a buffer or a transfer.
         what: &'static str,
         /// Kind of owner that the thing does not belong to: this client or this queue.
         of: &'static str,

@@ -76,5 +76,8 @@ pub use bywash_protocol::{Access, ExportProtocol, Refusal, RefusalKind, report};
 pub use client::Client;
 pub use error::Error;
 pub use options::{Options, PathChoice, Reconnect, VolumePath};
-pub use queue::{Buffer, Completion, Queue, QueueDispatcher, Range, RequestMemory, SubmitError, VolumeId};
+pub use queue::{
+    Buffer, Completion, Queue, QueueDispatcher, Range, RequestMemory, SubmitError, TransferBuffer,
+    TransferId, TransferKind, VolumeId,
+};
 pub use volume::{MappedMemory, ReadPiece, SharedMapping, Volume, WritePiece};

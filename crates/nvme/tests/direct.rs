@@ -38,6 +38,8 @@ fn guest(disks: &[Disk; 2]) -> Guest {
 /// Shell functions that start a test of this program in the background, and wait for its end.
 const BACKGROUND: &str = r#"
 begin() {
+    # What an earlier one has said does not count.
+    : > /tmp/$1
     BYWASH_TEST_INSIDE=1 /sbin/tests --ignored --exact "inside::$1" --nocapture --test-threads 1 > /tmp/$1 2>&1 &
     begun=$!
 }
@@ -64,6 +66,7 @@ until_said serves 'it serves'
 inside makes_volumes
 inside has_each_namespace_by_its_function
 inside tells_what_does_not_fit
+inside carries_out_transfers
 inside goes_through_the_channel_where_it_is_not_trusted
 say granted
 inside revokes_under_load
@@ -111,7 +114,8 @@ say stopped
 mod inside {
     use super::NAMESPACE_BYTES;
     use bywash_client::{
-        Access, Client, Error, NewVolume, Options, PathChoice, Queue, RefusalKind, Volume, VolumePath,
+        Access, Client, Error, NewVolume, Options, PathChoice, Queue, RefusalKind, TransferId, TransferKind,
+        Volume, VolumeId, VolumePath,
     };
     use bywash_device::Spec;
     use bywash_link::{Messages, connect};
@@ -389,6 +393,108 @@ mod inside {
         let one = open_directly(&again, "one");
         one.read_at(&mut read, 0).unwrap();
         println!("guest: {done} requests until the revocation");
+    }
+
+    /// Opens the volume 'one' directly by a queue, when another client has given it back.
+    fn open_queue() -> (Queue, VolumeId) {
+        let end = Instant::now() + LIMIT;
+        let mut queue = Queue::connect(SOCKET, Options::new().limit(LIMIT).depth(32)).unwrap();
+        loop {
+            let volume = queue.open("one", Access::ReadWrite).unwrap();
+            if queue.path(volume).unwrap().is_direct() {
+                return (queue, volume);
+            }
+            assert!(Instant::now() < end, "one is {}", queue.path(volume).unwrap());
+            queue.close(volume).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the test above"]
+    fn carries_out_transfers() {
+        let (mut queue, volume) = open_queue();
+        // Of one page, and of as many as need a list.
+        for bytes in [BLOCK, PIECE] {
+            let mut prepare = |kind| {
+                let buffer = queue.alloc(bytes).unwrap();
+                queue.prepare(volume, kind, buffer).unwrap()
+            };
+            let writes: Vec<TransferId> = (0..8).map(|_| prepare(TransferKind::Write)).collect();
+            let reads: Vec<TransferId> = (0..8).map(|_| prepare(TransferKind::Read)).collect();
+            let offset = |round: u64, at: usize| (round * 8 + at as u64) * bytes as u64;
+            let mut read = vec![0; bytes];
+            for round in 0..4 {
+                for (at, write) in writes.iter().enumerate() {
+                    let number =
+                        queue.transfer_buffer(*write).unwrap().write(0, &pattern(offset(round, at), bytes));
+                    assert_eq!(number, bytes);
+                    queue.submit_transfer(*write, offset(round, at), at as u64).unwrap();
+                }
+                for (at, transfer) in reads.iter().enumerate() {
+                    // Each finds what the write before it has written, whose completion nobody has waited for.
+                    queue.submit_transfer(*transfer, offset(round, at), 100 + at as u64).unwrap();
+                    assert!(matches!(queue.submit_transfer(*transfer, 0, 0), Err(Error::Busy)));
+                }
+                // Another request beside them.
+                queue.read(volume, VOLUME - BLOCK as u64, vec![0; BLOCK], 200).unwrap();
+                let mut done: Vec<u64> = (0..17)
+                    .map(|_| {
+                        let completion = queue.reap().unwrap();
+                        completion.outcome.unwrap();
+                        completion.user_data
+                    })
+                    .collect();
+                done.sort_unstable();
+                assert!(done.iter().copied().eq((0..8).chain(100..108).chain([200])), "{done:?}");
+                for (at, transfer) in reads.iter().enumerate() {
+                    queue.transfer_buffer(*transfer).unwrap().read(0, &mut read);
+                    assert!(read == pattern(offset(round, at), bytes), "{bytes} bytes, round {round}, {at}");
+                }
+            }
+            let last = VOLUME - bytes as u64;
+            assert!(matches!(queue.submit_transfer(reads[0], last + 512, 0), Err(Error::OutOfBounds { .. })));
+            assert!(matches!(queue.submit_transfer(reads[0], 100, 0), Err(Error::Misaligned { .. })));
+            for transfer in reads.iter().chain(&writes) {
+                assert!(queue.release_transfer(*transfer).unwrap().is_some());
+            }
+        }
+        // The server's administrator takes the volume back while transfers are in flight.
+        let buffers: Vec<_> = (0..8).map(|_| queue.alloc(BLOCK).unwrap()).collect();
+        let reads: Vec<TransferId> = buffers
+            .into_iter()
+            .map(|buffer| queue.prepare(volume, TransferKind::Read, buffer).unwrap())
+            .collect();
+        let revoker = std::thread::spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            client(PathChoice::Channel).revoke("one").unwrap();
+        });
+        let (mut done, mut revoked, mut idle) = (0u64, 0, reads.clone());
+        while revoked == 0 {
+            for transfer in idle.drain(..) {
+                let number = reads.iter().position(|one| *one == transfer).unwrap() as u64;
+                queue.submit_transfer(transfer, number * BLOCK as u64, number).unwrap();
+            }
+            let completion = queue.reap().unwrap();
+            idle.push(reads[completion.user_data as usize]);
+            match completion.outcome {
+                Ok(()) => done += 1,
+                Err(Error::Revoked { .. }) => revoked += 1,
+                Err(error) => panic!("after {done}: {error}"),
+            }
+        }
+        while queue.in_flight() > 0 {
+            match queue.reap().unwrap().outcome {
+                Ok(()) | Err(Error::Revoked { .. }) => revoked += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(revoked == 8 && done > 8, "{done} requests were completed, and {revoked} revoked");
+        queue.submit_transfer(reads[0], 0, 0).unwrap();
+        assert!(matches!(queue.reap().unwrap().outcome, Err(Error::Revoked { .. })));
+        revoker.join().unwrap();
+        queue.close(volume).unwrap();
+        println!("guest: {done} transfers until the revocation");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Requests to direct volumes: submitted to the hardware that the client has to itself, and reaped from it.
 //!
-//! Invariant: a slot whose request the hardware has keeps the request's memory, until the request has completed or its
-//! volume was closed. Called by `send`, `reap` and `volumes`.
+//! Invariant: a slot or transfer whose request the hardware has keeps the request's memory, until the request has completed or
+//! the hardware was dropped. Called by `send`, `transfers`, `reap` and `volumes`.
 
 use super::Queue;
 use super::memory::{Completion, KeptMemory, SubmitError};
+use super::transfers::as_transfer;
 use super::volumes::OpenVolume;
 use crate::direct::{Direct, DriverSettings, failed};
 use crate::error::Error;
@@ -13,25 +14,18 @@ use crate::session::Grant;
 use bywash_device::CommandError;
 use std::sync::PoisonError;
 
-/// Returns the hardware of a grant that this thread has to itself.
-#[inline(always)]
-fn hardware(opened: &mut Option<OpenVolume>) -> Option<(&mut Direct, u64)> {
-    let grant = opened.as_mut()?.grant.as_mut().ok()?;
-    let direct = grant.direct.as_mut()?.get_mut().unwrap_or_else(PoisonError::into_inner);
-    Some((direct, grant.number))
-}
-
-/// Maps the arena of a channel for the hardware behind a volume, if the volume is direct.
-pub(super) fn map_arena(grant: &mut Grant, channel: &bywash_channel::Client) {
-    if let Some(direct) = &mut grant.direct {
-        direct.get_mut().unwrap_or_else(PoisonError::into_inner).map_arena(&channel.buffers());
-    }
+/// Returns the hardware of a grant, with the arena of a channel mapped for it, if the volume is direct.
+pub(super) fn take_hardware(grant: &mut Grant, channel: &bywash_channel::Client) -> Option<Direct> {
+    let mut direct = grant.direct.take()?.into_inner().unwrap_or_else(PoisonError::into_inner);
+    direct.map_arena(&channel.buffers());
+    Some(direct)
 }
 
 impl Queue {
-    /// Returns the settings of the driver of direct volumes: completions are polled for.
+    /// Returns the settings of the driver of direct volumes: completions are polled for, and transfers have slots beside those
+    /// of other requests.
     pub(super) fn driver(&self) -> DriverSettings {
-        DriverSettings { depth: self.slots.len(), interrupts: false, timeout: self.options.timeout }
+        DriverSettings { depth: 2 * self.slots.len(), interrupts: false, timeout: self.options.timeout }
     }
 
     /// Submits a request to the hardware behind a volume, with the free slot `number`.
@@ -45,19 +39,20 @@ impl Queue {
         keep: KeptMemory,
         user_data: u64,
     ) -> Result<(), SubmitError> {
-        let Queue { volumes, slots, .. } = self;
+        let Queue { hardware, slots, .. } = self;
         let slot = &mut slots[number as usize];
         slot.buffer = buffer;
         let memory =
             slot.buffer.as_ref().map_or((std::ptr::null_mut(), 0), |buffer| (buffer.as_ptr(), buffer.len()));
-        let direct = volumes.get_mut(volume as usize).and_then(hardware);
-        let is_submitted = direct.is_some_and(|(direct, _)| {
+        let direct = hardware.get_mut(volume as usize).and_then(Option::as_mut);
+        let is_submitted = direct.is_some_and(|direct| {
             // SAFETY: the slot keeps the buffer until the request has completed, or the queue was dropped, which drops the
             // hardware first. Nothing else accesses a buffer of a request in flight.
             unsafe { direct.submit(number.into(), &shape, memory.0, memory.1) }
         });
         if is_submitted {
             (slot.user_data, slot.shape, slot.volume, slot.keep) = (user_data, shape, volume, keep);
+            self.direct_slots += 1;
             self.direct_in_flight += 1;
             return Ok(());
         }
@@ -67,46 +62,53 @@ impl Queue {
         Err(SubmitError::new(Error::Full { depth: self.depth() as u32 }, room))
     }
 
-    /// Reaps a request of a direct volume, if it is the turn of these: the other requests have every other one.
-    #[inline]
-    pub(super) fn take_turn_of_direct(&mut self) -> Option<Completion> {
+    /// Reaps a request of a direct volume, if one has completed.
+    #[inline(always)]
+    pub(super) fn reap_direct(&mut self) -> Option<Completion> {
+        if let Some(Some(direct)) = self.hardware.get_mut(self.next_hardware)
+            && let Some((token, result)) = direct.reap_one()
+        {
+            return Some(self.finish_direct(token, result));
+        }
+        self.reap_other_direct()
+    }
+
+    /// Reaps a request of a direct volume, if one is known to have completed, or if any hardware has completed one.
+    #[inline(never)]
+    fn reap_other_direct(&mut self) -> Option<Completion> {
         if self.direct_done.is_empty() {
-            self.poll_direct();
+            self.poll_direct(1);
         }
-        self.is_direct_next =
-            !self.is_direct_next || self.slots.len() - self.free.len() == self.direct_in_flight;
-        if !self.is_direct_next && self.in_flight() > self.direct_in_flight {
-            return None;
-        }
-        self.take_direct()
+        let (token, result) = self.direct_done.pop()?;
+        Some(self.finish_direct(token, result))
     }
 
-    /// Takes a request of a direct volume that is known to have completed.
-    #[inline]
-    pub(super) fn take_direct(&mut self) -> Option<Completion> {
-        let (number, result) = self.direct_done.pop()?;
-        Some(self.finish_direct(number, result))
-    }
-
-    /// Takes the completions of all direct volumes. Gives up hardware whose grant was revoked.
-    #[inline]
-    pub(super) fn poll_direct(&mut self) {
+    /// Takes completions of all hardware, until `least` are known. If there is none, gives up hardware whose grant was
+    /// revoked.
+    pub(super) fn poll_direct(&mut self, least: usize) {
         if self.direct_in_flight == self.direct_done.len() {
             return;
         }
-        let Queue { volumes, direct_done, session, .. } = self;
-        for opened in volumes.iter_mut() {
-            let Some((direct, _)) = hardware(opened) else { continue };
-            // A token is the number of a slot.
-            direct.reap(&mut |token, result| direct_done.push((token as u32, result)));
+        let Queue { volumes, hardware, direct_done, session, next_hardware, .. } = self;
+        for _ in 0..hardware.len() {
+            *next_hardware = if *next_hardware + 1 < hardware.len() { *next_hardware + 1 } else { 0 };
+            let Some(direct) = &mut hardware[*next_hardware] else { continue };
+            while direct_done.len() < least
+                && let Some(done) = direct.reap_one()
+            {
+                direct_done.push(done);
+            }
         }
         if !direct_done.is_empty() {
             return;
         }
-        for (direct, grant) in volumes.iter_mut().filter_map(hardware) {
-            if !session.is_valid(grant) {
+        for (direct, opened) in hardware.iter_mut().zip(volumes) {
+            let (Some(direct), Some(OpenVolume { grant: Ok(grant), .. })) = (direct, opened) else {
+                continue;
+            };
+            if !session.is_valid(grant.number) {
                 direct.give_up();
-                direct.reap(&mut |token, result| direct_done.push((token as u32, result)));
+                direct_done.extend(std::iter::from_fn(|| direct.reap_one()));
             }
         }
         if direct_done.is_empty()
@@ -116,24 +118,38 @@ impl Queue {
         }
     }
 
-    /// Frees the slot of a request that hardware has completed, and returns its completion.
-    #[inline]
-    fn finish_direct(&mut self, number: u32, result: Result<(), CommandError>) -> Completion {
+    /// Returns the completion of a request that hardware has completed. Frees its slot, unless it belongs to a transfer.
+    #[inline(always)]
+    fn finish_direct(&mut self, token: u64, result: Result<(), CommandError>) -> Completion {
         self.direct_in_flight -= 1;
+        match as_transfer(token) {
+            Some(transfer) if result.is_ok() => {
+                Completion { user_data: self.transfers.user_data(transfer), outcome: Ok(()), memory: None }
+            }
+            _ => self.finish_other_direct(token, result),
+        }
+    }
+
+    #[inline(never)]
+    fn finish_other_direct(&mut self, token: u64, result: Result<(), CommandError>) -> Completion {
+        if let Some(transfer) = as_transfer(token) {
+            let (user_data, volume, shape) = self.transfers.last_request(transfer);
+            let outcome = result.map_err(|error| self.error_of(volume, &shape, error));
+            return Completion { user_data, outcome, memory: None };
+        }
+        // The token of another request is the number of its slot.
+        let number = token as u32;
+        self.direct_slots -= 1;
         let slot = &mut self.slots[number as usize];
-        let buffer = slot.buffer.take();
-        let outcome = match result {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.error_of(number, error)),
-        };
+        let (buffer, volume, shape) = (slot.buffer.take(), slot.volume, slot.shape);
+        let outcome = result.map_err(|error| self.error_of(volume, &shape, error));
         self.settle(number, outcome, buffer, false)
     }
 
     #[cold]
-    fn error_of(&self, number: u32, error: CommandError) -> Error {
-        let slot = &self.slots[number as usize];
-        match self.volumes.get(slot.volume as usize) {
-            Some(Some(OpenVolume { grant: Ok(grant), .. })) => failed(grant, &slot.shape, error),
+    fn error_of(&self, volume: u32, shape: &RequestHeader, error: CommandError) -> Error {
+        match self.volumes.get(volume as usize) {
+            Some(Some(OpenVolume { grant: Ok(grant), .. })) => failed(grant, shape, error),
             _ => Error::Foreign { what: "volume", of: "queue" },
         }
     }
@@ -142,19 +158,25 @@ impl Queue {
     /// fail with it.
     #[cold]
     pub(super) fn give_up_direct(&mut self, error: &Error) {
-        let Queue { volumes, direct_done, .. } = self;
-        for (direct, _) in volumes.iter_mut().filter_map(hardware) {
-            direct.reap(&mut |token, result| direct_done.push((token as u32, result)));
+        let Queue { hardware, direct_done, .. } = self;
+        for direct in hardware.iter_mut().flatten() {
+            direct_done.extend(std::iter::from_fn(|| direct.reap_one()));
             direct.give_up();
-            direct.reap(&mut |token, result| direct_done.push((token as u32, result)));
+            direct_done.extend(std::iter::from_fn(|| direct.reap_one()));
         }
-        while let Some((number, result)) = self.direct_done.pop() {
+        while let Some((token, result)) = self.direct_done.pop() {
             let failed = result.is_err();
-            let mut completion = self.finish_direct(number, result);
+            let mut completion = self.finish_direct(token, result);
             if failed {
                 completion.outcome = Err(error.clone());
             }
             self.ready.push_known(completion);
         }
+    }
+
+    /// Drops the hardware behind a volume, and forgets what was prepared for it. Nothing of it is in flight.
+    pub(super) fn forget_hardware(&mut self, volume: u32) {
+        self.transfers.forget_hardware(volume);
+        self.hardware[volume as usize] = None;
     }
 }

@@ -108,7 +108,7 @@ impl Queue {
         for Range { volume, offset, length } in ranges {
             let shape = RequestHeader::new(opcode, false, offset, length as u64);
             let grant = self.check(volume, need, &shape)?;
-            if grant.direct.is_some() {
+            if self.hardware[volume.index as usize].is_some() {
                 return Err(Error::NotSupported {
                     what: "access several ranges of",
                     volume: grant.name.clone(),

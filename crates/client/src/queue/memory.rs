@@ -191,6 +191,8 @@ pub(super) enum KeptMemory {
     Nothing,
     /// Nothing, since the request's buffer of the arena is the program's, and the completion returns it.
     Buffer,
+    /// Nothing, since the request's buffer of the arena belongs to the transfer with this index.
+    Transfer(u32),
     /// The program's memory, to which the bytes of a read are copied.
     Own(Vec<u8>),
     /// The address of lent memory, to which the bytes of a read are copied.

@@ -15,9 +15,10 @@
 //! Invariant: a submitted request is either in `ready` or in a slot until it is reaped. Together these are
 //! never more than the depth.
 //!
-//! A request to a direct volume takes a slot, too, whose number is the token of its command.
+//! A request to a direct volume takes a slot, too, whose number is the token of its command, unless it was prepared as a
+//! transfer.
 //!
-//! Modules: `direct` submits to hardware and reaps from it, `volumes` opens and closes, `submit` has the requests of one
+//! Modules: `direct` submits to hardware and reaps from it, `transfers` has requests that are prepared once, `volumes` opens and closes, `submit` has the requests of one
 //! range, `many` those of several ranges, `pieces` those of scattered memory, `send` submits over the channel, `ready`
 //! holds the completed requests of mapped volumes, `reap` returns completions, `dispatch` passes them to a callback.
 
@@ -30,14 +31,17 @@ mod ready;
 mod reap;
 mod send;
 mod submit;
+mod transfers;
 mod volumes;
 
 pub use dispatch::QueueDispatcher;
 pub use many::Range;
 pub use memory::{Buffer, Completion, RequestMemory, SubmitError};
+pub use transfers::{TransferBuffer, TransferId, TransferKind};
 pub use volumes::VolumeId;
 
 use crate::client::make_channel;
+use crate::direct::Direct;
 use crate::error::Error;
 use crate::options::Options;
 use crate::request::RequestHeader;
@@ -52,6 +56,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transfers::Transfers;
 use volumes::OpenVolume;
 
 /// A queue of requests that are submitted without waiting, and reaped when they have completed.
@@ -70,15 +75,23 @@ pub struct Queue {
     options: Options,
     session: Arc<Session>,
     channel: bywash_channel::Client,
+    /// Hardware behind the volume of the same index, if it is direct. Dropped before the grants, with which the server takes
+    /// it back, and before the memory that it accesses.
+    hardware: Vec<Option<Direct>>,
     volumes: Vec<Option<OpenVolume>>,
     slots: Box<[Slot]>,
     free: Vec<u32>,
-    /// Number of slots whose requests hardware has, or has completed.
+    transfers: Transfers,
+    /// Number of slots whose requests hardware has.
+    direct_slots: usize,
+    /// Number of requests that hardware has, those by transfers included, and of those in `direct_done`.
     direct_in_flight: usize,
-    /// Slots whose requests hardware has completed, with the results.
-    direct_done: Vec<(u32, Result<(), CommandError>)>,
-    /// True if the next reap looks at hardware first.
-    is_direct_next: bool,
+    /// Requests of hardware that have completed: their tokens and results.
+    direct_done: Vec<(u64, Result<(), CommandError>)>,
+    /// Index of the hardware that is looked at next.
+    next_hardware: usize,
+    /// Number of looks at hardware.
+    looks: u32,
     /// Requests to mapped volumes that are carried out, and others that need no channel, until they are
     /// reaped.
     ready: Ready,
@@ -118,12 +131,16 @@ impl Queue {
             options,
             session,
             channel,
+            hardware: Vec::new(),
             volumes: Vec::new(),
             slots: (0..depth).map(slot).collect(),
             free: (0..depth as u32).rev().collect(),
+            transfers: Transfers::default(),
+            direct_slots: 0,
             direct_in_flight: 0,
-            direct_done: Vec::with_capacity(depth),
-            is_direct_next: false,
+            direct_done: Vec::new(),
+            next_hardware: 0,
+            looks: 0,
             ready: Ready::new(depth),
             is_ready_next: false,
             quarantined: Vec::new(),
@@ -161,7 +178,7 @@ impl Queue {
     /// Returns the number of requests that were submitted and not yet reaped.
     #[inline]
     pub fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len() + self.ready.len()
+        self.slots.len() - self.free.len() - self.direct_slots + self.direct_in_flight + self.ready.len()
     }
 
     /// Returns the number of times that the queue has connected again. Each time its file descriptor changes.

@@ -4,7 +4,7 @@
 //! dies. Called by programs and by `dispatch`.
 
 use super::Queue;
-use super::direct::map_arena;
+use super::direct::take_hardware;
 use super::memory::{Buffer, Completion, KeptMemory, RequestMemory};
 use super::ready::ReadyKind;
 use super::volumes::OpenVolume;
@@ -20,6 +20,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Number of looks at hardware after which the other sources have a turn.
+const TURNS_OF_HARDWARE: u32 = 16;
+
 impl Queue {
     /// Reaps the next completed request without waiting; `None` if there is none.
     ///
@@ -28,10 +31,14 @@ impl Queue {
     /// reaped.
     #[inline]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
-        if self.direct_in_flight > 0
-            && let Some(completion) = self.take_turn_of_direct()
-        {
-            return Ok(Some(completion));
+        if self.direct_in_flight > 0 {
+            self.looks = self.looks.wrapping_add(1);
+            // Hardware that has completions without end lets the other sources have a turn.
+            if !self.looks.is_multiple_of(TURNS_OF_HARDWARE)
+                && let Some(completion) = self.reap_direct()
+            {
+                return Ok(Some(completion));
+            }
         }
         // The two sources take turns, so that neither delays the other for ever.
         self.is_ready_next = !self.is_ready_next || self.in_flight_over_channel() == 0;
@@ -74,9 +81,12 @@ impl Queue {
             self.is_ready_next = true;
             return self.try_reap_other();
         }
+        if self.direct_in_flight > 0 {
+            return Ok(self.reap_direct());
+        }
         match self.slots.len() == self.free.len() {
             true => self.check_end().map(|()| None),
-            false => Ok(self.take_direct()),
+            false => Ok(None),
         }
     }
 
@@ -149,7 +159,7 @@ impl Queue {
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
         let end = Instant::now().checked_add(limit);
         loop {
-            self.poll_direct();
+            self.poll_direct(least);
             let here = self.ready.len() + self.direct_done.len();
             let missing = least.min(self.in_flight()).saturating_sub(here);
             if missing == 0 {
@@ -316,6 +326,11 @@ impl Queue {
             (KeptMemory::Buffer, Some(inner)) if !is_lost => {
                 Some(RequestMemory::Arena(Buffer { inner, generation: self.session.generation }))
             }
+            (KeptMemory::Transfer(transfer), Some(inner)) if !is_lost => {
+                let buffer = Buffer { inner, generation: self.session.generation };
+                self.transfers.give_back(transfer, buffer);
+                None
+            }
             (KeptMemory::Own(mut bytes), Some(buffer)) => {
                 if outcome.is_ok() {
                     buffer.read(from, &mut bytes);
@@ -402,16 +417,14 @@ impl Queue {
         let session = Arc::new(session);
         let channel = make_channel(&session, &self.options, end.max(Instant::now() + self.options.timeout))?;
         // The volumes are opened one after the other, each with the whole timeout.
-        for opened in self.volumes.iter_mut().flatten() {
-            let OpenVolume { origin, grant, .. } = opened;
+        for index in 0..self.volumes.len() {
+            self.forget_hardware(index as u32);
+            let Some(OpenVolume { origin, grant, .. }) = &mut self.volumes[index] else { continue };
             *grant = session.open(origin, self.options.choice, driver, Instant::now() + self.options.timeout);
-            if let Ok(grant) = grant {
-                map_arena(grant, &channel);
-            }
-            if let Err(error) = grant
-                && error.is_end()
-            {
-                return Err(error.clone());
+            match grant {
+                Ok(grant) => self.hardware[index] = take_hardware(grant, &channel),
+                Err(error) if error.is_end() => return Err(error.clone()),
+                Err(_) => {}
             }
         }
         (self.session, self.channel) = (session, channel);

@@ -9,7 +9,6 @@ use super::volumes::OpenVolume;
 use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::request::RequestHeader;
-use crate::session::Grant;
 use bywash_protocol::layout::Opcode;
 
 /// A request over the channel.
@@ -28,7 +27,7 @@ pub(super) struct Slot {
 impl Queue {
     #[inline(always)]
     pub(super) fn in_flight_over_channel(&self) -> usize {
-        self.slots.len() - self.free.len() - self.direct_in_flight
+        self.slots.len() - self.free.len() - self.direct_slots
     }
 
     #[cold]
@@ -71,7 +70,9 @@ impl Queue {
         let generation = self.session.generation;
         match (keep, buffer) {
             (KeptMemory::Own(bytes), _) => Some(RequestMemory::Own(bytes)),
-            (KeptMemory::Buffer, Some(inner)) => Some(RequestMemory::Arena(Buffer { inner, generation })),
+            (KeptMemory::Buffer | KeptMemory::Transfer(_), Some(inner)) => {
+                Some(RequestMemory::Arena(Buffer { inner, generation }))
+            }
             _ => None,
         }
     }
@@ -104,10 +105,10 @@ impl Queue {
         let Some(number) = self.free.pop() else {
             return Err(Error::Full { depth: self.depth() as u32 }.into());
         };
+        if let Some(Some(_)) = self.hardware.get(volume as usize) {
+            return self.send_direct(number, volume, shape, buffer, keep, user_data);
+        }
         let grant = match self.volumes.get(volume as usize) {
-            Some(Some(OpenVolume { grant: Ok(Grant { direct: Some(_), .. }), .. })) => {
-                return self.send_direct(number, volume, shape, buffer, keep, user_data);
-            }
             Some(Some(OpenVolume { grant: Ok(grant), .. })) => grant.number,
             _ => 0,
         };

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a volume stays open while a request to it is in flight.
 
-use super::direct::map_arena;
+use super::direct::take_hardware;
 use super::{Queue, Slot};
 use crate::error::Error;
 use crate::options::VolumePath;
@@ -73,7 +73,7 @@ impl Queue {
             }
             grant => grant?,
         };
-        map_arena(&mut grant, &self.channel);
+        let hardware = take_hardware(&mut grant, &self.channel);
         let tag = TAGS.fetch_add(1, Ordering::Relaxed);
         let opened = Some(OpenVolume { tag, origin, grant: Ok(grant) });
         let index = match self.volumes.iter().position(Option::is_none) {
@@ -83,9 +83,11 @@ impl Queue {
             }
             None => {
                 self.volumes.push(opened);
+                self.hardware.push(None);
                 self.volumes.len() - 1
             }
         };
+        self.hardware[index] = hardware;
         Ok(VolumeId { index: index as u32, tag })
     }
 
@@ -107,9 +109,10 @@ impl Queue {
         let in_slots =
             (0..self.slots.len() as u32).any(|at| of_slot(&self.slots[at as usize]) && !is_free(at));
         let in_ready = self.ready.outcomes().any(|outcome| outcome.volume() == Some(volume.index));
-        if in_slots || in_ready {
+        if in_slots || in_ready || self.has_busy_transfer(volume) {
             return Err(Error::Busy);
         }
+        self.forget_hardware(volume.index);
         self.volumes[volume.index as usize] = None;
         Ok(())
     }
@@ -142,7 +145,11 @@ impl Queue {
     /// # Errors
     /// Same as [`Queue::len`].
     pub fn path(&self, volume: VolumeId) -> Result<VolumePath, Error> {
-        self.grant(volume).map(Grant::path)
+        let grant = self.grant(volume)?;
+        match &self.hardware[volume.index as usize] {
+            Some(direct) => Ok(direct.path()),
+            None => Ok(grant.path()),
+        }
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@ mod paths;
 mod revoke;
 mod rights;
 mod threads;
+mod transfers;
 
 use bywash_client::{Options, PathChoice};
 use model::{Running, World};

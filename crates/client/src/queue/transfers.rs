@@ -1,0 +1,436 @@
+//! Transfers: requests that are prepared once, with their volume and their memory, and submitted many times.
+//!
+//! ```text
+//!     prepare: volume, right, length, pages of the buffer ─► transfer ─┬─ direct:  offset, command of the controller
+//!                                                                    ├─ channel: as any request
+//!     submit:  offset, user data ────────────────────────────────────┴─ mapped:  copied at once
+//! ```
+//!
+//! Where the volume is direct, submitting and reaping a transfer takes about as many instructions as the driver alone;
+//! `bywash bench nvme` counts them. On other paths a transfer is a request whose buffer needs not be passed each time.
+//!
+//! Invariant: the buffer of a transfer is in the transfer, unless the channel has it; hardware accesses it only while a request
+//! by the transfer is in flight there. Called by programs, and by `reap` and `direct`, which complete requests by transfers.
+
+use super::memory::{Buffer, KeptMemory, RequestMemory, SubmitError};
+use super::ready::ReadyKind;
+use super::{Queue, VolumeId};
+use crate::error::Error;
+use crate::request::RequestHeader;
+use crate::session::Right;
+use bywash_protocol::layout::Opcode;
+use std::fmt;
+
+/// Bit of the token of a request by a transfer; the others have the transfer's index.
+const TRANSFER: u64 = 1 << 63;
+
+/// Returns the index of the transfer to whose request a token belongs.
+#[inline(always)]
+pub(super) fn as_transfer(token: u64) -> Option<u32> {
+    (token & TRANSFER != 0).then_some(token as u32)
+}
+
+/// Operation of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TransferKind {
+    /// Reads from the volume into the buffer.
+    Read,
+    /// Writes the buffer to the volume. It is durable after a later [`Queue::flush`].
+    Write,
+}
+
+/// Identifies a transfer of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TransferId {
+    index: u32,
+    /// Number of the transfer among all of the queue, so that the id does not fit one that was made later.
+    tag: u32,
+}
+
+/// Transfer of a driver for the hardware behind a volume.
+#[derive(Clone, Copy, Debug)]
+struct Prepared {
+    /// Index of the volume; [`NOWHERE`] if the transfer is not prepared for hardware.
+    hardware: u32,
+    transfer: Option<bywash_nvme::TransferId>,
+}
+
+const NOWHERE: Prepared = Prepared { hardware: u32::MAX, transfer: None };
+
+struct Transfer {
+    tag: u32,
+    prepared: Prepared,
+    /// Greatest offset in the volume, in bytes.
+    last: u64,
+    /// Size of the volume's block less one, in bytes.
+    block_mask: u64,
+    /// User data and offset of the last request.
+    user_data: u64,
+    offset: u64,
+    volume: VolumeId,
+    kind: TransferKind,
+    bytes: u64,
+    /// Memory of the transfer, unless the channel has it, or it was lost with a device that missed its timeout.
+    buffer: Option<Buffer>,
+}
+
+/// Transfers of a queue.
+#[derive(Default)]
+pub(super) struct Transfers {
+    all: Vec<Option<Transfer>>,
+    /// Number of transfers that were ever made, modulo 2^32.
+    made: u32,
+}
+
+impl Transfers {
+    #[inline(always)]
+    fn get(&self, transfer: TransferId) -> Option<&Transfer> {
+        self.all.get(transfer.index as usize)?.as_ref().filter(|found| found.tag == transfer.tag)
+    }
+
+    #[inline(always)]
+    fn get_mut(&mut self, transfer: TransferId) -> Option<&mut Transfer> {
+        self.all.get_mut(transfer.index as usize)?.as_mut().filter(|found| found.tag == transfer.tag)
+    }
+
+    /// Returns the user data of the last request by a transfer, which is in flight.
+    #[inline(always)]
+    pub(super) fn user_data(&self, index: u32) -> u64 {
+        match self.all.get(index as usize) {
+            Some(Some(transfer)) => transfer.user_data,
+            // Not reached: a transfer in flight is not released.
+            _ => 0,
+        }
+    }
+
+    /// Returns user data, index of the volume and shape of the last request by a transfer, which is in flight.
+    pub(super) fn last_request(&self, index: u32) -> (u64, u32, RequestHeader) {
+        let Some(Some(transfer)) = self.all.get(index as usize) else {
+            return (0, u32::MAX, RequestHeader::new(Opcode::Flush, false, 0, 0));
+        };
+        (transfer.user_data, transfer.volume.index, transfer.shape(transfer.offset))
+    }
+
+    /// Gives a transfer the buffer back that the channel has had.
+    pub(super) fn give_back(&mut self, index: u32, buffer: Buffer) {
+        if let Some(Some(transfer)) = self.all.get_mut(index as usize) {
+            transfer.buffer = Some(buffer);
+        }
+    }
+
+    /// Forgets what was prepared for the hardware behind a volume.
+    pub(super) fn forget_hardware(&mut self, volume: u32) {
+        for transfer in self.all.iter_mut().flatten() {
+            if transfer.volume.index == volume {
+                transfer.prepared = NOWHERE;
+            }
+        }
+    }
+}
+
+impl Transfer {
+    fn shape(&self, offset: u64) -> RequestHeader {
+        let opcode = match self.kind {
+            TransferKind::Read => Opcode::Read,
+            TransferKind::Write => Opcode::Write,
+        };
+        RequestHeader::new(opcode, false, offset, self.bytes)
+    }
+
+    fn right(&self) -> Right {
+        match self.kind {
+            TransferKind::Read => Right::Read,
+            TransferKind::Write => Right::Write,
+        }
+    }
+}
+
+impl Queue {
+    /// Prepares a read or write of as many bytes as `buffer` has, which is then submitted as often as wanted with
+    /// [`Queue::submit_transfer`], one request at a time. The transfer keeps the buffer until [`Queue::release_transfer`]. At most as
+    /// many transfers as the depth can be prepared.
+    ///
+    /// # Errors
+    /// Each error comes with the buffer. [`Error::Foreign`] if the volume is not this queue's; [`Error::Denied`],
+    /// [`Error::Misaligned`] or [`Error::OutOfBounds`] if the grant does not allow the operation, the buffer's length is no
+    /// multiple of the block, or it is longer than the volume; [`Error::Full`] if there are as many transfers as the
+    /// depth; [`Error::ArenaFull`] if a buffer of an earlier connection cannot be copied into the arena; the error that ended the
+    /// connection.
+    pub fn prepare(
+        &mut self,
+        volume: VolumeId,
+        kind: TransferKind,
+        buffer: Buffer,
+    ) -> Result<TransferId, SubmitError> {
+        let bytes = buffer.len() as u64;
+        let tag = self.transfers.made.wrapping_add(1);
+        let mut transfer = Transfer {
+            tag,
+            prepared: NOWHERE,
+            last: 0,
+            block_mask: 0,
+            user_data: 0,
+            offset: 0,
+            volume,
+            kind,
+            bytes,
+            buffer: Some(buffer),
+        };
+        let refused = |error, transfer: Transfer| SubmitError::new(error, transfer.buffer.map(Buffer::into));
+        let (last, block) = match self.check(volume, transfer.right(), &transfer.shape(0)) {
+            Ok(grant) if bytes == 0 => {
+                let error = Error::Misaligned {
+                    volume: grant.name.clone(),
+                    offset: 0,
+                    length: 0,
+                    block: grant.block,
+                };
+                return Err(refused(error, transfer));
+            }
+            Ok(grant) => (grant.bytes - bytes, grant.block),
+            Err(error) => return Err(refused(error, transfer)),
+        };
+        (transfer.last, transfer.block_mask) = (last, u64::from(block) - 1);
+        let all = &self.transfers.all;
+        let index = all.iter().position(Option::is_none).unwrap_or(all.len());
+        if index >= self.depth() {
+            return Err(refused(Error::Full { depth: self.depth() as u32 }, transfer));
+        }
+        self.transfers.made = tag;
+        if index == self.transfers.all.len() {
+            self.transfers.all.push(None);
+        }
+        self.transfers.all[index] = Some(transfer);
+        // Fits, since an index is less than the depth.
+        let transfer = TransferId { index: index as u32, tag };
+        self.prepare_hardware(transfer);
+        Ok(transfer)
+    }
+
+    /// Prepares a transfer for the hardware behind its volume, if there is hardware that can access its buffer.
+    fn prepare_hardware(&mut self, id: TransferId) {
+        let generation = self.session.generation;
+        let Some(transfer) = self.transfers.get_mut(id) else { return };
+        let Some(Some(direct)) = self.hardware.get_mut(transfer.volume.index as usize) else { return };
+        let Some(buffer) = transfer.buffer.as_ref().filter(|buffer| buffer.generation == generation) else {
+            return;
+        };
+        let is_write = transfer.kind == TransferKind::Write;
+        // SAFETY: the transfer keeps the buffer until the hardware has no request by it any more, or was dropped, and gives it
+        // out for reading and writing only meanwhile.
+        let prepared = unsafe { direct.prepare(is_write, buffer.as_ptr(), buffer.len()) };
+        if prepared.is_some() {
+            transfer.prepared = Prepared { hardware: transfer.volume.index, transfer: prepared };
+        }
+    }
+
+    /// Submits a transfer at an offset of its volume. Its completion has `user_data`, and no memory: the buffer stays with the
+    /// transfer.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if the queue has no such transfer, or its volume was closed; [`Error::Busy`] if a request by it is in
+    /// flight; [`Error::BufferLost`] if a device that missed its timeout may still write to its buffer; else the same as [`Queue::read`].
+    #[inline(always)]
+    pub fn submit_transfer(
+        &mut self,
+        transfer: TransferId,
+        offset: u64,
+        user_data: u64,
+    ) -> Result<(), Error> {
+        let Queue { transfers, hardware, direct_in_flight, .. } = self;
+        if let Some(found) = transfers.get_mut(transfer)
+            && offset <= found.last
+            && offset & found.block_mask == 0
+            && let Some(Some(direct)) = hardware.get_mut(found.prepared.hardware as usize)
+            && let Some(prepared) = found.prepared.transfer
+            && direct.submit_transfer(prepared, TRANSFER | u64::from(transfer.index), offset)
+        {
+            (found.user_data, found.offset) = (user_data, offset);
+            *direct_in_flight += 1;
+            return Ok(());
+        }
+        self.submit_other_transfer(transfer, offset, user_data)
+    }
+
+    /// Submits a transfer that is not prepared for hardware, or not any more, or that cannot be submitted.
+    #[inline(never)]
+    fn submit_other_transfer(&mut self, id: TransferId, offset: u64, user_data: u64) -> Result<(), Error> {
+        let found = self.transfers.get(id).ok_or(Error::Foreign { what: "transfer", of: "queue" })?;
+        let (volume, right, shape) = (found.volume, found.right(), found.shape(offset));
+        let grant = self.check(volume, right, &shape)?;
+        if let Some(memory) = &grant.memory {
+            let buffer = found.buffer.as_ref().ok_or(Error::Busy)?;
+            let (at, bytes) = (buffer.as_ptr(), buffer.len());
+            let outcome = match found.kind {
+                TransferKind::Read => {
+                    // SAFETY: `at` has `bytes` bytes of the arena, which does not overlap a mapped grant.
+                    unsafe { memory.read(offset, at, bytes) };
+                    ReadyKind::Read(volume.index)
+                }
+                TransferKind::Write => {
+                    // SAFETY: `at` has `bytes` bytes of the arena, which does not overlap a mapped grant.
+                    unsafe { memory.write_from(offset, at, bytes) };
+                    ReadyKind::Written(volume.index)
+                }
+            };
+            self.push_ready(user_data, outcome, None);
+            return Ok(());
+        }
+        if self.is_busy(id) {
+            return Err(Error::Busy);
+        }
+        if found.prepared.transfer.is_some() {
+            // Hardware takes no more requests.
+            return Err(Error::Full { depth: self.depth() as u32 });
+        }
+        let found = self.transfers.get_mut(id).and_then(|found| found.buffer.take());
+        let buffer = found.ok_or(Error::BufferLost)?;
+        let buffer = match buffer.generation == self.session.generation {
+            true => buffer,
+            false => match self.copied(&buffer) {
+                Ok(copy) => copy,
+                Err(error) => {
+                    self.transfers.give_back(id.index, buffer);
+                    return Err(error);
+                }
+            },
+        };
+        if self.hardware[volume.index as usize].is_some() {
+            // The hardware is new.
+            self.transfers.give_back(id.index, buffer);
+            self.prepare_hardware(id);
+            if self.transfers.get(id).is_some_and(|found| found.prepared.transfer.is_some()) {
+                return self.submit_transfer(id, offset, user_data);
+            }
+            let Some(buffer) = self.transfers.get_mut(id).and_then(|found| found.buffer.take()) else {
+                return Err(Error::BufferLost);
+            };
+            return self.send_transfer(id, volume, shape, buffer, user_data);
+        }
+        self.send_transfer(id, volume, shape, buffer, user_data)
+    }
+
+    /// Submits a request by a transfer, like any other.
+    fn send_transfer(
+        &mut self,
+        id: TransferId,
+        volume: VolumeId,
+        shape: RequestHeader,
+        buffer: Buffer,
+        user_data: u64,
+    ) -> Result<(), Error> {
+        let keep = KeptMemory::Transfer(id.index);
+        let sent = self.send(volume.index, shape, Some(buffer.inner), keep, user_data);
+        sent.map_err(|refused| {
+            if let Some(RequestMemory::Arena(buffer)) = refused.memory {
+                self.transfers.give_back(id.index, buffer);
+            }
+            refused.error
+        })
+    }
+
+    /// Returns true if a request by a transfer is in flight.
+    fn is_busy(&self, id: TransferId) -> bool {
+        let in_slot =
+            |slot: &super::Slot| matches!(slot.keep, KeptMemory::Transfer(index) if index == id.index);
+        self.transfers.get(id).is_some_and(|found| {
+            match self.hardware.get(found.prepared.hardware as usize) {
+                Some(Some(direct)) => {
+                    found.prepared.transfer.is_some_and(|prepared| !direct.is_idle(prepared))
+                }
+                // A slot that is free keeps nothing.
+                _ => found.buffer.is_none() && self.slots.iter().any(in_slot),
+            }
+        })
+    }
+
+    /// Returns true if a request by a transfer of a volume is in flight.
+    pub(super) fn has_busy_transfer(&self, volume: VolumeId) -> bool {
+        let all = self.transfers.all.iter().enumerate();
+        let of_volume = |(index, transfer): (usize, &Option<Transfer>)| {
+            let transfer = transfer.as_ref().filter(|transfer| transfer.volume == volume)?;
+            Some(TransferId { index: index as u32, tag: transfer.tag })
+        };
+        all.filter_map(of_volume).any(|id| self.is_busy(id))
+    }
+
+    /// Returns the buffer of a transfer, to fill or to read it while no request by the transfer is in flight.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if the queue has no such transfer; [`Error::Busy`] if a request by it is in flight;
+    /// [`Error::BufferLost`] if a device that missed its timeout may still write to it.
+    pub fn transfer_buffer(&mut self, transfer: TransferId) -> Result<TransferBuffer<'_>, Error> {
+        if self.is_busy(transfer) {
+            return Err(Error::Busy);
+        }
+        let found =
+            self.transfers.get_mut(transfer).ok_or(Error::Foreign { what: "transfer", of: "queue" })?;
+        found.buffer.as_mut().map(TransferBuffer).ok_or(Error::BufferLost)
+    }
+
+    /// Ends a transfer, and returns its buffer; `None` if that was lost, since a device that missed its timeout may still write to it.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`] if the queue has no such transfer; [`Error::Busy`] if a request by it is in flight.
+    pub fn release_transfer(&mut self, transfer: TransferId) -> Result<Option<Buffer>, Error> {
+        if self.is_busy(transfer) {
+            return Err(Error::Busy);
+        }
+        let found = self.transfers.get(transfer).ok_or(Error::Foreign { what: "transfer", of: "queue" })?;
+        if let Some(Some(direct)) = self.hardware.get_mut(found.prepared.hardware as usize)
+            && let Some(prepared) = found.prepared.transfer
+        {
+            direct.release(prepared);
+        }
+        Ok(self.transfers.all[transfer.index as usize].take().and_then(|transfer| transfer.buffer))
+    }
+}
+
+/// Buffer of a transfer that has no request in flight. Its length does not change.
+#[derive(Debug)]
+pub struct TransferBuffer<'a>(&'a mut Buffer);
+
+impl TransferBuffer<'_> {
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if that number is 0, which it never is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Copies `from` into the buffer at offset `at`, as far as it fits, and returns the number of bytes copied.
+    pub fn write(&mut self, at: usize, from: &[u8]) -> usize {
+        let room = self.len().saturating_sub(at).min(from.len());
+        self.0.write(at, &from[..room])
+    }
+
+    /// Copies bytes of the buffer from offset `at` on to `to`, as many as exist, and returns their number.
+    pub fn read(&self, at: usize, to: &mut [u8]) -> usize {
+        self.0.read(at, to)
+    }
+
+    /// Borrows the bytes in place.
+    ///
+    /// # Errors
+    /// [`bywash_channel::Error::NotMapped`] if the server is not trusted.
+    pub fn map(&self) -> Result<&[u8], bywash_channel::Error> {
+        self.0.map()
+    }
+
+    /// Borrows the bytes in place, like [`TransferBuffer::map`], for changing them.
+    ///
+    /// # Errors
+    /// Same as [`TransferBuffer::map`].
+    pub fn map_mut(&mut self) -> Result<&mut [u8], bywash_channel::Error> {
+        self.0.map_mut()
+    }
+}
+
+impl fmt::Debug for Transfers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} transfers", self.all.iter().flatten().count())
+    }
+}
