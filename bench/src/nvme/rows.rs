@@ -83,6 +83,16 @@ pub fn cases() -> Vec<Declared<Stage>> {
             let peers = MANY.iter().map(|peer| against(head, &ours, &kernel(counted, peer, DEPTH), None));
             Ok(std::iter::once(goal).chain(peers).collect())
         }),
+        Declared::new(head("4 KiB, one at a time: driver alone, by commands"), |stage: &Stage, head| {
+            let counted = stage.counted()?;
+            let ours = driver(counted, "driver, commands; 1", 1)?;
+            Ok(vec![against(head, &ours, &kernel(counted, &ONE[0], 1), None)])
+        }),
+        Declared::new(head("4 KiB, 32 at a time: driver alone, by commands"), |stage: &Stage, head| {
+            let counted = stage.counted()?;
+            let ours = driver(counted, "driver, commands; 32", DEPTH)?;
+            Ok(vec![against(head, &ours, &kernel(counted, &MANY[0], DEPTH), None)])
+        }),
         Declared::new(head("4 KiB, one at a time: channel, client and server"), |stage: &Stage, head| {
             through_channel(stage.counted()?, head, 1)
         }),
@@ -102,6 +112,16 @@ pub fn cases() -> Vec<Declared<Stage>> {
         Declared::new(head("4 KiB, 32 at a time: direct grant, client library"), |stage: &Stage, head| {
             let ours = ours(stage.counted()?.samples("direct; 32", Kind::Any)?, DEPTH)?;
             Ok(vec![limit(head, &ours, "a goal of 120 instructions", GOAL_DIRECT)])
+        }),
+        Declared::new(head("4 KiB, one at a time: direct grant, by requests"), |stage: &Stage, head| {
+            let counted = stage.counted()?;
+            let ours = ours(counted.samples("direct, requests; 1", Kind::Any)?, 1)?;
+            Ok(vec![against(head, &ours, &kernel(counted, &ONE[0], 1), None)])
+        }),
+        Declared::new(head("4 KiB, 32 at a time: direct grant, by requests"), |stage: &Stage, head| {
+            let counted = stage.counted()?;
+            let ours = ours(counted.samples("direct, requests; 32", Kind::Any)?, DEPTH)?;
+            Ok(vec![against(head, &ours, &kernel(counted, &MANY[0], DEPTH), None)])
         }),
         Declared::new(head("23 streams of 64 KiB: driver alone"), |stage: &Stage, head| {
             let counted = stage.counted()?;

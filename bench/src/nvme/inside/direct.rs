@@ -9,7 +9,9 @@ use super::{
     series, settle, tell,
 };
 use crate::error::{Attempt, Error};
-use bywash_client::{Access, Client, NewVolume, PathChoice, Queue, RequestMemory};
+use bywash_client::{
+    Access, Client, Completion, NewVolume, PathChoice, Queue, RequestMemory, TransferId, TransferKind,
+};
 use bywash_device::Spec;
 use bywash_nvme::DEVICE_KIND;
 use bywash_server::{LimitsFile, Server};
@@ -38,13 +40,19 @@ pub fn serve() -> Result<(), Error> {
 /// Reads by the granted function.
 pub fn client(operations: usize) -> Result<(), Error> {
     let mut reader = Reader::connect()?;
-    let mut offsets = Offsets::new();
-    for depth in DEPTHS {
-        series(&format!("direct; {depth}"))?;
-        for number in 0..WARM_UP + operations.div_ceil(depth) {
-            reader.read(&offsets.some(depth), BLOCK, number)?;
+    for name in ["direct, requests", "direct"] {
+        if name == "direct" {
+            reader.prepare(DEPTHS[1], BLOCK)?;
+        }
+        let mut offsets = Offsets::new();
+        for depth in DEPTHS {
+            series(&format!("{name}; {depth}"))?;
+            for number in 0..WARM_UP + operations.div_ceil(depth) {
+                reader.read(&offsets.some(depth), BLOCK, number)?;
+            }
         }
     }
+    reader.prepare(STREAMS, STREAM_BLOCK)?;
     series("streams, direct")?;
     for round in 0..WARM_UP + rounds(operations) {
         let some: Vec<u64> = (0..STREAMS).map(|stream| offset(stream, round)).collect();
@@ -57,6 +65,8 @@ struct Reader {
     queue: Queue,
     volume: bywash_client::VolumeId,
     buffers: Vec<Option<RequestMemory>>,
+    /// Transfers by which is read, if there are any; requests with the buffers otherwise.
+    transfers: Vec<TransferId>,
 }
 
 impl Reader {
@@ -76,7 +86,21 @@ impl Reader {
         let buffer =
             |_| queue.alloc(STREAM_BLOCK).map(|buffer| Some(RequestMemory::from(buffer))).map_err(no);
         let buffers = (0..depth).map(buffer).collect::<Result<_, _>>()?;
-        Ok(Reader { queue, volume, buffers })
+        Ok(Reader { queue, volume, buffers, transfers: Vec::new() })
+    }
+
+    /// Prepares reads of `bytes` bytes, which replace those that were prepared before.
+    fn prepare(&mut self, count: usize, bytes: usize) -> Result<(), Error> {
+        let no = |error: bywash_client::Error| failed("the client", error);
+        for transfer in self.transfers.drain(..) {
+            self.queue.release_transfer(transfer).map_err(no)?;
+        }
+        for _ in 0..count {
+            let buffer = self.queue.alloc(bytes).map_err(no)?;
+            let prepared = self.queue.prepare(self.volume, TransferKind::Read, buffer);
+            self.transfers.push(prepared.map_err(|refused| no(refused.error))?);
+        }
+        Ok(())
     }
 
     /// Reads `bytes` bytes at each of the offsets, and counts that: submitting, telling the controller of the reads behind
@@ -87,31 +111,64 @@ impl Reader {
                 buffer.resize(bytes);
             }
         }
-        let (mut refused, mut done) = (false, 0);
+        let offsets: Vec<u64> = offsets.iter().map(|offset| offset % VOLUME).collect();
+        match self.transfers.is_empty() {
+            true => self.counted(
+                &offsets,
+                number,
+                |reader, tag, offset| {
+                    let buffer = reader.buffers[tag].take();
+                    buffer.is_some_and(|buffer| {
+                        reader.queue.read(reader.volume, offset, buffer, tag as u64).is_ok()
+                    })
+                },
+                |reader, completion| reader.buffers[completion.user_data as usize] = completion.memory,
+            ),
+            false => self.counted(
+                &offsets,
+                number,
+                |reader, tag, offset| {
+                    reader.queue.submit_transfer(reader.transfers[tag], offset, tag as u64).is_ok()
+                },
+                |_, _| {},
+            ),
+        }
+    }
+
+    #[inline(always)]
+    fn counted(
+        &mut self,
+        offsets: &[u64],
+        number: usize,
+        submit: impl Fn(&mut Reader, usize, u64) -> bool,
+        done: impl Fn(&mut Reader, Completion),
+    ) -> Result<(), Error> {
+        let count = offsets.len();
+        let (mut refused, mut taken) = (false, 0);
         mark::start();
         for (tag, offset) in offsets.iter().enumerate() {
-            refused |= !self.submit(tag, offset % VOLUME);
+            refused |= !submit(self, tag, *offset);
         }
         // The controller knows a read that is alone already.
-        if offsets.len() > 1 && self.reap()? {
-            done += 1;
+        if count > 1 && self.reap(&done)? {
+            taken += 1;
         }
         mark::stop();
         settle();
         let mut looks = 0;
-        while done < offsets.len() && looks < LOOKS_MAX && !refused {
+        while taken < count && looks < LOOKS_MAX && !refused {
             mark::start();
-            while done < offsets.len() && self.reap()? {
-                done += 1;
+            while taken < count && self.reap(&done)? {
+                taken += 1;
             }
             mark::stop();
             looks += 1;
-            if done < offsets.len() {
+            if taken < count {
                 settle();
             }
         }
-        if refused || done < offsets.len() {
-            return Err(failed("the client", format!("{done} of {} requests completed", offsets.len())));
+        if refused || taken < count {
+            return Err(failed("the client", format!("{taken} of {count} requests completed")));
         }
         // Looks in vain are not counted.
         if looks > 1 {
@@ -122,19 +179,15 @@ impl Reader {
         Ok(())
     }
 
-    #[inline(always)]
-    fn submit(&mut self, tag: usize, offset: u64) -> bool {
-        let Some(buffer) = self.buffers[tag].take() else { return false };
-        self.queue.read(self.volume, offset, buffer, tag as u64).is_ok()
-    }
-
     /// Takes a completion. Returns false if there is none.
     #[inline(always)]
-    fn reap(&mut self) -> Result<bool, Error> {
+    fn reap(&mut self, done: &impl Fn(&mut Reader, Completion)) -> Result<bool, Error> {
         let reaped = self.queue.try_reap().map_err(|error| failed("the client", error))?;
-        let Some(completion) = reaped else { return Ok(false) };
-        completion.outcome.map_err(|error| failed("a request", error))?;
-        self.buffers[completion.user_data as usize] = completion.memory;
+        let Some(mut completion) = reaped else { return Ok(false) };
+        if let Err(error) = std::mem::replace(&mut completion.outcome, Ok(())) {
+            return Err(failed("a request", error));
+        }
+        done(self, completion);
         Ok(true)
     }
 }
