@@ -47,9 +47,12 @@
 //! been carried out; they are not submitted again. Requests of several ranges are carried out one after the other by a
 //! [`Client`], and not by a [`Queue`]. A queue with such requests in flight is to be polled ([`Queue::arm`]).
 //!
+//! *Transfers.* A program that reads or writes the same buffers again and again prepares them ([`Queue::prepare`]). Such a
+//! request is submitted with an offset alone, and takes about as many instructions as the driver where the volume is direct.
+//!
 //! - [`Client`], [`Options`], [`PathChoice`], [`Reconnect`], [`Wait`]: the connection
 //! - [`Volume`], [`ReadPiece`], [`WritePiece`], [`MappedMemory`]: calls that block
-//! - [`Queue`], [`VolumeId`], [`Range`], [`Buffer`], [`RequestMemory`], [`Completion`], [`QueueDispatcher`]:
+//! - [`Queue`], [`VolumeId`], [`Range`], [`Buffer`], [`RequestMemory`], [`Completion`], [`TransferId`], [`QueueDispatcher`]:
 //!   calls that do not
 //! - [`NewVolume`], [`Permissions`], [`report`]: for administrators
 //! - [`Error`]: every error of this crate
