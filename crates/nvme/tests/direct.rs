@@ -440,6 +440,11 @@ mod inside {
                 queue.read(volume, VOLUME - BLOCK as u64, vec![0; BLOCK], 200).unwrap();
                 let mut done: Vec<u64> = (0..17)
                     .map(|_| {
+                        if round % 2 == 1
+                            && let Some(user_data) = queue.try_reap_transfer()
+                        {
+                            return user_data;
+                        }
                         let completion = queue.reap().unwrap();
                         completion.outcome.unwrap();
                         completion.user_data

@@ -182,6 +182,9 @@ impl Reader {
     /// Takes a completion. Returns false if there is none.
     #[inline(always)]
     fn reap(&mut self, done: &impl Fn(&mut Reader, Completion)) -> Result<bool, Error> {
+        if self.queue.try_reap_transfer().is_some() {
+            return Ok(true);
+        }
         let reaped = self.queue.try_reap().map_err(|error| failed("the client", error))?;
         let Some(mut completion) = reaped else { return Ok(false) };
         if let Err(error) = std::mem::replace(&mut completion.outcome, Ok(())) {

@@ -98,6 +98,9 @@ impl Queue {
             {
                 direct_done.push(done);
             }
+            if direct_done.len() >= least {
+                break;
+            }
         }
         if !direct_done.is_empty() {
             return;

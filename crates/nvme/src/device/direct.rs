@@ -273,7 +273,7 @@ impl<F: Function> Nvme<F> {
     /// instructions for a single completion than [`Nvme::reap_each`]. The owner of the command's memory is dropped.
     #[inline(always)]
     pub fn reap_one(&mut self) -> Option<(u64, Result<(), CommandError>)> {
-        let Nvme { function, controller, slots, order, polls, is_usual, .. } = self;
+        let Nvme { function, controller, slots, order, free, polls, is_usual, .. } = self;
         *polls = polls.wrapping_add(1);
         if *is_usual
             && !polls.is_multiple_of(POLLS)
@@ -283,12 +283,20 @@ impl<F: Function> Nvme<F> {
             if let Some(entry) = queue.peek(&queue.completions)
                 && entry.is_success()
                 && let Some(slot) = slots.get_mut(usize::from(entry.identifier()))
-                && slot.issue.is_reading_of(0)
             {
-                queue.completions.pop();
-                queue.free_in_time(function, 1);
-                order.leave(false);
-                return Some((slot.complete_reading(), Ok(())));
+                if slot.issue.is_reading_of(0) {
+                    queue.completions.pop();
+                    queue.free_in_time(function, 1);
+                    order.leave(false);
+                    return Some((slot.complete_reading(), Ok(())));
+                }
+                if slot.issue.is_read_of(0) {
+                    queue.completions.pop();
+                    queue.free_in_time(function, 1);
+                    order.leave(false);
+                    free.give(entry.identifier());
+                    return Some((slot.complete_direct().token, Ok(())));
+                }
             }
         }
         self.reap_one_other()

@@ -180,7 +180,7 @@ impl Vfio {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[inline]
+    #[inline(always)]
     fn register<T>(&self, offset: usize) -> *mut T {
         assert!(offset.is_multiple_of(size_of::<T>()) && offset + size_of::<T>() <= self.register_bytes);
         self.registers.wrapping_add(offset).cast()
@@ -390,7 +390,7 @@ impl Function for Vfio {
         u64::from(self.read32(register)) | u64::from(self.read32(register + 4)) << 32
     }
 
-    #[inline]
+    #[inline(always)]
     fn write32(&self, register: usize, value: u32) {
         // SAFETY: `register` checks that the word lies in the mapped registers.
         unsafe { self.register::<u32>(register).write_volatile(value.to_le()) };
