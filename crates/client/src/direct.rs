@@ -220,6 +220,11 @@ impl Direct {
         self.device.release(transfer)
     }
 
+    /// Returns the number of requests that can be submitted besides those in flight and those by transfers.
+    pub(crate) fn room(&self) -> usize {
+        self.device.room()
+    }
+
     /// Returns token and result of a request that has completed; `None` if there is none.
     #[inline(always)]
     pub(crate) fn reap_one(&mut self) -> Option<(u64, Result<(), CommandError>)> {

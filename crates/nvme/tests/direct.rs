@@ -114,8 +114,8 @@ say stopped
 mod inside {
     use super::NAMESPACE_BYTES;
     use bywash_client::{
-        Access, Client, Error, NewVolume, Options, PathChoice, Queue, RefusalKind, TransferId, TransferKind,
-        Volume, VolumeId, VolumePath,
+        Access, Client, Error, NewVolume, Options, PathChoice, Queue, Range, RefusalKind, TransferId,
+        TransferKind, Volume, VolumeId, VolumePath,
     };
     use bywash_device::Spec;
     use bywash_link::{Messages, connect};
@@ -464,6 +464,18 @@ mod inside {
                 assert!(queue.release_transfer(*transfer).unwrap().is_some());
             }
         }
+        // Requests of several ranges.
+        let (first, second) = (pattern(31, BLOCK), pattern(32, PIECE));
+        queue.write_many(&[(volume, 0, &first), (volume, 1 << 20, &second)], true, 1).unwrap();
+        queue.reap().unwrap().outcome.unwrap();
+        let range = |offset, length| Range { volume, offset, length };
+        let room = vec![0; 512 + PIECE];
+        queue.read_many(&[range(512, 512), range(1 << 20, PIECE)], room, 2).unwrap();
+        let done = queue.reap().unwrap();
+        assert!(done.user_data == 2 && done.outcome.is_ok() && queue.in_flight() == 0, "{done:?}");
+        let mut read = vec![0; 512 + PIECE];
+        assert_eq!(done.memory.unwrap().read(0, &mut read), read.len());
+        assert!(read[..512] == first[512..1024] && read[512..] == second);
         // The server's administrator takes the volume back while transfers are in flight.
         let buffers: Vec<_> = (0..8).map(|_| queue.alloc(BLOCK).unwrap()).collect();
         let reads: Vec<TransferId> = buffers

@@ -3,15 +3,16 @@
 //! Invariant: a slot or transfer whose request the hardware has keeps the request's memory, until the request has completed or
 //! the hardware was dropped. Called by `send`, `transfers`, `reap` and `volumes`.
 
-use super::Queue;
 use super::memory::{Completion, KeptMemory, SubmitError};
 use super::transfers::as_transfer;
 use super::volumes::OpenVolume;
+use super::{Queue, Slot};
 use crate::direct::{Direct, DriverSettings, failed};
 use crate::error::Error;
 use crate::request::RequestHeader;
 use crate::session::Grant;
 use bywash_device::CommandError;
+use bywash_protocol::layout::{GRANT_RANGE_BYTES, Opcode};
 use std::sync::PoisonError;
 
 /// Returns the hardware of a grant, with the arena of a channel mapped for it, if the volume is direct.
@@ -52,6 +53,7 @@ impl Queue {
         });
         if is_submitted {
             (slot.user_data, slot.shape, slot.volume, slot.keep) = (user_data, shape, volume, keep);
+            slot.commands = 1;
             self.direct_slots += 1;
             self.direct_in_flight += 1;
             return Ok(());
@@ -62,13 +64,68 @@ impl Queue {
         Err(SubmitError::new(Error::Full { depth: self.depth() as u32 }, room))
     }
 
+    /// Submits a request of several ranges to the hardware behind their volumes, by a command for each. The ranges are noted in
+    /// the slot that the request takes; their data lies in the buffer behind room for their descriptors.
+    pub(super) fn send_many_direct(
+        &mut self,
+        shape: RequestHeader,
+        buffer: bywash_channel::Buffer,
+        keep: KeptMemory,
+        user_data: u64,
+    ) -> Result<(), SubmitError> {
+        let full = Error::Full { depth: self.depth() as u32 };
+        let Some(number) = self.free.pop() else {
+            return Err(SubmitError::new(full, self.room_of(keep, Some(buffer))));
+        };
+        let Queue { hardware, slots, .. } = self;
+        let slot = &mut slots[number as usize];
+        // Each of the pieces may belong to the same hardware.
+        let has_room = |piece: &(u32, u64, usize)| {
+            let direct = hardware.get(piece.0 as usize).and_then(Option::as_ref);
+            direct.is_some_and(|direct| direct.room() >= slot.pieces.len())
+        };
+        if !slot.pieces.iter().all(has_room) {
+            self.free.push(number);
+            return Err(SubmitError::new(full, self.room_of(keep, Some(buffer))));
+        }
+        let mut at = slot.pieces.len() * GRANT_RANGE_BYTES;
+        let opcode = if shape.opcode == Opcode::ReadRanges { Opcode::Read } else { Opcode::Write };
+        (slot.user_data, slot.shape, slot.volume, slot.keep) = (user_data, shape, slot.pieces[0].0, keep);
+        (slot.commands, slot.failure) = (0, None);
+        for &(volume, offset, length) in &slot.pieces {
+            let piece = RequestHeader { opcode, offset, length: length as u64, ..shape };
+            let memory = buffer.as_ptr().wrapping_add(at);
+            at += length;
+            let Some(direct) = &mut hardware[volume as usize] else { continue };
+            // SAFETY: the buffer has the sum of the lengths behind the descriptors, as the caller has allocated it. The slot
+            // keeps it until the last command has completed, or the queue was dropped, which drops the hardware first.
+            let is_submitted = unsafe { direct.submit(number.into(), &piece, memory, length) };
+            debug_assert!(is_submitted, "there is room for all");
+            slot.commands += usize::from(is_submitted);
+        }
+        slot.buffer = Some(buffer);
+        self.direct_slots += 1;
+        self.direct_in_flight += 1;
+        Ok(())
+    }
+
     /// Reaps a request of a direct volume, if one has completed.
     #[inline(always)]
     pub(super) fn reap_direct(&mut self) -> Option<Completion> {
         if let Some(Some(direct)) = self.hardware.get_mut(self.next_hardware)
             && let Some((token, result)) = direct.reap_one()
         {
-            return Some(self.finish_direct(token, result));
+            match as_transfer(token) {
+                Some(transfer) if result.is_ok() => {
+                    self.direct_in_flight -= 1;
+                    let user_data = self.transfers.user_data(transfer);
+                    return Some(Completion { user_data, outcome: Ok(()), memory: None });
+                }
+                _ if is_last(&mut self.slots, token, result) => {
+                    return Some(self.finish_direct(token, result));
+                }
+                _ => {}
+            }
         }
         self.reap_other_direct()
     }
@@ -89,14 +146,16 @@ impl Queue {
         if self.direct_in_flight == self.direct_done.len() {
             return;
         }
-        let Queue { volumes, hardware, direct_done, session, next_hardware, .. } = self;
+        let Queue { volumes, hardware, slots, direct_done, session, next_hardware, .. } = self;
         for _ in 0..hardware.len() {
             *next_hardware = if *next_hardware + 1 < hardware.len() { *next_hardware + 1 } else { 0 };
             let Some(direct) = &mut hardware[*next_hardware] else { continue };
             while direct_done.len() < least
-                && let Some(done) = direct.reap_one()
+                && let Some((token, result)) = direct.reap_one()
             {
-                direct_done.push(done);
+                if is_last(slots, token, result) {
+                    direct_done.push((token, result));
+                }
             }
             if direct_done.len() >= least {
                 break;
@@ -111,7 +170,7 @@ impl Queue {
             };
             if !session.is_valid(grant.number) {
                 direct.give_up();
-                direct_done.extend(std::iter::from_fn(|| direct.reap_one()));
+                reap_all(direct, slots, direct_done);
             }
         }
         if direct_done.is_empty()
@@ -121,20 +180,11 @@ impl Queue {
         }
     }
 
-    /// Returns the completion of a request that hardware has completed. Frees its slot, unless it belongs to a transfer.
-    #[inline(always)]
+    /// Returns the completion of a request for which hardware has completed the last command, and frees its slot, unless it
+    /// belongs to a transfer.
+    #[inline(never)]
     fn finish_direct(&mut self, token: u64, result: Result<(), CommandError>) -> Completion {
         self.direct_in_flight -= 1;
-        match as_transfer(token) {
-            Some(transfer) if result.is_ok() => {
-                Completion { user_data: self.transfers.user_data(transfer), outcome: Ok(()), memory: None }
-            }
-            _ => self.finish_other_direct(token, result),
-        }
-    }
-
-    #[inline(never)]
-    fn finish_other_direct(&mut self, token: u64, result: Result<(), CommandError>) -> Completion {
         if let Some(transfer) = as_transfer(token) {
             let (user_data, volume, shape) = self.transfers.last_request(transfer);
             let outcome = result.map_err(|error| self.error_of(volume, &shape, error));
@@ -145,6 +195,7 @@ impl Queue {
         self.direct_slots -= 1;
         let slot = &mut self.slots[number as usize];
         let (buffer, volume, shape) = (slot.buffer.take(), slot.volume, slot.shape);
+        let result = slot.failure.take().map_or(result, Err);
         let outcome = result.map_err(|error| self.error_of(volume, &shape, error));
         self.settle(number, outcome, buffer, false)
     }
@@ -161,16 +212,15 @@ impl Queue {
     /// fail with it.
     #[cold]
     pub(super) fn give_up_direct(&mut self, error: &Error) {
-        let Queue { hardware, direct_done, .. } = self;
+        let Queue { hardware, slots, direct_done, .. } = self;
         for direct in hardware.iter_mut().flatten() {
-            direct_done.extend(std::iter::from_fn(|| direct.reap_one()));
+            reap_all(direct, slots, direct_done);
             direct.give_up();
-            direct_done.extend(std::iter::from_fn(|| direct.reap_one()));
+            reap_all(direct, slots, direct_done);
         }
         while let Some((token, result)) = self.direct_done.pop() {
-            let failed = result.is_err();
             let mut completion = self.finish_direct(token, result);
-            if failed {
+            if completion.outcome.is_err() {
                 completion.outcome = Err(error.clone());
             }
             self.ready.push_known(completion);
@@ -181,5 +231,28 @@ impl Queue {
     pub(super) fn forget_hardware(&mut self, volume: u32) {
         self.transfers.forget_hardware(volume);
         self.hardware[volume as usize] = None;
+    }
+}
+
+/// Notes that hardware has completed a command. Returns true if it was the last one of its request.
+#[inline]
+pub(super) fn is_last(slots: &mut [Slot], token: u64, result: Result<(), CommandError>) -> bool {
+    if as_transfer(token).is_some() {
+        return true;
+    }
+    let slot = &mut slots[token as u32 as usize];
+    slot.commands -= 1;
+    if slot.commands > 0 {
+        slot.failure = slot.failure.or(result.err());
+    }
+    slot.commands == 0
+}
+
+/// Reaps all requests that hardware has completed.
+fn reap_all(direct: &mut Direct, slots: &mut [Slot], done: &mut Vec<(u64, Result<(), CommandError>)>) {
+    while let Some((token, result)) = direct.reap_one() {
+        if is_last(slots, token, result) {
+            done.push((token, result));
+        }
     }
 }

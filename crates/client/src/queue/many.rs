@@ -19,13 +19,21 @@ pub struct Range {
     pub length: usize,
 }
 
+/// Path of a request of several ranges: that of all its volumes, or the channel where only some are mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ManyPath {
+    Mapped,
+    Direct,
+    Channel,
+}
+
 impl Queue {
     /// Reads several ranges by one request into `room`, one after the other. The size of `room` must be the
     /// ranges' sum.
     ///
     /// # Errors
     /// Same as [`Queue::read`]; [`Error::LengthMismatch`] if `room` has another size; [`Error::PieceCount`]
-    /// unless there are 1 to 32 ranges; [`Error::NotSupported`] if a volume is direct.
+    /// unless there are 1 to 32 ranges; [`Error::NotSupported`] if some volumes are direct, and others not.
     pub fn read_many(
         &mut self,
         ranges: &[Range],
@@ -37,9 +45,9 @@ impl Queue {
             true => self.begin_many(ranges.iter().copied(), Right::Read),
             false => Err(Error::LengthMismatch { expected: sum, written: room.len() }),
         };
-        match checked {
+        let path = match checked {
             Err(error) => return Err(SubmitError::new(error, Some(room.into()))),
-            Ok(true) => {
+            Ok(ManyPath::Mapped) => {
                 let mut at = 0;
                 let outcome = ranges.iter().try_for_each(|range| {
                     let (grant, memory) = self.mapped(range.volume)?;
@@ -52,23 +60,23 @@ impl Queue {
                 self.ready.push_known(Completion { user_data, outcome, memory: Some(room.into()) });
                 return Ok(());
             }
-            Ok(false) => {}
-        }
+            Ok(path) => path,
+        };
         let buffer = match self.alloc_many(ranges.iter().copied(), sum) {
             Ok(buffer) => buffer,
             Err(error) => return Err(SubmitError::new(error, Some(room.into()))),
         };
         let shape = RequestHeader::new(Opcode::ReadRanges, false, 0, ranges.len() as u64);
         self.note_pieces(ranges.iter().copied());
-        self.send(0, shape, Some(buffer), KeptMemory::Own(room), user_data)
+        self.send_many(path, shape, buffer, KeptMemory::Own(room), user_data)
     }
 
     /// Writes copies of several slices to several volumes by one request; each piece is volume, offset and
     /// bytes.
     ///
     /// # Errors
-    /// Same as [`Queue::read`]; [`Error::PieceCount`] unless there are 1 to 32 pieces; [`Error::NotSupported`] if a volume
-    /// is direct.
+    /// Same as [`Queue::read`]; [`Error::PieceCount`] unless there are 1 to 32 pieces; [`Error::NotSupported`] if some volumes
+    /// are direct, and others not.
     pub fn write_many(
         &mut self,
         pieces: &[(VolumeId, u64, &[u8])],
@@ -77,7 +85,8 @@ impl Queue {
     ) -> Result<(), SubmitError> {
         let ranges =
             pieces.iter().map(|piece| Range { volume: piece.0, offset: piece.1, length: piece.2.len() });
-        if self.begin_many(ranges.clone(), Right::Write)? {
+        let path = self.begin_many(ranges.clone(), Right::Write)?;
+        if path == ManyPath::Mapped {
             let outcome = pieces.iter().try_for_each(|(volume, offset, from)| {
                 let (grant, memory) = self.mapped(*volume)?;
                 memory.write(*offset, from);
@@ -94,29 +103,51 @@ impl Queue {
         }
         let shape = RequestHeader::new(Opcode::WriteRanges, durable, 0, pieces.len() as u64);
         self.note_pieces(ranges);
-        self.send(0, shape, Some(buffer), KeptMemory::Nothing, user_data)
+        self.send_many(path, shape, buffer, KeptMemory::Nothing, user_data)
     }
 
-    /// Checks that a request of several ranges can be submitted. Returns true if all their volumes are
-    /// mapped.
-    fn begin_many(&self, ranges: impl ExactSizeIterator<Item = Range>, need: Right) -> Result<bool, Error> {
+    /// Submits a request whose pieces were stored in the slot that it takes.
+    fn send_many(
+        &mut self,
+        path: ManyPath,
+        shape: RequestHeader,
+        buffer: bywash_channel::Buffer,
+        keep: KeptMemory,
+        user_data: u64,
+    ) -> Result<(), SubmitError> {
+        match path {
+            ManyPath::Direct => self.send_many_direct(shape, buffer, keep, user_data),
+            ManyPath::Channel | ManyPath::Mapped => self.send(0, shape, Some(buffer), keep, user_data),
+        }
+    }
+
+    /// Checks that a request of several ranges can be submitted, and returns its path.
+    fn begin_many(
+        &self,
+        ranges: impl ExactSizeIterator<Item = Range>,
+        need: Right,
+    ) -> Result<ManyPath, Error> {
         if !(1..=GRANT_RANGES_MAX).contains(&ranges.len()) {
             return Err(Error::PieceCount { asked: ranges.len(), most: GRANT_RANGES_MAX });
         }
         let opcode = if need == Right::Read { Opcode::ReadRanges } else { Opcode::WriteRanges };
-        let mut all_mapped = true;
+        let (mut all, mut mapped, mut direct) = (0, 0, 0);
         for Range { volume, offset, length } in ranges {
             let shape = RequestHeader::new(opcode, false, offset, length as u64);
             let grant = self.check(volume, need, &shape)?;
-            if self.hardware[volume.index as usize].is_some() {
-                return Err(Error::NotSupported {
-                    what: "access several ranges of",
-                    volume: grant.name.clone(),
-                });
+            all += 1;
+            mapped += usize::from(grant.memory.is_some());
+            direct += usize::from(self.hardware[volume.index as usize].is_some());
+            if direct > 0 && direct < all {
+                let volume = grant.name.clone();
+                return Err(Error::NotSupported { what: "access, beside one on another path,", volume });
             }
-            all_mapped &= grant.memory.is_some();
         }
-        Ok(all_mapped)
+        Ok(match (mapped == all, direct == all) {
+            (true, _) => ManyPath::Mapped,
+            (_, true) => ManyPath::Direct,
+            _ => ManyPath::Channel,
+        })
     }
 
     /// Allocates a buffer with room for the descriptors of all pieces and `bytes` bytes behind them, and

@@ -124,6 +124,8 @@ impl Queue {
             volume: 0,
             keep: KeptMemory::Nothing,
             pieces: Vec::new(),
+            commands: 0,
+            failure: None,
             buffer: None,
         };
         Ok(Queue {

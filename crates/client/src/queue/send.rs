@@ -9,6 +9,7 @@ use super::volumes::OpenVolume;
 use super::{Queue, VolumeId};
 use crate::error::Error;
 use crate::request::RequestHeader;
+use bywash_device::CommandError;
 use bywash_protocol::layout::Opcode;
 
 /// A request over the channel.
@@ -20,6 +21,10 @@ pub(super) struct Slot {
     pub(super) keep: KeptMemory,
     /// In a request of several ranges: index of the volume, offset and length in bytes of each.
     pub(super) pieces: Vec<(u32, u64, usize)>,
+    /// Number of commands that hardware has for the request.
+    pub(super) commands: usize,
+    /// First failure of a command that hardware has carried out for the request.
+    pub(super) failure: Option<CommandError>,
     /// Memory of a request that hardware has.
     pub(super) buffer: Option<bywash_channel::Buffer>,
 }

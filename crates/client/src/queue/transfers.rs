@@ -12,6 +12,7 @@
 //! Invariant: the buffer of a transfer is in the transfer, unless the channel has it; hardware accesses it only while a request
 //! by the transfer is in flight there. Called by programs, and by `reap` and `direct`, which complete requests by transfers.
 
+use super::direct::is_last;
 use super::memory::{Buffer, KeptMemory, RequestMemory, SubmitError};
 use super::ready::ReadyKind;
 use super::{Queue, VolumeId};
@@ -268,7 +269,9 @@ impl Queue {
                 Some(self.transfers.user_data(transfer))
             }
             _ => {
-                self.direct_done.push((token, result));
+                if is_last(&mut self.slots, token, result) {
+                    self.direct_done.push((token, result));
+                }
                 None
             }
         }

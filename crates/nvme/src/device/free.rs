@@ -46,6 +46,11 @@ impl FreeSlots {
         self.returned.push(number);
     }
 
+    /// Returns the number of slots that can be taken.
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.all - self.used) + self.returned.len()
+    }
+
     /// Returns the number of slots that were ever taken, which are those with the least numbers.
     #[inline]
     pub(super) fn ever_used(&self) -> usize {

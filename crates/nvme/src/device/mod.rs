@@ -260,6 +260,11 @@ impl<F: Function> Nvme<F> {
         self.controller.queues.len()
     }
 
+    /// Returns the number of commands that can be submitted besides those that are in flight and those by transfers.
+    pub fn room(&self) -> usize {
+        self.free.len().min(self.depth() - self.in_flight())
+    }
+
     /// Returns what the device has done so far.
     pub fn stats(&self) -> Stats {
         Stats { resets: self.controller.resets(), ..self.stats }
