@@ -44,8 +44,8 @@
 //! gets the controller's function to itself, and drives it. Rights, alignment and bounds are checked by this library; the
 //! hardware limits the client to the namespace, and the IOMMU limits the controller to this process's memory. Memory that
 //! a queue has allocated is not copied. When the grant is revoked or the server dies, requests in flight fail, and may have
-//! been carried out; they are not submitted again. Requests of several ranges are carried out one after the other by a
-//! [`Client`], and not by a [`Queue`]. A queue with such requests in flight is to be polled ([`Queue::arm`]).
+//! been carried out; they are not submitted again. The ranges of a request are carried out one after the other by a
+//! [`Client`], and side by side by a [`Queue`]. A queue with such requests in flight is to be polled ([`Queue::arm`]).
 //!
 //! *Transfers.* A program that reads or writes the same buffers again and again prepares them ([`Queue::prepare`]). Such a
 //! request is submitted with an offset alone, and takes about as many instructions as the driver where the volume is direct.

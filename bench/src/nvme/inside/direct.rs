@@ -182,7 +182,7 @@ impl Reader {
     /// Takes a completion. Returns false if there is none.
     #[inline(always)]
     fn reap(&mut self, done: &impl Fn(&mut Reader, Completion)) -> Result<bool, Error> {
-        if self.queue.try_reap_transfer().is_some() {
+        if !self.transfers.is_empty() && self.queue.try_reap_transfer().is_some() {
             return Ok(true);
         }
         let reaped = self.queue.try_reap().map_err(|error| failed("the client", error))?;
