@@ -46,6 +46,8 @@ pub struct StatusField(pub u16);
 impl StatusField {
     /// Status of a namespace that does not exist (Invalid Namespace or Format).
     pub const INVALID_NAMESPACE: StatusField = StatusField(0x0b);
+    /// Status of a command that the controller does not carry out (Invalid Command Opcode).
+    pub const INVALID_OPCODE: StatusField = StatusField(0x01);
     /// Status of a command that an Abort command ended (Command Abort Requested).
     pub const ABORTED: StatusField = StatusField(0x07);
 

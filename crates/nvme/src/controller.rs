@@ -48,6 +48,7 @@ const SETUP: u16 = 0;
 const EVENT: u16 = 1;
 const ABORT: u16 = 2;
 const LOG: u16 = 3;
+const ASKED: u16 = 4;
 
 /// Settings of a controller, from the options of its device.
 #[derive(Clone, Copy, Debug)]
@@ -323,7 +324,7 @@ impl<F: Function> Controller<F> {
     }
 
     fn submit_admin(&mut self, command: &Command) {
-        // There is room: at most one command of each of the four identifiers is in flight.
+        // There is room: at most one command of each of the five identifiers is in flight.
         self.admin.push(command);
         self.admin.ring(&self.function);
     }
@@ -545,21 +546,45 @@ impl<F: Function> Controller<F> {
     /// Takes completions of admin commands of a ready controller: events, log pages, aborts.
     pub(crate) fn poll_admin(&mut self) {
         while let Some(entry) = self.next_admin() {
-            match entry.identifier {
-                EVENT if entry.status.is_success() => {
-                    self.note(Event::from_completion(entry.value));
-                    // The controller reports no more events of this kind until the log page was read.
-                    let page = (entry.value >> 16) as u8;
-                    let data = DataPointer { words: [self.pages.address(PAGE), 0], is_sgl: false };
-                    self.submit_admin(&Command::log_page(LOG, page, 512).data(data));
-                }
-                // Not repeated at once: a controller that refuses would refuse again, for ever.
-                EVENT => {}
-                LOG => self.request_event(),
-                ABORT => self.abort_until = None,
-                _ => {}
-            }
+            self.take_admin(&entry);
         }
+    }
+
+    fn take_admin(&mut self, entry: &Entry) {
+        match entry.identifier {
+            EVENT if entry.status.is_success() => {
+                self.note(Event::from_completion(entry.value));
+                // The controller reports no more events of this kind until the log page was read.
+                let page = (entry.value >> 16) as u8;
+                let data = DataPointer { words: [self.pages.address(PAGE), 0], is_sgl: false };
+                self.submit_admin(&Command::log_page(LOG, page, 512).data(data));
+            }
+            // Not repeated at once: a controller that refuses would refuse again, for ever.
+            EVENT => {}
+            LOG => self.request_event(),
+            ABORT => self.abort_until = None,
+            _ => {}
+        }
+    }
+
+    /// Has the controller, which is ready, carry out the admin command that `make` makes from an identifier, with a page of
+    /// zeros as its data, and waits for its status. Returns `None` if the command does not complete in time: no other command
+    /// may be carried out then.
+    pub(crate) fn carry_out(&mut self, make: impl FnOnce(u16) -> Command) -> Option<StatusField> {
+        self.pages.zero(0, PAGE);
+        let page = DataPointer { words: [self.pages.address(0), 0], is_sgl: false };
+        self.submit_admin(&make(ASKED).data(page));
+        let until = self.function.now() + ADMIN_TIMEOUT;
+        while self.function.now() <= until && !Status(self.function.read32(CSTS)).is_removed() {
+            while let Some(entry) = self.next_admin() {
+                if entry.identifier == ASKED {
+                    return Some(entry.status);
+                }
+                self.take_admin(&entry);
+            }
+            self.function.pause();
+        }
+        None
     }
 
     /// Requests the end of command `identifier` of queue `queue`. The command completes in any case, aborted or not.

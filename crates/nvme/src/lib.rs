@@ -28,7 +28,7 @@
 //! The names are those of the *NVM Express Base Specification* 2.0 and of the *NVM Command Set Specification* 1.0, beside
 //! which this crate can be read: `registers`, `queue`, `command`, `completion`, `identify` and `data` have the layouts,
 //! `controller` the sequence of reset and set-up, `device` the commands; `virtualization` and `secondary` rule the secondary
-//! controllers behind virtual functions.
+//! controllers behind virtual functions, and `probe` tells what these leave to their holders.
 //!
 //! # Guarantees
 //!
@@ -64,6 +64,7 @@
 //! - [`DEVICE_KIND`]: the device on a command line, `NAME=nvme:ADDRESS`; with `vfs=N` the devices `NAME.NAMESPACE` of its
 //!   virtual functions, each of which can be handed to another process ([`Grantable`](bywash_device::Grantable)), which
 //!   drives it by [`Vfio::from_descriptors`]
+//! - [`carried_out_commands`]: the admin commands by which the holder of a controller could harm users of others
 //! - [`Error`]: every error of this crate
 //! - `testing`, with the feature of that name: a controller in software, which misbehaves on demand
 //!
@@ -85,6 +86,7 @@ mod identify;
 mod iova;
 mod kernel;
 mod pci;
+mod probe;
 mod queue;
 mod registers;
 mod secondary;
@@ -100,5 +102,6 @@ pub use error::Error;
 pub use event::{Event, ResetReason};
 pub use function::Function;
 pub use pci::{Address, Bound, KernelDisk, PciController, Sysfs};
+pub use probe::carried_out_commands;
 pub use spec::DEVICE_KIND;
 pub use vfio::Vfio;

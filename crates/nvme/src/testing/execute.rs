@@ -18,6 +18,9 @@ const COMPARE_FAILURE: StatusField = StatusField(0x285);
 impl State {
     /// Carries out an admin command.
     pub(super) fn administer(&mut self, taken: Taken) {
+        if self.ignored_admin.contains(&taken.opcode()) {
+            return;
+        }
         let failing = self.failing_admin.iter().position(|(opcode, _)| *opcode == taken.opcode());
         if let Some(index) = failing {
             let (_, status) = self.failing_admin.remove(index);
@@ -56,10 +59,34 @@ impl State {
                 return self.report_events();
             }
             0x7c if self.options.doorbell_buffers => self.shadow = Some((taken.long(6), taken.long(8))),
+            opcode if self.options.privileged.contains(&opcode) => status = self.change(&taken),
             _ => status = INVALID_OPCODE,
         }
         self.complete(&taken, value, status);
         self.report_events();
+    }
+
+    /// Carries out a privileged command: checks its fields as the specification says, and counts those that are valid.
+    fn change(&mut self, taken: &Taken) -> StatusField {
+        let (ten, number) = (taken.words[10], taken.words[1]);
+        let has_namespace = number == u32::MAX || (1..=1024).contains(&number);
+        let status = match taken.opcode() {
+            // Select: attach, detach; create, delete.
+            0x15 | 0x0d if ten & 0xf > 1 => INVALID_FIELD,
+            0x15 | 0x0d | 0x80 if !has_namespace => INVALID_NAMESPACE,
+            // Secure erase settings; there is one format.
+            0x80 if ten >> 9 & 7 > 2 => INVALID_FIELD,
+            0x80 if ten & 0xf > 0 => StatusField::new(1, 0x0a),
+            0x1c if !matches!(ten & 0xf, 1 | 7 | 8 | 9) => INVALID_FIELD,
+            0x84 if !(1..=4).contains(&(ten & 7)) => INVALID_FIELD,
+            0x10 if matches!(ten >> 3 & 7, 4 | 5) => INVALID_FIELD,
+            0x20 if ten & 0xf > 4 => INVALID_FIELD,
+            0x24 if ten & 0xf > 4 => INVALID_FIELD,
+            0x81 if ten >> 24 == 0 => INVALID_FIELD,
+            _ => SUCCESS,
+        };
+        self.counts.changes += u64::from(status == SUCCESS);
+        status
     }
 
     /// Ends a command in flight. Returns 0 if it was ended, else 1.

@@ -83,6 +83,11 @@ impl Model {
         self.state().failing_admin.push((opcode, StatusField::new(kind, code)));
     }
 
+    /// Never completes the admin commands with this opcode.
+    pub fn ignore_admin(&self, opcode: u8) {
+        self.state().ignored_admin.push(opcode);
+    }
+
     /// Writes every completion twice, `count` times.
     pub fn double_completions(&self, count: usize) {
         self.state().doubled = count;

@@ -47,6 +47,9 @@ pub struct ModelOptions {
     pub doorbell_buffers: bool,
     /// True if the function has an interrupt.
     pub interrupts: bool,
+    /// Opcodes of the admin commands that the controller carries out although they concern other controllers; it refuses
+    /// those that are not listed.
+    pub privileged: Vec<u8>,
     /// Seed for the order in which commands in flight complete; `None` for the order of their submission.
     pub shuffle: Option<u64>,
     /// Time from enabling the controller until it is ready.
@@ -68,6 +71,7 @@ impl ModelOptions {
             scatter_gather: true,
             doorbell_buffers: false,
             interrupts: true,
+            privileged: Vec::new(),
             shuffle: None,
             ready_after: Duration::from_millis(100),
         }
@@ -91,6 +95,8 @@ pub struct ModelCounts {
     pub resets: u64,
     /// Number of times that a shutdown was announced.
     pub shutdowns: u64,
+    /// Privileged admin commands with valid fields, which would have had an effect.
+    pub changes: u64,
     /// Data bytes that were moved from and to memory.
     pub bytes: u64,
 }
