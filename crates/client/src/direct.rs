@@ -44,6 +44,8 @@ pub(crate) struct GrantedFunction {
     pub(crate) namespace: u32,
     /// Offset of the volume in the namespace, in bytes.
     pub(crate) offset: u64,
+    /// True if the server grants the function to trusted users only.
+    pub(crate) needs_trust: bool,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
@@ -64,6 +66,7 @@ pub(crate) struct Direct {
     device: ManuallyDrop<Nvme<Vfio>>,
     address: Address,
     offset: u64,
+    needs_trust: bool,
     /// Arena whose memory the function accesses, if it can be mapped for it.
     arena: Option<(RegionId, Arc<PinnedRegion>)>,
     /// Reason why no arena could be mapped.
@@ -83,7 +86,7 @@ impl Direct {
         block: u32,
         settings: DriverSettings,
     ) -> Result<Direct, Error> {
-        let GrantedFunction { address, namespace, offset, descriptors } = function;
+        let GrantedFunction { address, namespace, offset, needs_trust, descriptors } = function;
         let broken =
             |error: &dyn fmt::Display| Error::broken(format!("it granted the function {address}: {error}"));
         let parsed: Address = address.parse().map_err(|error| broken(&error))?;
@@ -112,6 +115,7 @@ impl Direct {
             device: ManuallyDrop::new(device),
             address: parsed,
             offset,
+            needs_trust,
             arena: None,
             why_copied: None,
             maker: ProcessGeneration::current(),
@@ -120,7 +124,11 @@ impl Direct {
 
     /// Returns the path of requests to the function.
     pub(crate) fn path(&self) -> VolumePath {
-        VolumePath::Direct { function: self.address.to_string(), why_copied: self.why_copied.clone() }
+        VolumePath::Direct {
+            function: self.address.to_string(),
+            needs_trust: self.needs_trust,
+            why_copied: self.why_copied.clone(),
+        }
     }
 
     /// Returns false in a forked child, which must not use the hardware of its parent.

@@ -32,11 +32,13 @@ pub enum PathChoice {
 pub enum VolumePath {
     /// The volume's memory is mapped into this process: the server takes no part in an access.
     Mapped,
-    /// Requests go to hardware that the server has handed to this process alone; the server trusts it not to misuse the
-    /// hardware's admin commands.
+    /// Requests go to hardware that the server has handed to this process alone.
     Direct {
         /// PCI address of the NVMe controller's function.
         function: String,
+        /// True if this process could harm others by the hardware's admin commands, and has the hardware because the
+        /// server trusts its user; false if the hardware refuses these commands.
+        needs_trust: bool,
         /// Reason why data is copied once on its path to the hardware, or `None` if it is not.
         why_copied: Option<String>,
     },
@@ -51,11 +53,10 @@ impl fmt::Display for VolumePath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             VolumePath::Mapped => formatter.write_str("mapped"),
-            VolumePath::Direct { function, why_copied: None } => {
-                write!(formatter, "direct, trusted: function {function}")
-            }
-            VolumePath::Direct { function, why_copied: Some(why) } => {
-                write!(formatter, "direct, trusted: function {function}, and data is copied: {why}")
+            VolumePath::Direct { function, needs_trust, why_copied } => {
+                let trusted = if *needs_trust { ", trusted" } else { "" };
+                write!(formatter, "direct{trusted}: function {function}")?;
+                why_copied.iter().try_for_each(|why| write!(formatter, ", and data is copied: {why}"))
             }
             VolumePath::Channel { why } => write!(formatter, "through the channel: {why}"),
         }

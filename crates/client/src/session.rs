@@ -478,9 +478,10 @@ impl Session {
         let ask = ControlRequest::OpenDirect { volume: volume.to_string(), access };
         let what = || format!("cannot open {volume} directly");
         let (granted, function) = match self.ask(&ask, &[], end, what) {
-            Ok((ControlReply::GrantedDirect { grant, address, namespace, offset }, descriptors)) => {
-                (grant, GrantedFunction { address, namespace, offset, descriptors })
-            }
+            Ok((
+                ControlReply::GrantedDirect { grant, address, namespace, offset, needs_trust },
+                descriptors,
+            )) => (grant, GrantedFunction { address, namespace, offset, needs_trust, descriptors }),
             Ok((other, _)) => return Err(unexpected(&ask, other, what)),
             Err(Error::Refused { refused, .. }) => return Ok(Err(refused.message)),
             Err(error) => return Err(error),

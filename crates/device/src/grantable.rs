@@ -38,6 +38,10 @@ pub trait Grantable: fmt::Debug + Send + Sync {
     /// [`Error::Unfit`] or [`Error::Io`] if the hardware does not confirm that: it must not be handed to anybody then.
     fn revoke(&self) -> Result<(), Error>;
 
+    /// Returns in words by which means the process that has the hardware could harm users of other parts of it, such as
+    /// "its controller carries out Format NVM"; `None` if the hardware limits the process to its own part.
+    fn hazard(&self) -> Option<String>;
+
     /// Describes the hardware in words.
     fn description(&self) -> String;
 }

@@ -20,6 +20,7 @@ use crate::device::{Nvme, Options};
 use crate::error::Error;
 use crate::kernel::KernelController;
 use crate::pci::{Address, Sysfs};
+use crate::probe::carried_out_commands;
 use crate::secondary::Primary;
 use crate::vfio::{Vfio, VfioFiles};
 use bywash_device::{Device, Grantable, Handover};
@@ -47,6 +48,8 @@ pub(crate) struct VirtualFunction {
     secondary: u16,
     namespace: u32,
     options: Options,
+    /// Admin commands by which the function's holder could harm users of others.
+    carried_out: Vec<&'static str>,
     /// Descriptors that another process was given, too.
     handed_over: Mutex<Option<VfioFiles>>,
 }
@@ -58,7 +61,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl VirtualFunction {
     /// Makes `count` virtual functions of the controller at `address`, and pairs them with the first `count` namespaces
-    /// that no other controller has.
+    /// that no other controller has. Asks each function's controller which privileged commands it carries out.
     ///
     /// # Errors
     /// [`Error::Refused`] if the kernel's driver does not have the controller, its virtual functions are in use or in one
@@ -103,14 +106,18 @@ impl VirtualFunction {
                 );
                 return Err(Error::Refused { address: address.to_string(), reason });
             }
-            functions.push(VirtualFunction {
+            let mut function = VirtualFunction {
                 controller: controller.clone(),
                 address,
                 secondary: secondary.identifier,
                 namespace,
                 options: Options { namespace: Some(namespace), ..options.clone() },
+                carried_out: Vec::new(),
                 handed_over: Mutex::default(),
-            });
+            };
+            let opened = Vfio::from_files(&function.address, function.open_files()?)?;
+            function.carried_out = carried_out_commands(opened, namespace)?;
+            functions.push(function);
         }
         Ok(functions)
     }
@@ -227,6 +234,11 @@ impl Grantable for VirtualFunction {
 
     fn revoke(&self) -> Result<(), bywash_device::Error> {
         self.take_away().map_err(|error| error.of_device(&self.address))
+    }
+
+    fn hazard(&self) -> Option<String> {
+        let commands = &self.carried_out;
+        (!commands.is_empty()).then(|| format!("its controller carries out {} for it", commands.join(", ")))
     }
 
     fn description(&self) -> String {

@@ -217,6 +217,8 @@ pub enum ControlReply {
         namespace: u32,
         /// Offset of the volume in the namespace, in bytes.
         offset: u64,
+        /// True if the client could harm others by the function, so that the server grants it to trusted users only.
+        needs_trust: bool,
     },
     /// Reply to [`ControlRequest::Map`], with the descriptors of consecutive chunks: as many as fit into one
     /// message, beginning with the chunk that the client asked for. The client maps each from offset 0, for

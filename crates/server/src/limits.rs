@@ -12,7 +12,7 @@
 //! share = 1              # of each device, in proportion to other users'; 1 to 1000
 //! # bandwidth = "2G"     # bytes a second of each device; no limit
 //! # requests = 100000    # requests a second of each device; no limit
-//! trusted = false        # may be granted hardware directly, which it could misuse against other volumes of the hardware
+//! trusted = false        # may be granted hardware that it could misuse against other volumes of the hardware
 //!
 //! # What is different for one user, by name or number.
 //! [user.backup]

@@ -256,7 +256,13 @@ fn lies_about_functions_are_errors_or_end_in_the_channel() {
     let direct = |address: &str, change: &dyn Fn(&mut GrantInfo)| {
         let mut grant = can();
         change(&mut grant);
-        said(&ControlReply::GrantedDirect { grant, address: address.into(), namespace: 1, offset: 0 })
+        said(&ControlReply::GrantedDirect {
+            grant,
+            address: address.into(),
+            namespace: 1,
+            offset: 0,
+            needs_trust: true,
+        })
     };
     let function = || direct("0000:00:04.0", &|_| {});
     let refused = said(&ControlReply::Refused(Refusal::new(RefusalKind::Unfit, "nobody gets it")));

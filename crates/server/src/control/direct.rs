@@ -15,8 +15,8 @@
 //! both wait for the hardware. The administrator's thread takes back when it revokes.
 //!
 //! Invariant: [`Direct::order`] is held while hardware changes hands. A volume is granted directly only if it is all of
-//! its device but the labels, nobody else has a grant of the device, and its client may read and write it and is
-//! trusted. Hardware whose taking back has failed is never handed to anybody again before it has succeeded.
+//! its device but the labels, nobody else has a grant of the device, and its client may read and write it and, unless the
+//! hardware limits its holder to this device, is trusted. Hardware whose taking back has failed is never handed to anybody again before it has succeeded.
 
 use crate::control::connection::Connection;
 use crate::control::devices::{hand_to_cores, release};
@@ -209,12 +209,14 @@ fn check_user(
     ownership: &Ownership,
     facts: &DeviceFacts,
 ) -> Result<(), String> {
-    if facts.hardware.is_none() {
+    let Some(hardware) = &facts.hardware else {
         return Err("there is no hardware behind it that can be handed over".into());
-    }
-    if !shared.limits.for_user(user.uid).trusted {
+    };
+    if let Some(hazard) = hardware.grantable.hazard()
+        && !shared.limits.for_user(user.uid).trusted
+    {
         return Err(format!(
-            "whoever has the hardware could misuse its admin commands, and user {} is not trusted (`trusted = true` in the \
+            "whoever has the hardware could harm others by it ({hazard}), and user {} is not trusted (`trusted = true` in the \
              file of --limits)",
             user.uid
         ));
@@ -306,7 +308,9 @@ fn grant(shared: &Arc<SharedState>, ask: &GrantRequest) -> Result<(ControlReply,
         can_be_direct: true,
     };
     let (address, namespace) = (handed.address, handed.namespace);
-    Ok((ControlReply::GrantedDirect { grant: info, address, namespace, offset }, handed.descriptors))
+    let needs_trust = grantable.hazard().is_some();
+    let reply = ControlReply::GrantedDirect { grant: info, address, namespace, offset, needs_trust };
+    Ok((reply, handed.descriptors))
 }
 
 /// Gives a client a grant of a volume whose hardware it gets, and registers it as the holder.

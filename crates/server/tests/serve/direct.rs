@@ -21,7 +21,7 @@ const DEVICE: u64 = 4 << 20;
 const WHOLE: u64 = DEVICE - bywash_volume::RESERVED_BYTES;
 
 /// Kind of device `fake:FOLDER`: a part `1` in a file of the folder. Files there say what it does: with `held` it cannot
-/// be opened, with `stuck` not be revoked. The file `log` lists what was done.
+/// be opened, with `stuck` not be revoked, with `limited` it harms nobody else. The file `log` lists what was done.
 static FAKE: DeviceKind = DeviceKind {
     row: Row { name: "fake", address: "FOLDER", sentence: "a file that stands for hardware", options: &[] },
     parse,
@@ -92,6 +92,10 @@ impl Grantable for Fake {
         Ok(())
     }
 
+    fn hazard(&self) -> Option<String> {
+        (!self.0.join("limited").exists()).then(|| "it obeys everybody".into())
+    }
+
     fn description(&self) -> String {
         "the fake function".into()
     }
@@ -150,11 +154,18 @@ impl Serving {
 }
 
 fn ask_directly(peer: &Peer, volume: &str) -> Result<(GrantInfo, u64, Vec<OwnedFd>), Refusal> {
+    ask_for_hardware(peer, volume).map(|(grant, offset, needs_trust, files)| {
+        assert!(needs_trust, "it obeys everybody");
+        (grant, offset, files)
+    })
+}
+
+fn ask_for_hardware(peer: &Peer, volume: &str) -> Result<(GrantInfo, u64, bool, Vec<OwnedFd>), Refusal> {
     let ask = ControlRequest::OpenDirect { volume: volume.into(), access: Access::ReadWrite };
     match peer.ask_with(ask, &[])? {
-        (ControlReply::GrantedDirect { grant, address, namespace, offset }, files) => {
+        (ControlReply::GrantedDirect { grant, address, namespace, offset, needs_trust }, files) => {
             assert_eq!((address.as_str(), namespace, grant.bytes), ("0000:00:00.0", 7, WHOLE));
-            Ok((grant, offset, files))
+            Ok((grant, offset, needs_trust, files))
         }
         answer => panic!("{answer:?}"),
     }
@@ -270,7 +281,9 @@ fn hardware_is_granted_only_whole_and_to_trusted_users() {
     close(&peer, granted.grant);
     let refused = ask_directly(&peer, "all").unwrap_err();
     assert!(
-        refused.code == RefusalKind::Unfit && refused.message.contains("user 0 is not trusted"),
+        refused.code == RefusalKind::Unfit
+            && refused.message.contains("it obeys everybody")
+            && refused.message.contains("user 0 is not trusted"),
         "{refused}"
     );
 
@@ -297,4 +310,22 @@ fn hardware_is_granted_only_whole_and_to_trusted_users() {
     let granted = peer.open("all", Access::Read).unwrap();
     assert!(!granted.can_be_direct, "hardware cannot be handed over for reading only");
     assert_eq!(serving.done(), ["open"]);
+}
+
+#[test]
+fn hardware_that_limits_its_holder_is_granted_without_trust() {
+    let serving = Serving::start("");
+    serving.set("limited", true);
+    let peer = serving.peer();
+    peer.create("all", "disk.1", WHOLE);
+    let granted = peer.open("all", Access::ReadWrite).unwrap();
+    assert!(granted.can_be_direct, "{:?}", granted.unmappable_reason);
+    close(&peer, granted.grant);
+    let (granted, _, needs_trust, files) = ask_for_hardware(&peer, "all").unwrap();
+    assert!(!needs_trust && files.len() == 1);
+    close(&peer, granted.grant);
+    assert_eq!(serving.done(), ["open", "hand over", "revoke", "open"]);
+    serving.set("limited", false);
+    let refused = ask_for_hardware(&peer, "all").unwrap_err();
+    assert!(refused.message.contains("user 0 is not trusted"), "{refused}");
 }
