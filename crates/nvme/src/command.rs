@@ -23,6 +23,8 @@ pub mod io {
     pub const COMPARE: u8 = 0x05;
     /// Sets blocks to zeros (Write Zeroes).
     pub const WRITE_ZEROES: u8 = 0x08;
+    /// Reads blocks inside the controller, and tells whether that is possible (Verify).
+    pub const VERIFY: u8 = 0x0c;
     /// Says how blocks are used, here that they are not (Dataset Management with Deallocate).
     pub const DATASET_MANAGEMENT: u8 = 0x09;
 }
@@ -51,7 +53,8 @@ pub mod admin {
 const NUMBER_OF_QUEUES: u32 = 0x07;
 /// Feature that selects the events to be reported (Asynchronous Event Configuration).
 const ASYNCHRONOUS_EVENT_CONFIGURATION: u32 = 0x0b;
-/// Bit of a write that makes its blocks durable before it completes (Force Unit Access).
+/// Bit of a command that concerns the medium and not a volatile cache (Force Unit Access): a write is durable before it
+/// completes.
 pub const FUA: u32 = 1 << 30;
 /// Greatest number of blocks of a command, since NLB has 16 bits and is zero-based.
 pub const BLOCKS_MAX: u64 = 1 << 16;
@@ -98,6 +101,16 @@ impl Command {
     #[inline]
     pub fn read(identifier: u16, namespace: u32, first: u64, count: u64) -> Command {
         Command::new(io::READ, identifier, namespace).blocks(first, count, 0)
+    }
+
+    /// Makes a read of `count` blocks, from `first` on, which come from the medium and not from a volatile cache (FUA).
+    pub fn read_uncached(identifier: u16, namespace: u32, first: u64, count: u64) -> Command {
+        Command::new(io::READ, identifier, namespace).blocks(first, count, FUA)
+    }
+
+    /// Makes a command that checks whether `count` blocks, from `first` on, can be read from the medium, and moves no data.
+    pub fn verify(identifier: u16, namespace: u32, first: u64, count: u64) -> Command {
+        Command::new(io::VERIFY, identifier, namespace).blocks(first, count, FUA)
     }
 
     /// Makes a write of `count` blocks, from `first` on, which is durable when it completes if `is_durable`.
@@ -222,6 +235,10 @@ mod tests {
         assert_eq!(deallocated_range(7, 3), [3 << 32, 7]);
         assert_eq!(Command::write_zeroes(5, 1, 4, 2).0, [0x0000_0001_0005_0008, 0, 0, 0, 0, 4, 1, 0]);
         assert_eq!(Command::compare(5, 1, 4, 2).0[0] & 0xff, 0x05);
+        assert_eq!(
+            Command::verify(5, 1, 4, 65_536).0,
+            [0x0000_0001_0005_000c, 0, 0, 0, 0, 4, 0x4000_ffff, 0]
+        );
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub enum Error {
         /// Greatest time that the reaction may take, in seconds.
         seconds: u64,
     },
-    /// An admin command failed.
+    /// An admin command failed, or the controller refuses the command by which blocks are verified.
     #[error("the controller refuses {command}: {status}")]
     Admin {
         /// Name of the command in the specification.

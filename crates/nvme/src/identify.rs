@@ -41,6 +41,8 @@ pub struct ControllerIdentity {
     pub has_deallocate: bool,
     /// True if Write Zeroes is supported (ONCS bit 3).
     pub has_write_zeroes: bool,
+    /// True if Verify is supported (ONCS bit 7).
+    pub has_verify: bool,
     /// True if commands of the NVM command set may use scatter/gather lists (SGLS).
     pub has_sgl: bool,
     /// True if addresses and lengths in scatter/gather lists have to be multiples of 4 bytes (SGLS bits 1:0 = 10b).
@@ -72,6 +74,7 @@ impl ControllerIdentity {
             has_compare: oncs & 1 == 1,
             has_deallocate: oncs >> 2 & 1 == 1,
             has_write_zeroes: oncs >> 3 & 1 == 1,
+            has_verify: oncs >> 7 & 1 == 1,
             has_sgl: matches!(sgls & 3, 1 | 2),
             sgl_is_aligned: sgls & 3 == 2,
         })
@@ -81,6 +84,8 @@ impl ControllerIdentity {
 /// Limits of commands that move no data, from the structure [`structure::NVM_LIMITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvmLimits {
+    /// Greatest number of bytes that Verify checks (VSL); `None` for no limit.
+    pub verify_max: Option<u64>,
     /// Greatest number of bytes that Write Zeroes sets (WZSL); `None` for no limit.
     pub zeroes_max: Option<u64>,
     /// Greatest number of blocks that a range of Dataset Management has (DMRSL); `None` for no limit.
@@ -89,12 +94,13 @@ pub struct NvmLimits {
 
 impl NvmLimits {
     /// Limits of a controller that does not report any.
-    pub const NONE: NvmLimits = NvmLimits { zeroes_max: None, deallocate_blocks_max: None };
+    pub const NONE: NvmLimits = NvmLimits { verify_max: None, zeroes_max: None, deallocate_blocks_max: None };
 
     /// Reads the data structure; `page_min` is the controller's smallest page, in bytes.
     pub fn read(data: &[u8; IDENTIFY_BYTES], page_min: u64) -> NvmLimits {
         let blocks = word32(data, 4);
         NvmLimits {
+            verify_max: exponent(data[0], page_min),
             zeroes_max: exponent(data[1], page_min),
             deallocate_blocks_max: (blocks > 0).then_some(blocks),
         }
@@ -260,7 +266,9 @@ mod tests {
         assert_eq!((read.serial.as_str(), read.model.as_str()), ("test0001", "QEMU"));
         assert_eq!(read.transfer_max, Some(512 << 10));
         assert!(read.has_compare && read.has_deallocate && read.has_write_zeroes);
-        assert!(read.has_doorbell_buffers && read.has_sgl && !read.sgl_is_aligned);
+        assert!(read.has_doorbell_buffers && read.has_sgl && !read.sgl_is_aligned && !read.has_verify);
+        data[520] = 1 << 7;
+        assert!(ControllerIdentity::read(&data, 4096).unwrap().has_verify);
         data[77] = 0;
         assert_eq!(ControllerIdentity::read(&data, 4096).unwrap().transfer_max, None);
         data[111] = 3;
@@ -273,9 +281,10 @@ mod tests {
     fn limits_of_absurd_size_are_none() {
         let mut data = [0; IDENTIFY_BYTES];
         assert_eq!(NvmLimits::read(&data, 4096), NvmLimits::NONE);
-        (data[1], data[4]) = (255, 9);
+        (data[0], data[1], data[4]) = (7, 255, 9);
         let read = NvmLimits::read(&data, 4096);
         assert_eq!((read.zeroes_max, read.deallocate_blocks_max), (Some(u64::MAX), Some(9)));
+        assert_eq!(read.verify_max, Some(512 << 10));
         data[1] = 60;
         assert_eq!(NvmLimits::read(&data, 4096).zeroes_max, Some(u64::MAX));
     }

@@ -65,6 +65,7 @@
 //!   virtual functions, each of which can be handed to another process ([`Grantable`](bywash_device::Grantable)), which
 //!   drives it by [`Vfio::from_descriptors`]
 //! - [`carried_out_commands`]: the admin commands by which the holder of a controller could harm users of others
+//! - [`Verifier`]: whether each block of a namespace can be read
 //! - [`Error`]: every error of this crate
 //! - `testing`, with the feature of that name: a controller in software, which misbehaves on demand
 //!
@@ -93,6 +94,7 @@ mod secondary;
 mod spec;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod verify;
 mod vfio;
 mod virtual_functions;
 mod virtualization;
@@ -104,4 +106,5 @@ pub use function::Function;
 pub use pci::{Address, Bound, KernelDisk, PciController, Sysfs};
 pub use probe::carried_out_commands;
 pub use spec::DEVICE_KIND;
+pub use verify::{FailedRange, Verifier, VerifyEnd, VerifyMethod, VerifyReport};
 pub use vfio::Vfio;

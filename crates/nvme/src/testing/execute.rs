@@ -127,7 +127,8 @@ impl State {
                 put(512, &[0x66, 0x44]);
                 let bits = u8::from(options.compare)
                     | u8::from(options.deallocate) << 2
-                    | u8::from(options.write_zeroes) << 3;
+                    | u8::from(options.write_zeroes) << 3
+                    | u8::from(options.verify) << 7;
                 put(520, &[bits]);
                 put(536, &[u8::from(options.scatter_gather)]);
             }
@@ -139,7 +140,7 @@ impl State {
                     put(4 * index, &listed.to_le_bytes());
                 }
             }
-            6 => {}
+            6 => put(0, &[options.verify_exponent]),
             _ => return INVALID_FIELD,
         }
         self.put(taken, &data)
@@ -191,6 +192,14 @@ impl State {
                 let status = self.get(taken, &mut data);
                 let is_same = self.contents_of(number)[range] == data;
                 if status == SUCCESS && !is_same { COMPARE_FAILURE } else { status }
+            }
+            0x0c if self.options.verify => {
+                let most = self.options.verify_exponent;
+                if most > 0 && range.len() as u64 > PAGE << most {
+                    return INVALID_FIELD;
+                }
+                self.counts.verified += count;
+                SUCCESS
             }
             0x08 if self.options.write_zeroes => {
                 self.contents_of(number)[range].fill(0);

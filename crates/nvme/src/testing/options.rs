@@ -41,6 +41,10 @@ pub struct ModelOptions {
     pub deallocate: bool,
     /// True if the controller has Write Zeroes.
     pub write_zeroes: bool,
+    /// True if the controller has Verify.
+    pub verify: bool,
+    /// Limit of the blocks of Verify, as the exponent of a number of pages (VSL); 0 for none.
+    pub verify_exponent: u8,
     /// True if the controller has scatter/gather lists.
     pub scatter_gather: bool,
     /// True if the controller has shadow doorbells.
@@ -68,6 +72,8 @@ impl ModelOptions {
             compare: true,
             deallocate: true,
             write_zeroes: true,
+            verify: true,
+            verify_exponent: 0,
             scatter_gather: true,
             doorbell_buffers: false,
             interrupts: true,
@@ -97,6 +103,8 @@ pub struct ModelCounts {
     pub shutdowns: u64,
     /// Privileged admin commands with valid fields, which would have had an effect.
     pub changes: u64,
+    /// Blocks that Verify has found readable.
+    pub verified: u64,
     /// Data bytes that were moved from and to memory.
     pub bytes: u64,
 }
