@@ -254,7 +254,7 @@ pub enum Failure {
     #[error("{0} changes the store, which no server may have open; stop the server, and give --policy FILE")]
     NeedsStore(&'static str),
 
-    /// An NVMe controller cannot be listed, taken or given back.
+    /// An NVMe controller cannot be listed, taken, verified or given back.
     #[error(transparent)]
     Nvme(#[from] bywash_nvme::Error),
 

@@ -115,6 +115,74 @@ say given back
 }
 
 #[test]
+fn disks_are_verified() {
+    let (disk, bad) = (Disk::new(16 << 20), Disk::new(1 << 20));
+    // Block 256 of the second controller's disk cannot be read; the third takes 100 ms for each command.
+    let broken = format!(
+        "driver=blkdebug,node-name=bad,image.driver=file,image.filename={},inject-error.0.event=none,\
+         inject-error.0.iotype=read,inject-error.0.sector=256,inject-error.0.errno=5,inject-error.0.once=off",
+        bad.image().display()
+    );
+    let slow = "driver=null-co,node-name=slow,size=1073741824,read-zeroes=on,latency-ns=100000000";
+    let script = r#"
+plain=0000:00:04.0; bad=0000:00:05.0; slow=0000:00:06.0
+refused "bywash nvme bind $plain" /sbin/bywash nvme verify $plain
+for controller in $plain $bad $slow; do step /sbin/bywash nvme bind $controller; done
+said() { grep -qF "$1" /tmp/step || { cat /tmp/step; fail "it was not said: '$1'"; }; }
+# QEMU's controllers carry out Verify, and do not say so.
+step /sbin/bywash nvme verify $plain
+said "$plain: namespace 1, 16 MiB in blocks of 512 bytes: it is read into memory, since the controller does not say"
+said 'all of 16 MiB can be read'
+step /sbin/bywash nvme verify $plain --by verify
+said "$plain: namespace 1, 16 MiB in blocks of 512 bytes: the controller reads it by itself (Verify), and no data moves"
+said 'all of 16 MiB can be read'
+refused 'both have to be multiples of a block' /sbin/bywash nvme verify $plain --offset 100
+refused 'it has no active namespace 7' /sbin/bywash nvme verify $plain --namespace 7
+step /sbin/bywash nvme verify $plain --namespace 1 --offset 1M --length 64K
+said 'all of 64 KiB can be read'
+say verified
+
+for means in verify read; do
+    /sbin/bywash nvme verify $bad --by $means > /tmp/step 2>&1
+    [ $? = 1 ] || { cat /tmp/step; fail 'the exit status of a bad disk'; }
+    cat /tmp/step
+    said 'cannot be read: 512 B at offset 131072 (blocks 256 to 256): '
+    said '512 B of 1 MiB cannot be read: do not rely on this disk'
+done
+step /sbin/bywash nvme verify $bad --length 128K
+said 'all of 128 KiB can be read'
+say bad block
+
+/sbin/bywash nvme verify $slow --by verify > /tmp/step 2>&1 &
+verifier=$!
+count=0
+until grep -q Verify /tmp/step; do
+    count=$((count + 1)); [ $count -lt 600 ] || { cat /tmp/step; fail 'it does not begin'; }
+    sleep 0.1
+done
+sleep 1
+# SIGTERM, since a shell has its background processes ignore SIGINT.
+kill -TERM $verifier
+wait $verifier
+[ $? = 143 ] || { cat /tmp/step; fail 'the exit status after a signal'; }
+said 'not complete: '
+cat /tmp/step
+say ended
+dmesg | grep -q 'DMAR:.*fault addr' && fail 'an access was rejected'
+"#;
+    let guest = guest(&disk)
+        .hardware(&["-device", "intel-iommu,intremap=on"])
+        .hardware(&["-blockdev", &broken, "-device", "nvme,drive=bad,serial=bad,addr=5"])
+        .hardware(&["-blockdev", slow, "-device", "nvme,drive=slow,serial=slow,addr=6"])
+        .kernel_option("intel_iommu=on");
+    let mut guest = guest.boot(&format!("{COMMAND}{FUNCTIONS}{script}"));
+    for what in ["verified", "bad block", "ended"] {
+        guest.wait_for(what);
+    }
+    guest.wait_for_end();
+}
+
+#[test]
 fn without_an_iommu_nothing_is_taken() {
     let script = r#"
 refused 'it is behind no IOMMU' /sbin/bywash nvme bind 0000:00:04.0

@@ -1,4 +1,8 @@
-//! `bywash nvme`: NVMe controllers of this machine, taking them from the kernel and giving them back.
+//! `bywash nvme`: NVMe controllers of this machine, taking them from the kernel, verifying their disks, and giving them back.
+//!
+//! - [`verify`]: whether every block of a namespace can be read
+
+mod verify;
 
 use crate::cli::nvme::{NvmeArgs, NvmeCommand};
 use crate::error::Failure;
@@ -17,13 +21,14 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Carries out the command line and returns the exit status.
 ///
 /// # Errors
-/// [`Failure::Nvme`] if controllers cannot be listed, taken or given back, and [`Failure::Output`].
+/// [`Failure::Nvme`] if controllers cannot be listed, taken, verified or given back, and [`Failure::Output`].
 pub fn main(arguments: &NvmeArgs) -> Result<i32, Failure> {
     let sysfs = Sysfs::new();
     match &arguments.command {
         NvmeCommand::List { json } => list(&sysfs, *json)?,
         NvmeCommand::Bind { address } => bind(&sysfs, address)?,
         NvmeCommand::Unbind { address } => unbind(&sysfs, address)?,
+        NvmeCommand::Verify(arguments) => return verify::main(arguments),
     }
     Ok(0)
 }
