@@ -1,4 +1,5 @@
-//! For tests of the store and of programs that use it: the file of a store, which loses power on demand.
+//! For tests of the store and of programs that use it: the file of a store, which loses power on demand, and changes of its
+//! records behind its back.
 //!
 //! Not for production: the file is memory, and remembers each write since the last sync.
 
@@ -8,6 +9,9 @@ use redb::StorageBackend;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[cfg(feature = "testing")]
+pub use crate::store::altered::{RecordAction, RecordEdit, alter};
 
 /// Change of the file that a power failure may lose.
 #[derive(Clone, Debug)]

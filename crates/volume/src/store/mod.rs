@@ -17,6 +17,8 @@
 //! durable on the device and no request to them is in flight any more. Until then no volume gets those
 //! blocks.
 
+#[cfg(feature = "testing")]
+pub(crate) mod altered;
 mod change;
 mod copies;
 #[cfg(test)]
