@@ -9,7 +9,7 @@
 //! - `processor`: CPU time; `moved`: whether the bytes were moved; `figure`: figures of a run
 //! - `medium`: file systems that are made for this, and the disk
 //! - `contest`: the sides, and what they run with
-//! - `cases`, `limits`, `check`, `registered`, `cores`: the cases
+//! - `cases`, `limits`, `check`, `registered`, `cores`, `thin`: the cases
 
 mod cases;
 mod check;
@@ -23,6 +23,7 @@ mod process;
 mod processor;
 mod registered;
 mod server;
+mod thin;
 pub(crate) mod vhost;
 
 // Public for the integration test, which needs processes of its own.
@@ -64,7 +65,14 @@ pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, 
 }
 
 fn cases(quick: bool) -> Vec<Declared<Setup>> {
-    let goals = [cases::with_goals(), limits::cases(), check::cases(), registered::cases(), cores::cases()];
+    let goals = [
+        cases::with_goals(),
+        limits::cases(),
+        check::cases(),
+        registered::cases(),
+        cores::cases(),
+        thin::cases(),
+    ];
     goals.into_iter().flatten().chain(cases::without_goals(quick)).collect()
 }
 
