@@ -19,7 +19,7 @@
 //! takes. Called by `bywash nvme verify`.
 
 use crate::command::{BLOCKS_MAX, Command};
-use crate::completion::StatusField;
+use crate::completion::{IoEntry, StatusField};
 use crate::controller::{Controller, Identity, Settings};
 use crate::data::{Piece, prp};
 use crate::dma::{DmaMemory, PAGE};
@@ -236,7 +236,7 @@ impl<F: Function> Verifier<F> {
     /// [`Error::Admin`] if the controller refuses the command, whatever blocks it names.
     fn reap(&mut self, parts: &mut Parts, in_flight: &mut [Option<InFlight>; DEPTH]) -> Result<usize, Error> {
         let mut count = 0;
-        while let Some(entry) = self.controller.queues[0].pop_io() {
+        while let Some(entry) = self.controller.queues[0].pop_io().map(IoEntry::entry) {
             count += 1;
             let done = in_flight.get_mut(usize::from(entry.identifier)).and_then(Option::take);
             // A completion of no command in flight is a fault of the controller without an effect here.
