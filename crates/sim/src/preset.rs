@@ -29,6 +29,7 @@ pub const PRESETS: &[Preset] = presets! {
     "today-400g": "a server with PCIe 5 drives and two ports of 400 Gbit/s",
     "today-dpu": "the same, with TCP and the file system on its network and storage devices",
     "today-cxl": "the same, with devices on CXL",
+    "serve-cores": "four cores of a device server, `bywash serve --cores 4`: blocks of 4 KiB of memory",
     "carrera-table-2": "the server of Carrera et al., Tables II and III: one processor, four interfaces and disks",
     "carrera-table-4": "their simulated server, Table IV: sixteen of each, on PCI",
     "schaelicke-streams": "23 streams of requests on a machine of 2001",
@@ -52,6 +53,8 @@ impl Preset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::{Options, Stop, simulate};
+    use bywash_model::{Architecture, Resource};
 
     #[test]
     fn every_cost_is_said_and_machines_of_today_serve_what_they_are_for() {
@@ -79,6 +82,38 @@ mod tests {
         for name in ["today-25g", "today-10g", "cloud-small", "nas"] {
             assert_eq!(Preset::named(name).unwrap().description().supported(), [Conventional, UserLevel]);
             assert!(most(name, UserLevel) >= most(name, Conventional));
+        }
+    }
+
+    /// The table of docs/internals/cores.md: cores, instructions of a read, reads a second, and whether processors bind.
+    #[test]
+    fn cores_of_a_device_server_carry_what_the_page_says() {
+        let preset = Preset::named("serve-cores").unwrap().description();
+        assert_eq!(preset.supported(), [Architecture::Conventional, Architecture::UserLevel]);
+        let cycles = |costs: &bywash_model::work::Costs| {
+            costs.doorbell.0 + costs.poll.0 + 4096.0 * costs.file_system.0
+        };
+        assert!((cycles(&preset.costs) - 2143.0).abs() < 1.0);
+        for (cores, instructions, millions, processors_bind) in [
+            (1.0, 1996.0, 1.50, true),
+            (2.0, 2123.0, 2.83, true),
+            (4.0, 2143.0, 5.60, true),
+            (8.0, 2143.0, 11.2, true),
+            (16.0, 2143.0, 22.4, true),
+            (32.0, 2143.0, 25.0, false),
+        ] {
+            let mut described = preset;
+            described.machine.processors.count = cores;
+            described.load.threads = 64.0 * cores;
+            described.costs.poll.0 += instructions - cycles(&preset.costs);
+            let work = described.workload();
+            let bound = bywash_model::bound(&described.machine, &work, Architecture::UserLevel);
+            let most = bound.throughput / work.request_bytes();
+            assert!((most / 1e6 / millions - 1.0).abs() < 0.005, "{cores}: {most}");
+            assert_eq!(bound.binding == Resource::Processors, processors_bind, "{cores}");
+            let options = Options::default().stop(Stop::Requests(20_000));
+            let report = simulate(&described, Architecture::UserLevel, &options, &mut |_| true).unwrap();
+            assert!((report.rate.mean / most - 1.0).abs() < 0.01, "{cores}: {} of {most}", report.rate.mean);
         }
     }
 
