@@ -11,8 +11,9 @@
 //! ```
 //!
 //! No call waits: [`Controller::advance`] makes one step if it can be made, so that a reset goes on beside whatever else
-//! its thread does; only opening a device waits. Invariant: once [`Stopped`] was returned, the controller carries out
-//! none of the commands that were in flight, and accesses none of their memory. Called by the device.
+//! its thread does; only opening a device waits. Invariant: once [`ResetStep::Stopped`] was returned, the controller carries out
+//! none of the commands that were in flight, and accesses none of their memory. The I/O queues belong to the device, which takes them when the controller is ready for the
+//! first time. Called by the device.
 
 use crate::command::Command;
 use crate::completion::{Entry, StatusField};
@@ -96,8 +97,24 @@ enum State {
     Failed(Error),
 }
 
-/// Says that the commands that were in flight when a reset began will not be carried out any more.
-pub(crate) struct Stopped;
+/// Step of a reset that matters for commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResetStep {
+    /// The commands that were in flight when the reset began will not be carried out any more.
+    Stopped,
+    /// The controller is ready again, with the same queues, which are empty.
+    Ready,
+}
+
+/// Pair of I/O queues, as the controller is told of it.
+#[derive(Clone, Copy, Debug)]
+struct QueueLayout {
+    number: u16,
+    entries: u16,
+    completion_entries: u16,
+    /// Controller's addresses of the submission queue and of the completion queue.
+    addresses: (u64, u64),
+}
 
 /// Result of requesting the end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +135,9 @@ pub(crate) struct Controller<F: Function> {
     /// Two pages: the data of Identify, and that of Get Log Page.
     pages: DmaMemory<F>,
     shadow: Option<Arc<ShadowDoorbells<F>>>,
-    pub(crate) queues: Vec<QueuePair<F>>,
+    /// I/O queues, until the device takes them.
+    queues: Vec<QueuePair<F>>,
+    layouts: Vec<QueueLayout>,
     /// Identity of the controller, once it is known.
     controller: Option<ControllerIdentity>,
     limits: NvmLimits,
@@ -161,6 +180,7 @@ impl<F: Function> Controller<F> {
             pages: DmaMemory::new(function, 2 * PAGE)?,
             shadow: None,
             queues: Vec::new(),
+            layouts: Vec::new(),
             controller: None,
             limits: NvmLimits::NONE,
             namespace: None,
@@ -174,13 +194,13 @@ impl<F: Function> Controller<F> {
         Ok(controller)
     }
 
-    /// Waits until the controller is ready.
+    /// Waits until the controller is ready. `queues` are its I/O queues, if they were taken.
     ///
     /// # Errors
     /// The reason why it cannot be used: see [`Error`].
-    pub(crate) fn wait_until_ready(&mut self) -> Result<Identity, Error> {
+    pub(crate) fn wait_until_ready(&mut self, queues: &mut [QueuePair<F>]) -> Result<Identity, Error> {
         loop {
-            self.advance();
+            self.advance(queues);
             match (&self.state, &self.controller, self.namespace) {
                 (State::Ready, Some(controller), Some(namespace)) => {
                     return Ok(Identity { controller: controller.clone(), limits: self.limits, namespace });
@@ -238,8 +258,9 @@ impl<F: Function> Controller<F> {
         self.resets_in_a_row = 0;
     }
 
-    /// Makes the next step of a reset, if it can be made. Returns [`Stopped`] once in each reset.
-    pub(crate) fn advance(&mut self) -> Option<Stopped> {
+    /// Makes the next step of a reset, if it can be made, and returns it if it matters for commands. `queues` are the I/O
+    /// queues, if they were taken: they are emptied when the controller has stopped.
+    pub(crate) fn advance(&mut self, queues: &mut [QueuePair<F>]) -> Option<ResetStep> {
         if matches!(self.state, State::Ready | State::Failed(_)) {
             return None;
         }
@@ -252,8 +273,9 @@ impl<F: Function> Controller<F> {
         let seconds = self.capabilities.timeout().as_secs().max(1);
         match self.state {
             State::Disabling { .. } if !status.is_ready() => {
+                queues.iter_mut().for_each(QueuePair::clear);
                 self.enable();
-                return Some(Stopped);
+                return Some(ResetStep::Stopped);
             }
             State::Disabling { until } if now > until => {
                 self.fail(Error::Timeout { what: "stop", seconds });
@@ -266,10 +288,15 @@ impl<F: Function> Controller<F> {
             State::SettingUp { step, until } => self.set_up(step, now > until),
             _ => {}
         }
-        None
+        if !self.is_ready() {
+            return None;
+        }
+        self.choose_doorbells(queues);
+        Some(ResetStep::Ready)
     }
 
-    /// Resets the controller. Commands in flight are lost once [`Controller::advance`] has returned [`Stopped`].
+    /// Resets the controller. Commands in flight are lost once [`Controller::advance`] has returned
+    /// [`ResetStep::Stopped`].
     pub(crate) fn reset(&mut self, reason: ResetReason) {
         self.resets += 1;
         self.resets_in_a_row += 1;
@@ -345,8 +372,8 @@ impl<F: Function> Controller<F> {
             Step::ShadowDoorbells => self.offer_shadow_doorbells()?,
             Step::Queues => Some(Command::number_of_queues(SETUP, self.settings.queues)),
             Step::CompletionQueue(index) => {
-                let queue = &self.queues[index];
-                let (address, interrupts) = (queue.addresses().1, self.settings.interrupts);
+                let queue = self.layouts[index];
+                let (address, interrupts) = (queue.addresses.1, self.settings.interrupts);
                 Some(Command::create_completion_queue(
                     SETUP,
                     queue.number,
@@ -356,13 +383,8 @@ impl<F: Function> Controller<F> {
                 ))
             }
             Step::SubmissionQueue(index) => {
-                let queue = &self.queues[index];
-                Some(Command::create_submission_queue(
-                    SETUP,
-                    queue.number,
-                    queue.entries,
-                    queue.addresses().0,
-                ))
+                let queue = self.layouts[index];
+                Some(Command::create_submission_queue(SETUP, queue.number, queue.entries, queue.addresses.0))
             }
             Step::Events => Some(Command::select_events(SETUP)),
         })
@@ -399,7 +421,7 @@ impl<F: Function> Controller<F> {
             (Step::ShadowDoorbells, _) => Some(Step::Queues),
             (Step::Queues, _) => Some(Step::CompletionQueue(0)),
             (Step::CompletionQueue(index), _) => Some(Step::SubmissionQueue(index)),
-            (Step::SubmissionQueue(index), _) if index + 1 < self.queues.len() => {
+            (Step::SubmissionQueue(index), _) if index + 1 < self.layouts.len() => {
                 Some(Step::CompletionQueue(index + 1))
             }
             (Step::SubmissionQueue(_), _) => Some(Step::Events),
@@ -501,11 +523,10 @@ impl<F: Function> Controller<F> {
     }
 
     /// Makes as many pairs of queues as wanted and granted; `granted` is the value of the completed Set Features:
-    /// zero-based numbers of submission queues (15:0) and of completion queues (31:16). After a reset the same queues
-    /// are emptied.
+    /// zero-based numbers of submission queues (15:0) and of completion queues (31:16). After a reset they are the same.
     fn make_queues(&mut self, granted: u32) -> Result<(), Error> {
         let granted = (granted & 0xffff).min(granted >> 16) + 1;
-        if self.queues.is_empty() {
+        if self.layouts.is_empty() {
             let reachable = |number: u16| {
                 self.capabilities.completion_doorbell(number) + 4 <= self.function.register_bytes()
             };
@@ -527,20 +548,38 @@ impl<F: Function> Controller<F> {
                     self.capabilities.submission_doorbell(number),
                     self.capabilities.completion_doorbell(number),
                 );
-                self.queues.push(QueuePair::new(&self.function, number, entries, doorbells)?);
+                let queue = QueuePair::new(&self.function, number, entries, doorbells)?;
+                self.layouts.push(QueueLayout {
+                    number,
+                    entries: queue.entries,
+                    completion_entries: queue.completion_entries,
+                    addresses: queue.addresses(),
+                });
+                self.queues.push(queue);
             }
-        } else if granted < self.queues.len() as u32 {
+        } else if granted < self.layouts.len() as u32 {
             return Err(Error::Unsupported {
                 reason: format!("after a reset it grants only {granted} queues"),
             });
         }
-        for queue in &mut self.queues {
-            queue.clear();
-            if let Some(shadow) = &self.shadow {
+        Ok(())
+    }
+
+    /// Gives the I/O queues to the device, when the controller is ready for the first time.
+    pub(crate) fn take_queues(&mut self) -> Vec<QueuePair<F>> {
+        let mut queues = std::mem::take(&mut self.queues);
+        self.choose_doorbells(&mut queues);
+        queues
+    }
+
+    /// Has queues, which are empty, use the doorbells that the controller has since it was last reset: registers or words of
+    /// memory.
+    fn choose_doorbells(&self, queues: &mut [QueuePair<F>]) {
+        if let Some(shadow) = &self.shadow {
+            for queue in queues {
                 queue.use_shadow(shadow, self.capabilities.doorbell_stride());
             }
         }
-        Ok(())
     }
 
     /// Takes completions of admin commands of a ready controller: events, log pages, aborts.

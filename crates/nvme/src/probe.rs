@@ -71,7 +71,7 @@ pub fn carried_out_commands<F: Function>(function: F, namespace: u32) -> Result<
         shadow_doorbells: false,
     };
     let mut controller = Controller::new(&Arc::new(function), settings)?;
-    controller.wait_until_ready()?;
+    controller.wait_until_ready(&mut [])?;
     let mut carried_out = Vec::new();
     let mut commands = PRIVILEGED.iter();
     for PrivilegedCommand { name, opcode, arguments: [ten, eleven] } in commands.by_ref() {

@@ -26,6 +26,7 @@ use crate::dma::{DmaMemory, PAGE};
 use crate::error::Error;
 use crate::event::ResetReason;
 use crate::function::Function;
+use crate::queue::QueuePair;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub struct VerifyReport {
 pub struct Verifier<F: Function> {
     /// Dropped first, so that the controller has stopped before its memory is freed.
     controller: Controller<F>,
+    /// The only pair of queues.
+    queues: Vec<QueuePair<F>>,
     function: Arc<F>,
     identity: Identity,
     timeout: Duration,
@@ -117,7 +120,8 @@ impl<F: Function> Verifier<F> {
         let settings =
             Settings { namespace, queues: 1, depth: DEPTH, interrupts: false, shadow_doorbells: false };
         let mut controller = Controller::new(&function, settings)?;
-        let identity = controller.wait_until_ready()?;
+        let identity = controller.wait_until_ready(&mut [])?;
+        let queues = controller.take_queues();
         let limit = |most: u64, own: Option<u64>| {
             let bytes = own.map_or(most, |own| own.min(most));
             (bytes / u64::from(identity.namespace.block)).clamp(1, BLOCKS_MAX)
@@ -131,7 +135,7 @@ impl<F: Function> Verifier<F> {
                 (limit(READ_BYTES_MAX, identity.controller.transfer_max), Some([data, lists]))
             }
         };
-        Ok(Verifier { controller, function, identity, timeout, memory, blocks_max })
+        Ok(Verifier { controller, queues, function, identity, timeout, memory, blocks_max })
     }
 
     /// Returns the means by which blocks are checked.
@@ -206,7 +210,7 @@ impl<F: Function> Verifier<F> {
     /// Submits commands as long as there are parts and room.
     fn submit(&mut self, parts: &mut Parts, in_flight: &mut [Option<InFlight>; DEPTH]) {
         let until = self.function.now() + self.timeout;
-        let queue = &mut self.controller.queues[0];
+        let queue = &mut self.queues[0];
         let room = usize::from(queue.entries) - 1;
         for (slot, place) in in_flight.iter_mut().enumerate().take(room).filter(|(_, place)| place.is_none())
         {
@@ -236,7 +240,7 @@ impl<F: Function> Verifier<F> {
     /// [`Error::Admin`] if the controller refuses the command, whatever blocks it names.
     fn reap(&mut self, parts: &mut Parts, in_flight: &mut [Option<InFlight>; DEPTH]) -> Result<usize, Error> {
         let mut count = 0;
-        while let Some(entry) = self.controller.queues[0].pop_io().map(IoEntry::entry) {
+        while let Some(entry) = self.queues[0].pop_io().map(IoEntry::entry) {
             count += 1;
             let done = in_flight.get_mut(usize::from(entry.identifier)).and_then(Option::take);
             // A completion of no command in flight is a fault of the controller without an effect here.
@@ -248,7 +252,7 @@ impl<F: Function> Verifier<F> {
             }
             parts.completed(part, entry.status);
         }
-        self.controller.queues[0].free(&self.function);
+        self.queues[0].free(&self.function);
         Ok(count)
     }
 
@@ -268,7 +272,7 @@ impl<F: Function> Verifier<F> {
             }
             self.controller.reset(ResetReason::Timeout);
         }
-        self.controller.wait_until_ready()?;
+        self.controller.wait_until_ready(&mut self.queues)?;
         for waiting in in_flight.iter_mut().filter_map(Option::take) {
             match is_late(&waiting) {
                 true => parts.not_completed(waiting.part),

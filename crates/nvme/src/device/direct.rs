@@ -119,7 +119,7 @@ impl<F: Function> Nvme<F> {
     pub fn reap_each(&mut self, mut done: impl FnMut(Completion)) -> usize {
         let mut count = 0;
         if self.is_usual {
-            for index in 0..self.controller.queues.len() {
+            for index in 0..self.queues.len() {
                 count += self.reap_queue(index, &mut done);
             }
         }
@@ -206,8 +206,8 @@ impl<F: Function> Nvme<F> {
     /// once if nothing else is in flight.
     #[inline(always)]
     fn push(&mut self, queue: usize, words: [u64; 5], changes: bool) {
-        let Nvme { function, controller, order, stats, .. } = self;
-        let queue = &mut controller.queues[queue];
+        let Nvme { function, queues, order, stats, .. } = self;
+        let queue = &mut queues[queue];
         // There is room: a queue has more entries than slots.
         queue.push_words(words);
         stats.commands += 1;
@@ -223,8 +223,8 @@ impl<F: Function> Nvme<F> {
     /// not [usual](Nvme::is_usual).
     #[inline(always)]
     fn reap_queue(&mut self, index: usize, done: &mut impl FnMut(Completion)) -> usize {
-        let Nvme { function, controller, slots, order, free, .. } = self;
-        let queue = &mut controller.queues[index];
+        let Nvme { function, queues, slots, order, free, .. } = self;
+        let queue = &mut queues[index];
         queue.ring(function);
         // Fits: a pair of queues has a number of 16 bits.
         let (number, most) = (index as u16, queue.completion_entries);
@@ -273,11 +273,11 @@ impl<F: Function> Nvme<F> {
     /// instructions for a single completion than [`Nvme::reap_each`]. The owner of the command's memory is dropped.
     #[inline(always)]
     pub fn reap_one(&mut self) -> Option<(u64, Result<(), CommandError>)> {
-        let Nvme { function, controller, slots, order, free, polls, is_usual, .. } = self;
+        let Nvme { function, queues, slots, order, free, polls, is_usual, .. } = self;
         *polls = polls.wrapping_add(1);
         if *is_usual
             && !polls.is_multiple_of(POLLS)
-            && let [queue] = &mut controller.queues[..]
+            && let [queue] = &mut queues[..]
         {
             queue.ring(function);
             if let Some(entry) = queue.peek(&queue.completions)
@@ -306,16 +306,16 @@ impl<F: Function> Nvme<F> {
     #[inline(never)]
     fn reap_one_other(&mut self) -> Option<(u64, Result<(), CommandError>)> {
         if self.is_usual {
-            for index in 0..self.controller.queues.len() {
-                let Nvme { function, controller, slots, order, free, .. } = self;
-                let queue = &mut controller.queues[index];
+            for index in 0..self.queues.len() {
+                let Nvme { function, queues, slots, order, free, .. } = self;
+                let queue = &mut queues[index];
                 queue.ring(function);
                 let Some(entry) = queue.pop_io() else { continue };
                 match slots.get_mut(usize::from(entry.identifier())) {
                     Some(slot) if entry.is_success() && slot.issue.is_direct_of(index as u16) => {
                         queue.free_in_time(function, 1);
                         let (done, changes) = complete_direct(slot, entry, order, free);
-                        controller.note_progress();
+                        self.controller.note_progress();
                         if changes {
                             self.settle();
                         }

@@ -35,11 +35,12 @@ mod transfer;
 pub use transfer::TransferId;
 
 use crate::completion::{Entry, IoEntry, StatusField};
-use crate::controller::{AbortSent, Controller, Identity, Settings, Stopped};
+use crate::controller::{AbortSent, Controller, Identity, ResetStep, Settings};
 use crate::dma::{DmaMemory, PAGE};
 use crate::error::Error;
 use crate::event::{Event, ResetReason};
 use crate::function::Function;
+use crate::queue::QueuePair;
 use bounce::BounceBuffers;
 use bywash_device::{
     Access, Command, CommandError, Completion, Device, Geometry, Operation, PinnedRegion, Pinner, QueueFull,
@@ -149,7 +150,9 @@ pub struct Stats {
 
 /// Block device that drives an NVMe controller.
 pub struct Nvme<F: Function> {
+    /// Dropped before all memory that it accesses.
     controller: Controller<F>,
+    queues: Vec<QueuePair<F>>,
     function: Arc<F>,
     options: Options,
     identity: Identity,
@@ -199,10 +202,11 @@ impl<F: Function> Nvme<F> {
             shadow_doorbells: options.shadow_doorbells,
         };
         let mut controller = Controller::new(&function, settings)?;
-        let identity = controller.wait_until_ready()?;
+        let identity = controller.wait_until_ready(&mut [])?;
+        let pairs = controller.take_queues();
         // A queue takes one command less than it has entries.
-        let room: usize = controller.queues.iter().map(|queue| usize::from(queue.entries) - 1).sum();
-        let depth = options.depth.min(room / controller.queues.len() * controller.queues.len()).max(1);
+        let room: usize = pairs.iter().map(|queue| usize::from(queue.entries) - 1).sum();
+        let depth = options.depth.min(room / pairs.len() * pairs.len()).max(1);
         let is_read_only = options.read_only || identity.namespace.is_read_only;
         let access = if is_read_only { Access::Read } else { Access::ReadWrite };
         let limits = Limits::new(&identity, access);
@@ -215,7 +219,7 @@ impl<F: Function> Nvme<F> {
             segments_max: SEGMENTS_MAX,
             access,
         };
-        let queues = controller.queues.len();
+        let queues = pairs.len();
         Ok(Nvme {
             options: Options { interrupts, ..options.clone() },
             geometry,
@@ -240,6 +244,7 @@ impl<F: Function> Nvme<F> {
             stats: Stats::default(),
             identity,
             controller,
+            queues: pairs,
             function,
         })
     }
@@ -257,7 +262,7 @@ impl<F: Function> Nvme<F> {
 
     /// Returns the number of pairs of I/O queues.
     pub fn queues(&self) -> usize {
-        self.controller.queues.len()
+        self.queues.len()
     }
 
     /// Returns the number of commands that can be submitted besides those that are in flight and those by transfers.
@@ -297,11 +302,11 @@ impl<F: Function> Nvme<F> {
 
     /// Submits the next command of a slot, unless it waits for a bounce piece.
     fn issue(&mut self, number: u16) {
-        let Nvme { slots, limits, bounce, lists, zeroes, controller, .. } = self;
+        let Nvme { slots, limits, bounce, lists, zeroes, queues, .. } = self;
         let slot = &mut slots[usize::from(number)];
         let Some(command) = slot.next(number, limits, bounce, lists, zeroes.address(0)) else { return };
         // There is room: a queue has more entries than slots.
-        controller.queues[slot.queue()].push(&command);
+        queues[slot.queue()].push(&command);
         slot.set_issued();
         self.stats.commands += 1;
     }
@@ -370,7 +375,7 @@ impl<F: Function> Nvme<F> {
     /// Tells the controller of the commands that were submitted.
     #[inline]
     fn ring(&mut self) {
-        for queue in &mut self.controller.queues {
+        for queue in &mut self.queues {
             queue.ring(&self.function);
         }
     }
@@ -388,7 +393,7 @@ impl<F: Function> Nvme<F> {
     /// Goes on with a reset, and repeats commands when those that were in flight are certainly not any more.
     #[cold]
     fn recover(&mut self) {
-        if let Some(Stopped) = self.controller.advance() {
+        if let Some(ResetStep::Stopped) = self.controller.advance(&mut self.queues) {
             self.repeat_all();
         }
         self.fail_if_lost();
@@ -437,10 +442,10 @@ impl<F: Function> Nvme<F> {
         while let Some(entry) = next {
             self.completed(index, entry);
             count += 1;
-            let queue = &mut self.controller.queues[index];
+            let queue = &mut self.queues[index];
             next = if count < queue.completion_entries { queue.pop_io().map(IoEntry::entry) } else { None };
         }
-        self.controller.queues[index].free_in_time(&self.function, count);
+        self.queues[index].free_in_time(&self.function, count);
     }
 
     /// Does what is not done for direct commands, and gives out completions that were kept. Returns their number.
@@ -460,8 +465,8 @@ impl<F: Function> Nvme<F> {
             self.kick();
         }
         if self.controller.is_ready() {
-            for index in 0..self.controller.queues.len() {
-                if let Some(entry) = self.controller.queues[index].pop_io() {
+            for index in 0..self.queues.len() {
+                if let Some(entry) = self.queues[index].pop_io() {
                     self.reap_others(index, entry.entry(), 0);
                 }
             }
@@ -590,8 +595,7 @@ impl<F: Function> Nvme<F> {
                 Some(deadline) if now < deadline => {}
                 Some(_) if slot.is_aborted() => return self.controller.reset(ResetReason::Timeout),
                 Some(_) => {
-                    // Fits: a pair of queues has a number of 16 bits. That of the admin queues is 0.
-                    let queue = slot.queue() as u16 + 1;
+                    let queue = self.queues[slot.queue()].number;
                     match self.controller.abort(queue, number as u16, self.options.abort_timeout) {
                         AbortSent::Yes => {
                             slot.set_aborted();
@@ -620,7 +624,7 @@ impl<F: Function> Nvme<F> {
         let is_ready = self.controller.is_ready();
         is_ready
             && (self.controller.has_admin_completion()
-                || self.controller.queues.iter().any(|queue| queue.has_completion()))
+                || self.queues.iter().any(|queue| queue.has_completion()))
     }
 }
 
@@ -648,7 +652,7 @@ impl<F: Function> Device for Nvme<F> {
         self.kick();
         // Some controllers interrupt only for completions that follow those that they know to be taken.
         if self.controller.is_ready() {
-            self.controller.queues.iter_mut().for_each(|queue| queue.free(&self.function));
+            self.queues.iter_mut().for_each(|queue| queue.free(&self.function));
         }
         // Looking at the controller may take the completions of admin commands, which can be news for the user.
         let has_news = self.controller.has_admin_completion();
@@ -736,13 +740,13 @@ impl<F: Function> Drop for Nvme<F> {
             && self.function.now() < end
         {
             self.ring();
-            for index in 0..self.controller.queues.len() {
-                while let Some(entry) = self.controller.queues[index].pop() {
+            for index in 0..self.queues.len() {
+                while let Some(entry) = self.queues[index].pop() {
                     if let Some(slot) = self.slots.get_mut(usize::from(entry.identifier)) {
                         slot.clear_issued();
                     }
                 }
-                self.controller.queues[index].free(&self.function);
+                self.queues[index].free(&self.function);
             }
             self.function.pause();
         }
