@@ -171,18 +171,18 @@ impl Command {
             .arguments((words & 0xffff) << 16 | u32::from(page), words >> 16)
     }
 
-    /// Makes a command that creates completion queue `queue` of `entries` entries at `address`, with interrupts of
-    /// vector 0 if `interrupts`.
+    /// Makes a command that creates completion queue `queue` of `entries` entries at `address`, with interrupts of the vector
+    /// `vector`, if it has any.
     pub fn create_completion_queue(
         identifier: u16,
         queue: u16,
         entries: u16,
         address: u64,
-        interrupts: bool,
+        vector: Option<u16>,
     ) -> Command {
         let size = u32::from(entries - 1) << 16 | u32::from(queue);
         // PC (bit 0): contiguous. IEN (bit 1): interrupts enabled.
-        let flags = if interrupts { 0b11 } else { 0b01 };
+        let flags = vector.map_or(0b01, |vector| u32::from(vector) << 16 | 0b11);
         let data = DataPointer { words: [address, 0], is_sgl: false };
         Command::new(admin::CREATE_COMPLETION_QUEUE, identifier, 0).data(data).arguments(size, flags)
     }
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(Command::identify(1, 2, 0).0, [0x0000_0002_0001_0006, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(Command::number_of_queues(1, 4).0[5], 0x0003_0003 << 32 | 7);
         assert_eq!(
-            Command::create_completion_queue(1, 2, 64, 0x3000, true).0[3..6],
+            Command::create_completion_queue(1, 2, 64, 0x3000, Some(0)).0[3..6],
             [0x3000, 0, 3 << 32 | 0x003f_0002]
         );
         assert_eq!(Command::create_submission_queue(1, 2, 64, 0x3000).0[5], 0x0002_0001 << 32 | 0x003f_0002);

@@ -62,6 +62,8 @@ pub(crate) struct Settings {
     pub(crate) depth: usize,
     /// True if completions cause interrupts.
     pub(crate) interrupts: bool,
+    /// True if the completions of each pair of queues cause an interrupt of their own, false if they all cause the same.
+    pub(crate) vectors: bool,
     /// True if shadow doorbells are used where the controller has them.
     pub(crate) shadow_doorbells: bool,
 }
@@ -373,13 +375,14 @@ impl<F: Function> Controller<F> {
             Step::Queues => Some(Command::number_of_queues(SETUP, self.settings.queues)),
             Step::CompletionQueue(index) => {
                 let queue = self.layouts[index];
-                let (address, interrupts) = (queue.addresses.1, self.settings.interrupts);
+                let (address, vector) =
+                    (queue.addresses.1, if self.settings.vectors { index as u16 } else { 0 });
                 Some(Command::create_completion_queue(
                     SETUP,
                     queue.number,
                     queue.completion_entries,
                     address,
-                    interrupts,
+                    self.settings.interrupts.then_some(vector),
                 ))
             }
             Step::SubmissionQueue(index) => {
@@ -574,7 +577,7 @@ impl<F: Function> Controller<F> {
 
     /// Has queues, which are empty, use the doorbells that the controller has since it was last reset: registers or words of
     /// memory.
-    fn choose_doorbells(&self, queues: &mut [QueuePair<F>]) {
+    pub(crate) fn choose_doorbells(&self, queues: &mut [QueuePair<F>]) {
         if let Some(shadow) = &self.shadow {
             for queue in queues {
                 queue.use_shadow(shadow, self.capabilities.doorbell_stride());
@@ -636,16 +639,25 @@ impl<F: Function> Controller<F> {
         AbortSent::Yes
     }
 
-    /// Looks at the state of a ready controller, and fails or resets it if necessary.
-    pub(crate) fn check(&mut self, now: Duration) {
+    /// Looks at the state of a ready controller. Fails it if it was removed, and returns the reason if it has to be reset.
+    pub(crate) fn check(&mut self, now: Duration) -> Option<ResetReason> {
         let status = Status(self.function.read32(CSTS));
         if status.is_removed() {
             self.fail(Error::Removed);
+            None
         } else if status.is_fatal() {
-            self.reset(ResetReason::Fatal);
-        } else if self.abort_until.is_some_and(|until| now > until) {
-            self.reset(ResetReason::Timeout);
+            Some(ResetReason::Fatal)
+        } else {
+            self.abort_until.is_some_and(|until| now > until).then_some(ResetReason::Timeout)
         }
+    }
+
+    /// Begins to reset a ready controller, nothing of which is in flight, so that it gets other I/O queues: `queues` pairs at
+    /// most, with an interrupt of its own for each if `vectors`.
+    pub(crate) fn begin_anew(&mut self, queues: u16, vectors: bool) {
+        (self.settings.queues, self.settings.vectors) = (queues, vectors);
+        self.layouts.clear();
+        self.disable();
     }
 
     /// Returns true if an admin command has completed.

@@ -23,6 +23,7 @@ pub(crate) struct DmaMemory<F: Function> {
     base: *mut u8,
     bytes: usize,
     address: u64,
+    is_leaked: bool,
     function: Arc<F>,
 }
 
@@ -47,13 +48,20 @@ impl<F: Function> DmaMemory<F> {
         let base = base.cast::<u8>();
         // SAFETY: the new mapping has `bytes` bytes; `drop` removes it only after it was unmapped for DMA.
         match unsafe { function.map(base, bytes) } {
-            Ok(address) => Ok(DmaMemory { base, bytes, address, function: function.clone() }),
+            Ok(address) => {
+                Ok(DmaMemory { base, bytes, address, is_leaked: false, function: function.clone() })
+            }
             Err(error) => {
                 // SAFETY: the mapping was made above, and nobody else knows it.
                 let _ = unsafe { munmap(base.cast(), bytes) };
                 Err(error)
             }
         }
+    }
+
+    /// Keeps the memory mapped for ever, for this process and for the controller.
+    pub(crate) fn leak(&mut self) {
+        self.is_leaked = true;
     }
 
     /// Returns the controller's address of the byte at `offset`.
@@ -178,7 +186,7 @@ impl<F: Function> DmaMemory<F> {
 impl<F: Function> Drop for DmaMemory<F> {
     fn drop(&mut self) {
         // If the controller may still access the memory, leaking it is better than freeing it.
-        if self.function.unmap(self.address, self.bytes) {
+        if !self.is_leaked && self.function.unmap(self.address, self.bytes) {
             // SAFETY: `new` made this mapping, the controller has no access any more, and nobody else has its address.
             let _ = unsafe { munmap(self.base.cast(), self.bytes) };
         }

@@ -47,12 +47,25 @@ pub trait Function: Send + Sync + 'static {
     /// Lets some time pass before the next look at a register: 50 us or so.
     fn pause(&self);
 
-    /// Returns the descriptor that becomes readable at an interrupt and at the time set by [`Function::arm`]. `None`
-    /// if the function has no usable interrupt.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// Returns the number of interrupts that the function can tell apart; 0 if it has no usable one.
+    fn vectors(&self) -> u16;
 
-    /// Makes the descriptor unreadable until the next interrupt, or until the time `alarm`.
-    fn arm(&self, alarm: Option<Duration>);
+    /// Makes descriptors for the interrupts below `count`, which is at most [`Function::vectors`]. Before, there is the one of
+    /// interrupt 0. Called once, while nothing is in flight.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the process has too many descriptors, or the kernel refuses.
+    fn use_vectors(&self, count: u16) -> Result<(), Error>;
+
+    /// Returns the descriptor that becomes readable at an interrupt and at the time set by [`Function::arm`]. `None`
+    /// if there is none for the interrupt `vector`.
+    fn descriptor(&self, vector: u16) -> Option<BorrowedFd<'_>>;
+
+    /// Makes the descriptor of `vector` unreadable until the next interrupt, or until the time `alarm`.
+    fn arm(&self, vector: u16, alarm: Option<Duration>);
+
+    /// Makes the descriptor of `vector` readable, as an interrupt would.
+    fn wake(&self, vector: u16);
 
     /// Ends all access of the function to memory at once, whatever state its controller is in.
     fn cut_off(&self);

@@ -68,6 +68,7 @@ pub fn carried_out_commands<F: Function>(function: F, namespace: u32) -> Result<
         queues: 1,
         depth: DEPTH,
         interrupts: false,
+        vectors: false,
         shadow_doorbells: false,
     };
     let mut controller = Controller::new(&Arc::new(function), settings)?;

@@ -319,11 +319,20 @@ mod inside {
         fn pause(&self) {
             self.function.pause();
         }
-        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-            self.function.descriptor()
+        fn vectors(&self) -> u16 {
+            self.function.vectors()
         }
-        fn arm(&self, alarm: Option<Duration>) {
-            self.function.arm(alarm);
+        fn use_vectors(&self, count: u16) -> Result<(), Error> {
+            self.function.use_vectors(count)
+        }
+        fn descriptor(&self, vector: u16) -> Option<BorrowedFd<'_>> {
+            self.function.descriptor(vector)
+        }
+        fn arm(&self, vector: u16, alarm: Option<Duration>) {
+            self.function.arm(vector, alarm);
+        }
+        fn wake(&self, vector: u16) {
+            self.function.wake(vector);
         }
         fn cut_off(&self) {
             self.function.cut_off();

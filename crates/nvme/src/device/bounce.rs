@@ -34,6 +34,11 @@ impl<F: Function> BounceBuffers<F> {
         })
     }
 
+    /// Keeps the memory mapped for ever; see [`DmaMemory::leak`].
+    pub(super) fn leak(&mut self) {
+        self.memory.leak();
+    }
+
     /// Returns the size of a piece, in bytes.
     pub(super) fn piece_bytes(&self) -> usize {
         PIECE

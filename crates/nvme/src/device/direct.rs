@@ -71,12 +71,12 @@ impl<F: Function> Nvme<F> {
     /// commands are in flight as the depth.
     #[inline(always)]
     pub fn submit_transfer(&mut self, transfer: TransferId, token: u64, offset: u64) -> bool {
-        let Nvme { slots, limits, key, .. } = self;
+        let Nvme { slots, limits, key, controller, order, .. } = self;
         let Some(slot) = slots.get_mut(usize::from(transfer.0)) else { return false };
         let Some(queue) = slot.issue.queue_of_idle(*key) else {
             return self.submit_other_transfer(transfer, token, offset);
         };
-        if offset > slot.last || !limits.is_whole(offset) {
+        if offset > slot.last || !limits.is_whole(offset) || !controller.begin(order.in_flight() > 0) {
             return self.submit_other_transfer(transfer, token, offset);
         }
         let words = slot.begin_reading(token, offset, limits);
@@ -93,6 +93,7 @@ impl<F: Function> Nvme<F> {
             return false;
         }
         if self.is_usual
+            && self.controller.begin(self.order.in_flight() > 0)
             && let Some(shape) = prepared.shape(&self.limits, &self.regions)
         {
             let last = self.limits.bytes - shape.bytes;
@@ -107,6 +108,7 @@ impl<F: Function> Nvme<F> {
             }
         }
         let prepared = prepared.clone();
+        self.controller.begin(self.order.in_flight() > 0);
         let is_submitted = self.in_flight() < self.slots.len()
             && self.submit_checked(prepared.command(token, offset), Some(transfer.0)).is_ok();
         self.settle();
@@ -118,7 +120,7 @@ impl<F: Function> Nvme<F> {
     #[inline(always)]
     pub fn reap_each(&mut self, mut done: impl FnMut(Completion)) -> usize {
         let mut count = 0;
-        if self.is_usual {
+        if self.can_reap_directly() {
             for index in 0..self.queues.len() {
                 count += self.reap_queue(index, &mut done);
             }
@@ -126,11 +128,21 @@ impl<F: Function> Nvme<F> {
         self.polls = self.polls.wrapping_add(1);
         if count > 0 {
             self.controller.note_progress();
+            if self.order.in_flight() == 0 {
+                self.controller.rest();
+            }
         }
-        if count == 0 || !self.is_usual || self.polls.is_multiple_of(POLLS) {
+        let is_usual = self.is_usual && self.controller.is_undisturbed(true);
+        if count == 0 || !is_usual || self.polls.is_multiple_of(POLLS) {
             count += self.reap_rest(&mut done);
         }
         count
+    }
+
+    /// Returns true if completions can go the short way now.
+    #[inline(always)]
+    pub(super) fn can_reap_directly(&self) -> bool {
+        self.is_usual && self.controller.is_undisturbed(self.order.in_flight() > 0)
     }
 
     /// Returns the shape of a command that can be carried out directly and now.
@@ -140,7 +152,11 @@ impl<F: Function> Nvme<F> {
             return None;
         };
         let (operation, offset, bytes) = (command.operation(), command.offset(), segment.bytes() as u64);
-        if !self.is_usual || !self.limits.is_direct(operation, offset, bytes) {
+        let has_commands = self.order.in_flight() > 0;
+        if !self.is_usual
+            || !self.limits.is_direct(operation, offset, bytes)
+            || !self.controller.begin(has_commands)
+        {
             return None;
         }
         let found = self.regions.find_one(region, segment.base().addr(), bytes)?;
@@ -273,9 +289,10 @@ impl<F: Function> Nvme<F> {
     /// instructions for a single completion than [`Nvme::reap_each`]. The owner of the command's memory is dropped.
     #[inline(always)]
     pub fn reap_one(&mut self) -> Option<(u64, Result<(), CommandError>)> {
-        let Nvme { function, queues, slots, order, free, polls, is_usual, .. } = self;
+        let Nvme { function, queues, slots, order, free, polls, is_usual, controller, .. } = self;
         *polls = polls.wrapping_add(1);
         if *is_usual
+            && controller.is_undisturbed(order.in_flight() > 0)
             && !polls.is_multiple_of(POLLS)
             && let [queue] = &mut queues[..]
         {
@@ -288,12 +305,18 @@ impl<F: Function> Nvme<F> {
                     queue.completions.pop();
                     queue.free_in_time(function, 1);
                     order.leave(false);
+                    if order.in_flight() == 0 {
+                        controller.rest();
+                    }
                     return Some((slot.complete_reading(), Ok(())));
                 }
                 if slot.issue.is_read_of(0) {
                     queue.completions.pop();
                     queue.free_in_time(function, 1);
                     order.leave(false);
+                    if order.in_flight() == 0 {
+                        controller.rest();
+                    }
                     free.give(entry.identifier());
                     return Some((slot.complete_direct().token, Ok(())));
                 }
@@ -305,7 +328,7 @@ impl<F: Function> Nvme<F> {
     /// Takes the completion of one command, of any kind.
     #[inline(never)]
     fn reap_one_other(&mut self) -> Option<(u64, Result<(), CommandError>)> {
-        if self.is_usual {
+        if self.can_reap_directly() {
             for index in 0..self.queues.len() {
                 let Nvme { function, queues, slots, order, free, .. } = self;
                 let queue = &mut queues[index];
@@ -316,7 +339,7 @@ impl<F: Function> Nvme<F> {
                         queue.free_in_time(function, 1);
                         let (done, changes) = complete_direct(slot, entry, order, free);
                         self.controller.note_progress();
-                        if changes {
+                        if changes || self.order.in_flight() == 0 {
                             self.settle();
                         }
                         return Some((done.token, done.result));
@@ -326,6 +349,7 @@ impl<F: Function> Nvme<F> {
             }
         }
         if self.finished.is_empty() {
+            self.controller.begin(self.order.in_flight() > 0);
             self.advance();
         }
         let done = self.finished.pop_front();

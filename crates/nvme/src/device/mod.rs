@@ -25,6 +25,7 @@ mod bounce;
 mod direct;
 mod free;
 mod issue;
+mod link;
 mod order;
 mod pinner;
 mod regions;
@@ -48,6 +49,7 @@ use bywash_device::{
 };
 use free::FreeSlots;
 use issue::Key;
+use link::Link;
 use order::Order;
 use pinner::DmaPinner;
 use regions::{REGIONS_MAX, Regions};
@@ -151,8 +153,10 @@ pub struct Stats {
 /// Block device that drives an NVMe controller.
 pub struct Nvme<F: Function> {
     /// Dropped before all memory that it accesses.
-    controller: Controller<F>,
+    controller: Link<F>,
     queues: Vec<QueuePair<F>>,
+    /// Interrupt of the device's queues.
+    vector: u16,
     function: Arc<F>,
     options: Options,
     identity: Identity,
@@ -193,12 +197,13 @@ impl<F: Function> Nvme<F> {
     pub fn open(function: F, options: &Options) -> Result<Nvme<F>, Error> {
         options.check()?;
         let function = Arc::new(function);
-        let interrupts = options.interrupts && function.descriptor().is_some();
+        let interrupts = options.interrupts && function.descriptor(0).is_some();
         let settings = Settings {
             namespace: options.namespace,
             queues: options.queues.min(options.depth as u16),
             depth: options.depth,
             interrupts,
+            vectors: false,
             shadow_doorbells: options.shadow_doorbells,
         };
         let mut controller = Controller::new(&function, settings)?;
@@ -209,7 +214,6 @@ impl<F: Function> Nvme<F> {
         let depth = options.depth.min(room / pairs.len() * pairs.len()).max(1);
         let is_read_only = options.read_only || identity.namespace.is_read_only;
         let access = if is_read_only { Access::Read } else { Access::ReadWrite };
-        let limits = Limits::new(&identity, access);
         let geometry = Geometry {
             bytes: identity.namespace.bytes(),
             block: identity.namespace.block,
@@ -219,19 +223,36 @@ impl<F: Function> Nvme<F> {
             segments_max: SEGMENTS_MAX,
             access,
         };
-        let queues = pairs.len();
+        let options = Options { interrupts, ..options.clone() };
+        let pinner = Arc::new(DmaPinner::new(&function));
+        Nvme::with_queues(
+            Link::Own(controller),
+            (pairs, 0),
+            function,
+            options,
+            (identity, geometry),
+            pinner,
+            depth,
+        )
+    }
+
+    /// Makes a device with queues of its own, and the interrupt of their completions.
+    fn with_queues(
+        controller: Link<F>,
+        (queues, vector): (Vec<QueuePair<F>>, u16),
+        function: Arc<F>,
+        options: Options,
+        (identity, geometry): (Identity, Geometry),
+        pinner: Arc<DmaPinner<F>>,
+        depth: usize,
+    ) -> Result<Nvme<F>, Error> {
+        let limits = Limits::new(&identity, geometry.access);
         Ok(Nvme {
-            options: Options { interrupts, ..options.clone() },
-            geometry,
-            limits,
-            slots: (0..depth as u16)
-                .map(|number| Slot::empty(number, (usize::from(number) % queues) as u16, &limits))
-                .collect(),
+            slots: slots(depth, queues.len(), &limits),
             lists: DmaMemory::new(&function, depth * PAGE)?,
             zeroes: DmaMemory::new(&function, PAGE)?,
             bounce: BounceBuffers::new(&function, depth)?,
             regions: Regions::default(),
-            pinner: Arc::new(DmaPinner::new(&function)),
             order: Order::default(),
             free: FreeSlots::new(depth as u16),
             is_usual: true,
@@ -242,11 +263,63 @@ impl<F: Function> Nvme<F> {
             polls: 0,
             next_check: Duration::ZERO,
             stats: Stats::default(),
-            identity,
             controller,
-            queues: pairs,
+            queues,
+            vector,
+            options,
+            geometry,
+            limits,
+            pinner,
+            identity,
             function,
         })
+    }
+
+    /// Makes `count` devices of this one, which shares its controller with them. Each has a pair of queues, an interrupt if
+    /// interrupts are used, and an equal part of the depth. Nothing is in flight or prepared. Returns none if the
+    /// controller has too few queues or interrupts, or is shared already.
+    fn divide(&mut self, count: usize) -> Result<Vec<Nvme<F>>, Error> {
+        let wanted = count.min(QUEUES_MAX.into()) as u16;
+        let has_vectors = !self.options.interrupts || self.function.vectors() >= wanted;
+        let is_idle = self.in_flight() == 0 && self.transfers.iter().all(Option::is_none);
+        let Link::Own(controller) = &mut self.controller else { return Ok(Vec::new()) };
+        if usize::from(wanted) != count || !has_vectors || !is_idle || !controller.is_ready() {
+            return Ok(Vec::new());
+        }
+        if self.options.interrupts {
+            self.function.use_vectors(wanted)?;
+        }
+        let mut make = |queues: u16, vectors: bool, old: &mut Vec<QueuePair<F>>| {
+            controller.begin_anew(queues, vectors);
+            controller.wait_until_ready(old)?;
+            *old = controller.take_queues();
+            Ok::<_, Error>(())
+        };
+        let before = self.queues.len() as u16;
+        make(wanted, self.options.interrupts, &mut self.queues)?;
+        if self.queues.len() < count {
+            make(before, false, &mut self.queues)?;
+            return Ok(Vec::new());
+        }
+        let room = self.queues.iter().map(|queue| usize::from(queue.entries) - 1).min().unwrap_or(1);
+        let depth = (self.options.depth / count).clamp(1, room);
+        let pairs: Vec<_> = self.queues.drain(1..).collect();
+        (self.slots, self.free) = (slots(depth, 1, &self.limits), FreeSlots::new(depth as u16));
+        let links = self.controller.share(&self.function, count);
+        let device = |((pair, link), vector): ((QueuePair<F>, Link<F>), u16)| {
+            let identity = (self.identity.clone(), self.geometry);
+            let (function, options) = (self.function.clone(), self.options.clone());
+            Nvme::with_queues(
+                link,
+                (vec![pair], vector),
+                function,
+                options,
+                identity,
+                self.pinner.clone(),
+                depth,
+            )
+        };
+        pairs.into_iter().zip(links).zip(1..).map(device).collect()
     }
 
     /// Returns serial number, model and firmware revision of the controller, in this order.
@@ -317,6 +390,7 @@ impl<F: Function> Nvme<F> {
         if self.in_flight() >= self.slots.len() {
             return Err(QueueFull(command));
         }
+        self.controller.begin(self.order.in_flight() > 0);
         let submitted = self.submit_checked(command, None);
         self.settle();
         submitted
@@ -336,8 +410,8 @@ impl<F: Function> Nvme<F> {
                 return Ok(());
             }
         };
-        if let Some(error) = self.controller.failure() {
-            let failure = CommandError::Io(error.errno());
+        if let Some(errno) = self.controller.failure() {
+            let failure = CommandError::Io(errno);
             self.finished.push_back(failed(command, failure));
             return Ok(());
         }
@@ -421,7 +495,7 @@ impl<F: Function> Nvme<F> {
 
     /// Fails all commands if the controller is lost. They are in flight no longer: the controller is cut off from memory.
     fn fail_if_lost(&mut self) {
-        let Some(errno) = self.controller.failure().map(Error::errno) else { return };
+        let Some(errno) = self.controller.failure() else { return };
         if self.order.in_flight() == 0 {
             return;
         }
@@ -452,6 +526,7 @@ impl<F: Function> Nvme<F> {
     #[inline(never)]
     fn reap_rest(&mut self, done: &mut dyn FnMut(Completion)) -> usize {
         let mut count = self.give_out(done);
+        self.controller.begin(self.order.in_flight() > 0);
         self.advance();
         count += self.give_out(done);
         self.settle();
@@ -461,7 +536,7 @@ impl<F: Function> Nvme<F> {
     /// Takes completions of commands that are not direct, and of admin commands; goes on with a reset; submits commands that became
     /// runnable; looks at the controller's status and at late commands if it is time to.
     fn advance(&mut self) {
-        if !self.is_usual {
+        if !self.is_usual || !self.controller.is_ready() {
             self.kick();
         }
         if self.controller.is_ready() {
@@ -482,7 +557,8 @@ impl<F: Function> Nvme<F> {
 
     /// Looks at the controller's admin completions and, if it is time to, at its status and at late commands.
     fn look(&mut self) {
-        if self.controller.is_ready() && self.controller.has_admin_completion() {
+        // A look at a shared controller takes a lock: it is looked at when all else is.
+        if !self.controller.is_shared() && self.controller.has_admin_completion() {
             self.controller.poll_admin();
         }
         if self.polls.is_multiple_of(POLLS) {
@@ -497,6 +573,9 @@ impl<F: Function> Nvme<F> {
             && self.runnable.is_empty()
             && !self.order.has_waiting()
             && !self.regions.is_leaving();
+        if self.order.in_flight() == 0 {
+            self.controller.rest();
+        }
         let is_open = self.is_usual && self.order.is_unchanging();
         self.key = if is_open { Key::open(self.regions.unregistered()) } else { Key::CLOSED };
     }
@@ -580,7 +659,6 @@ impl<F: Function> Nvme<F> {
         if self.function.release_requested() {
             self.controller.note(Event::ReleaseRequested);
         }
-        self.controller.poll_admin();
         self.controller.check(now);
         if self.controller.is_ready() {
             self.check_deadlines(now);
@@ -649,6 +727,7 @@ impl<F: Function> Device for Nvme<F> {
     }
 
     fn arm(&mut self) -> bool {
+        self.controller.begin(self.order.in_flight() > 0);
         self.kick();
         // Some controllers interrupt only for completions that follow those that they know to be taken.
         if self.controller.is_ready() {
@@ -664,13 +743,13 @@ impl<F: Function> Device for Nvme<F> {
         if self.descriptor().is_none() {
             return self.in_flight() > 0;
         }
-        self.function.arm(self.alarm());
+        self.function.arm(self.vector, self.alarm());
         // Completions that came before the descriptor was armed are found here, later ones make it readable.
         self.has_completion()
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        if self.options.interrupts { self.function.descriptor() } else { None }
+        if self.options.interrupts { self.function.descriptor(self.vector) } else { None }
     }
 
     fn depth(&self) -> usize {
@@ -702,10 +781,18 @@ impl<F: Function> Device for Nvme<F> {
         self.settle();
     }
 
+    /// Gives each queue a pair of queues of the controller.
+    fn more_queues(&mut self, count: usize) -> Result<Vec<Box<dyn Device>>, bywash_device::Error> {
+        let devices =
+            self.divide(count + 1).map_err(|error| error.of_device(&self.function.description()))?;
+        Ok(devices.into_iter().map(|device| Box::new(device) as Box<dyn Device>).collect())
+    }
+
     fn description(&self) -> String {
         let Identity { controller, namespace, .. } = &self.identity;
         let (bytes, block, number) = (namespace.bytes(), namespace.block, namespace.number);
         let queues = match self.queues() {
+            1 if self.controller.is_shared() => "a pair of queues for each thread".to_owned(),
             1 => "one pair of queues".to_owned(),
             count => format!("{count} pairs of queues"),
         };
@@ -715,7 +802,7 @@ impl<F: Function> Device for Nvme<F> {
             0 => String::new(),
             copied => format!("; {copied} bytes of memory that was not registered were copied"),
         };
-        let state = match self.controller.failure() {
+        let state = match self.controller.failure_text() {
             Some(error) => format!("; lost: {error}"),
             None => String::new(),
         };
@@ -729,16 +816,30 @@ impl<F: Function> Device for Nvme<F> {
     }
 }
 
+/// Makes unused slots, whose commands the pairs of queues carry out by turns.
+fn slots(depth: usize, queues: usize, limits: &Limits) -> Box<[Slot]> {
+    let slot = |number| Slot::empty(number, (usize::from(number) % queues) as u16, limits);
+    (0..depth as u16).map(slot).collect()
+}
+
 impl<F: Function> Drop for Nvme<F> {
     /// Waits for commands in flight, shuts the controller down, and takes its access to memory away. The function stays
     /// open until the last region is dropped that the device's pinner has pinned.
     fn drop(&mut self) {
         let end = self.function.now() + DROP_TIMEOUT;
         self.runnable.clear();
-        while self.controller.is_ready()
+        // A controller that is not shared is stopped below, which ends its commands.
+        let is_waiting = |link: &Link<F>| link.is_ready() || (link.is_shared() && link.failure().is_none());
+        while is_waiting(&self.controller)
             && self.slots.iter().any(|slot| slot.is_issued())
             && self.function.now() < end
         {
+            if !self.controller.is_ready() {
+                self.recover();
+                self.runnable.clear();
+                self.function.pause();
+                continue;
+            }
             self.ring();
             for index in 0..self.queues.len() {
                 while let Some(entry) = self.queues[index].pop() {
@@ -750,7 +851,17 @@ impl<F: Function> Drop for Nvme<F> {
             }
             self.function.pause();
         }
-        self.controller.shut_down();
+        let queues = std::mem::take(&mut self.queues);
+        if self.controller.is_shared() && self.slots.iter().any(|slot| slot.is_issued()) {
+            // The controller may still access the memory of these commands, and goes on for others: leaking it is better than
+            // freeing it.
+            self.lists.leak();
+            self.zeroes.leak();
+            self.bounce.leak();
+            let users = (std::mem::take(&mut self.slots), std::mem::take(&mut self.regions));
+            return self.controller.end(Box::new((queues, users)));
+        }
+        self.controller.end(Box::new(queues));
     }
 }
 

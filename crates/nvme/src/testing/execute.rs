@@ -39,7 +39,8 @@ impl State {
             0x05 => {
                 let (number, entries) = (ten as u16, (ten >> 16) + 1);
                 assert!(number > 0 && eleven & 1 == 1 && entries <= self.options.queue_entries_max);
-                self.create_completions(number, taken.long(6), entries, eleven >> 1 & 1 == 1);
+                let vector = (eleven >> 1 & 1 == 1).then_some((eleven >> 16) as u16);
+                self.create_completions(number, taken.long(6), entries, vector);
             }
             0x02 => {
                 let bytes = ((ten >> 16) as usize + 1) * 4;

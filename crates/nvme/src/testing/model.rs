@@ -18,9 +18,12 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Model {
     state: Arc<Mutex<State>>,
-    interrupt: Arc<OwnedFd>,
+    interrupts: Arc<[OwnedFd]>,
     has_interrupt: bool,
 }
+
+/// Number of interrupts of the controller in software.
+const VECTORS: u16 = 8;
 
 impl Model {
     /// Makes a controller that was just powered on.
@@ -29,10 +32,11 @@ impl Model {
     /// If the process has too many descriptors.
     pub fn new(options: ModelOptions) -> Model {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let interrupt = Arc::new(eventfd(0, flags).expect("a descriptor for interrupts"));
+        let interrupts: Arc<[OwnedFd]> =
+            (0..VECTORS).map(|_| eventfd(0, flags).expect("a descriptor for interrupts")).collect();
         let has_interrupt = options.interrupts;
-        let state = Arc::new(Mutex::new(State::new(options, interrupt.clone())));
-        Model { state, interrupt, has_interrupt }
+        let state = Arc::new(Mutex::new(State::new(options, interrupts.clone())));
+        Model { state, interrupts, has_interrupt }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -203,13 +207,28 @@ impl Function for Model {
         self.advance(Duration::from_micros(50));
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.has_interrupt.then(|| self.interrupt.as_fd())
+    fn vectors(&self) -> u16 {
+        if self.has_interrupt { VECTORS } else { 0 }
     }
 
-    fn arm(&self, _: Option<Duration>) {
+    fn use_vectors(&self, count: u16) -> Result<(), Error> {
+        assert!(count <= self.vectors(), "no more than there are");
+        Ok(())
+    }
+
+    fn descriptor(&self, vector: u16) -> Option<BorrowedFd<'_>> {
+        let interrupt = self.interrupts.get(usize::from(vector)).filter(|_| self.has_interrupt);
+        interrupt.map(AsFd::as_fd)
+    }
+
+    fn arm(&self, vector: u16, _: Option<Duration>) {
         // Fails if nothing was signalled. There is no alarm: a test lets time pass and polls.
-        let _ = rustix::io::read(&*self.interrupt, &mut [0; 8]);
+        let _ = rustix::io::read(&self.interrupts[usize::from(vector)], &mut [0; 8]);
+    }
+
+    fn wake(&self, vector: u16) {
+        // The counter of an eventfd never gets full by this.
+        let _ = rustix::io::write(&self.interrupts[usize::from(vector)], &1u64.to_ne_bytes());
     }
 
     fn cut_off(&self) {

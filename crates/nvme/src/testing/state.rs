@@ -45,7 +45,8 @@ pub(super) struct Completions {
     pub(super) head: u32,
     pub(super) tail: u32,
     pub(super) phase: bool,
-    pub(super) interrupts: bool,
+    /// Interrupt of the completions, if they cause one.
+    pub(super) vector: Option<u16>,
 }
 
 /// Command that was taken from a queue.
@@ -107,7 +108,7 @@ pub(super) struct State {
     ready_at: Option<Duration>,
     is_shut_down: bool,
     random: u64,
-    interrupt: Arc<OwnedFd>,
+    interrupts: Arc<[OwnedFd]>,
 }
 
 // SAFETY: the raw pointers are addresses of memory that the driver keeps mapped until it unmaps it here; on which thread
@@ -115,7 +116,7 @@ pub(super) struct State {
 unsafe impl Send for State {}
 
 impl State {
-    pub(super) fn new(options: ModelOptions, interrupt: Arc<OwnedFd>) -> State {
+    pub(super) fn new(options: ModelOptions, interrupts: Arc<[OwnedFd]>) -> State {
         let empty = |namespace: &ModelNamespace| {
             (namespace.number, vec![0; (namespace.blocks << namespace.block_exponent.min(16)) as usize])
         };
@@ -150,7 +151,7 @@ impl State {
             ready_at: None,
             is_shut_down: false,
             random: options.shuffle.unwrap_or(0).wrapping_mul(2) | 1,
-            interrupt,
+            interrupts,
             options,
         }
     }
@@ -212,7 +213,7 @@ impl State {
             self.ready_at = Some(self.now + self.options.ready_after);
             let (sizes, submissions, completions) = self.admin;
             let queue = (sizes & 0xfff) + 1;
-            self.create_completions(0, completions, (sizes >> 16 & 0xfff) + 1, true);
+            self.create_completions(0, completions, (sizes >> 16 & 0xfff) + 1, Some(0));
             self.create_submissions(0, submissions, queue, 0);
         }
     }
@@ -228,8 +229,14 @@ impl State {
         self.event_requests.clear();
     }
 
-    pub(super) fn create_completions(&mut self, number: u16, address: u64, entries: u32, interrupts: bool) {
-        let queue = Completions { address, entries, head: 0, tail: 0, phase: true, interrupts };
+    pub(super) fn create_completions(
+        &mut self,
+        number: u16,
+        address: u64,
+        entries: u32,
+        vector: Option<u16>,
+    ) {
+        let queue = Completions { address, entries, head: 0, tail: 0, phase: true, vector };
         self.completions.insert(number, queue);
     }
 
@@ -346,13 +353,13 @@ impl State {
             let (at, phase) = (queue.address + 16 * u64::from(queue.tail), u32::from(queue.phase));
             queue.tail = next;
             queue.phase ^= next == 0;
-            let interrupts = queue.interrupts;
+            let vector = queue.vector;
             let last = u32::from(taken.identifier()) | phase << 16 | u32::from(status.0) << 17;
             self.write_words(at, &[value, 0, head | u32::from(taken.queue) << 16]);
             self.write_words(at + 12, &[last]);
-            if interrupts {
+            if let Some(vector) = vector {
                 // The counter of an eventfd never gets full by this.
-                let _ = rustix::io::write(&*self.interrupt, &1u64.to_ne_bytes());
+                let _ = rustix::io::write(&self.interrupts[usize::from(vector)], &1u64.to_ne_bytes());
             }
         }
     }

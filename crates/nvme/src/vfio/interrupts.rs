@@ -1,7 +1,7 @@
 //! The descriptor on which a user of the device sleeps: readable at an interrupt of the controller, or at a set time.
 //!
 //! ```text
-//!   eventfd ◄── MSI-X vector 0 ┐
+//!   eventfd ◄── MSI-X vector   ┐
 //!                              ├── epoll descriptor, which is readable if one of the two is
 //!   timerfd ◄── alarm ─────────┘
 //! ```
@@ -42,6 +42,12 @@ impl Interrupts {
     /// Returns the descriptor that an interrupt is to trigger.
     pub(super) fn interrupt(&self) -> BorrowedFd<'_> {
         self.interrupt.as_fd()
+    }
+
+    /// Makes the descriptor readable, as an interrupt would.
+    pub(super) fn wake(&self) {
+        // The counter of an eventfd never gets full by this.
+        let _ = rustix::io::write(&self.interrupt, &1u64.to_ne_bytes());
     }
 
     /// Returns the descriptor that becomes readable.

@@ -42,6 +42,8 @@ pub(super) const IRQ_REQUEST: u32 = 4;
 pub(super) const IRQ_EVENTFD: u32 = 1;
 /// Flags of [`IrqSet`]: the data is an eventfd that an interrupt triggers.
 pub(super) const IRQ_SET_TRIGGER_EVENTFD: u32 = 1 << 2 | 1 << 5;
+/// Flags of [`IrqSet`] without data: with a count of 0, the interrupts are disabled.
+pub(super) const IRQ_SET_TRIGGER_NONE: u32 = 1 | 1 << 5;
 
 /// Flags of [`DmaMap`]: the device may read and write.
 pub(super) const DMA_READ_WRITE: u32 = 1 | 1 << 1;
@@ -90,8 +92,12 @@ pub(super) struct IrqSet {
     pub(super) index: u32,
     pub(super) start: u32,
     pub(super) count: u32,
-    pub(super) eventfd: i32,
+    /// Descriptors, of which the first `count` are read.
+    pub(super) eventfds: [i32; IRQS_MAX],
 }
+
+/// Greatest number of interrupts that are set by one request.
+pub(super) const IRQS_MAX: usize = 64;
 
 /// `struct vfio_iommu_type1_dma_map`.
 #[repr(C)]
@@ -161,7 +167,9 @@ impl IommuInfo {
 
 const _: () =
     assert!(size_of::<GroupStatus>() == 8 && size_of::<RegionInfo>() == 32 && size_of::<IrqInfo>() == 16);
-const _: () = assert!(size_of::<IrqSet>() == 24 && size_of::<DmaMap>() == 32 && size_of::<DmaUnmap>() == 24);
+const _: () = assert!(
+    size_of::<IrqSet>() == 20 + 4 * IRQS_MAX && size_of::<DmaMap>() == 32 && size_of::<DmaUnmap>() == 24
+);
 
 #[cfg(test)]
 mod tests {

@@ -30,7 +30,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Greatest number of bytes of registers and doorbells that are mapped.
@@ -51,7 +51,11 @@ pub struct Vfio {
     /// Offset of the configuration space in the device's file.
     config: u64,
     space: Mutex<IovaSpace>,
+    /// Descriptors of interrupt 0, if the function has interrupts, and their number.
     interrupts: Option<Interrupts>,
+    vectors: u16,
+    /// Descriptors of the interrupts from 1 on, once they are used.
+    more_interrupts: OnceLock<Box<[Interrupts]>>,
     release_request: Option<OwnedFd>,
     start: Instant,
     // Dropped in this order: the device before its group, the group before its container.
@@ -105,6 +109,8 @@ impl Vfio {
             config: 0,
             space: Mutex::new(space),
             interrupts: None,
+            vectors: 0,
+            more_interrupts: OnceLock::new(),
             release_request: None,
             start: Instant::now(),
             device,
@@ -137,42 +143,54 @@ impl Vfio {
 
     /// Has vector 0 of MSI-X, and requests for the device's release, signal descriptors, as far as there are such.
     fn enable_interrupts(&mut self) -> Result<(), Error> {
-        if self.has_irq(IRQ_MSIX)? {
+        let vectors = self.irqs(IRQ_MSIX)?;
+        if vectors > 0 {
             let interrupts = Interrupts::new()?;
-            self.signal(IRQ_MSIX, interrupts.interrupt())?;
+            self.signal(IRQ_MSIX, &[interrupts.interrupt()])?;
             self.interrupts = Some(interrupts);
+            self.vectors = vectors.min(IRQS_MAX as u32) as u16;
         }
-        if self.has_irq(IRQ_REQUEST)? {
+        if self.irqs(IRQ_REQUEST)? > 0 {
             let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
             let request =
                 eventfd(0, flags).map_err(|error| Error::io("make a descriptor for requests", error))?;
-            self.signal(IRQ_REQUEST, request.as_fd())?;
+            self.signal(IRQ_REQUEST, &[request.as_fd()])?;
             self.release_request = Some(request);
         }
         Ok(())
     }
 
-    fn has_irq(&self, index: u32) -> Result<bool, Error> {
+    /// Returns the number of interrupts of a kind that can signal descriptors.
+    fn irqs(&self, index: u32) -> Result<u32, Error> {
         let mut info = IrqInfo { argsz: size_of::<IrqInfo>() as u32, index, ..IrqInfo::default() };
         // SAFETY: the request reads and writes one `vfio_irq_info`, which `info` is.
         unsafe { ioctl(&self.device, DEVICE_GET_IRQ_INFO, &raw mut info) }
             .map_err(|error| Error::io(format!("query the interrupts of {}", self.address), error))?;
-        Ok(info.count > 0 && info.flags & IRQ_EVENTFD != 0)
+        Ok(if info.flags & IRQ_EVENTFD != 0 { info.count } else { 0 })
     }
 
-    fn signal(&self, index: u32, descriptor: BorrowedFd<'_>) -> Result<(), Error> {
-        let mut set = IrqSet {
-            argsz: size_of::<IrqSet>() as u32,
-            flags: IRQ_SET_TRIGGER_EVENTFD,
-            index,
-            start: 0,
-            count: 1,
-            eventfd: descriptor.as_raw_fd(),
-        };
-        // SAFETY: the request reads a `vfio_irq_set` with one descriptor, which `set` is.
+    /// Has the interrupts of a kind, from the first one on, signal descriptors, at most [`IRQS_MAX`]. Without descriptors, the
+    /// interrupts are disabled.
+    fn signal(&self, index: u32, descriptors: &[BorrowedFd<'_>]) -> Result<(), Error> {
+        let mut eventfds = [-1; IRQS_MAX];
+        for (place, descriptor) in eventfds.iter_mut().zip(descriptors) {
+            *place = descriptor.as_raw_fd();
+        }
+        let flags = if descriptors.is_empty() { IRQ_SET_TRIGGER_NONE } else { IRQ_SET_TRIGGER_EVENTFD };
+        // The kernel wants the size to be that of the descriptors which are set.
+        let argsz = (size_of::<IrqSet>() - size_of_val(&eventfds) + 4 * descriptors.len()) as u32;
+        let mut set = IrqSet { argsz, flags, index, start: 0, count: descriptors.len() as u32, eventfds };
+        // SAFETY: the request reads a `vfio_irq_set` with `count` descriptors, which `set` is.
         unsafe { ioctl(&self.device, DEVICE_SET_IRQS, &raw mut set) }
             .map_err(|error| Error::io(format!("enable the interrupts of {}", self.address), error))?;
         Ok(())
+    }
+
+    fn interrupts(&self, vector: u16) -> Option<&Interrupts> {
+        match vector {
+            0 => self.interrupts.as_ref(),
+            vector => self.more_interrupts.get()?.get(usize::from(vector) - 1),
+        }
     }
 
     fn space(&self) -> MutexGuard<'_, IovaSpace> {
@@ -455,13 +473,35 @@ impl Function for Vfio {
         std::thread::sleep(Duration::from_micros(50));
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.interrupts.as_ref().map(Interrupts::descriptor)
+    fn vectors(&self) -> u16 {
+        self.vectors
     }
 
-    fn arm(&self, alarm: Option<Duration>) {
-        if let Some(interrupts) = &self.interrupts {
+    fn use_vectors(&self, count: u16) -> Result<(), Error> {
+        let Some(first) = &self.interrupts else { return Ok(()) };
+        let more: Box<[Interrupts]> = (1..count).map(|_| Interrupts::new()).collect::<Result<_, _>>()?;
+        // The kernel adds no interrupts to those that are enabled.
+        self.signal(IRQ_MSIX, &[])?;
+        let all: Vec<_> = std::iter::once(first).chain(&more).map(Interrupts::interrupt).collect();
+        self.signal(IRQ_MSIX, &all)?;
+        // Once: a second call would have changed nothing that is in use.
+        let _ = self.more_interrupts.set(more);
+        Ok(())
+    }
+
+    fn descriptor(&self, vector: u16) -> Option<BorrowedFd<'_>> {
+        self.interrupts(vector).map(Interrupts::descriptor)
+    }
+
+    fn arm(&self, vector: u16, alarm: Option<Duration>) {
+        if let Some(interrupts) = self.interrupts(vector) {
             interrupts.arm(alarm.map(|alarm| alarm.saturating_sub(self.now())));
+        }
+    }
+
+    fn wake(&self, vector: u16) {
+        if let Some(interrupts) = self.interrupts(vector) {
+            interrupts.wake();
         }
     }
 
