@@ -36,7 +36,7 @@ const SPINS: u32 = 128;
 
 /// Kind of attempt to claim a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attempt {
+pub enum ClaimAttempt {
     /// The first, which fails if somebody waits for the range.
     First,
     /// A later one.
@@ -45,7 +45,7 @@ pub(crate) enum Attempt {
 
 /// Ranges of one device that commands of its queues have claimed.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub struct Claims {
     words: Box<[AtomicU32; WORDS]>,
 }
 
@@ -58,20 +58,22 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Claims {
-    pub(crate) fn new() -> Claims {
+    /// Makes claims of a device, none of which is claimed.
+    #[expect(clippy::new_without_default, reason = "it takes 256 KiB, which nobody should ask for unawares")]
+    pub fn new() -> Claims {
         let words: Box<[AtomicU32]> = (0..WORDS).map(|_| AtomicU32::new(0)).collect();
         Claims { words: words.try_into().expect("there are as many as asked for") }
     }
 
-    /// Claims a range of the device, in bytes; `changes` tells if the command changes it. Returns false if another
-    /// command has a claim that excludes this one.
+    /// Claims a range of the device, in bytes, for one command alone if `changes`, else together with others. Returns false if
+    /// another command has a claim that excludes this one.
     #[inline]
-    pub(crate) fn try_claim(&self, range: &Range<u64>, changes: bool, attempt: Attempt) -> bool {
+    pub fn try_claim(&self, range: &Range<u64>, changes: bool, attempt: ClaimAttempt) -> bool {
         self.try_units(units(range), changes, attempt)
     }
 
     #[inline]
-    fn try_units(&self, units: Range<u64>, changes: bool, attempt: Attempt) -> bool {
+    fn try_units(&self, units: Range<u64>, changes: bool, attempt: ClaimAttempt) -> bool {
         // Most commands touch one unit.
         if units.end - units.start == 1 {
             return claim_word(self.word(units.start), changes, attempt);
@@ -87,7 +89,7 @@ impl Claims {
 
     /// Releases a range that was claimed with the same arguments.
     #[inline]
-    pub(crate) fn release(&self, range: &Range<u64>, changes: bool) {
+    pub fn release(&self, range: &Range<u64>, changes: bool) {
         self.release_units(units(range), changes);
     }
 
@@ -96,7 +98,7 @@ impl Claims {
     #[inline]
     pub(crate) fn claim(&self, range: Range<u64>, changes: bool) -> Claim<'_> {
         let units = units(&range);
-        if !self.try_units(units.clone(), changes, Attempt::First) {
+        if !self.try_units(units.clone(), changes, ClaimAttempt::First) {
             self.wait_for(&units, changes);
         }
         Claim { claims: self, units, changes }
@@ -105,7 +107,7 @@ impl Claims {
     #[cold]
     fn wait_for(&self, units: &Range<u64>, changes: bool) {
         let mut attempts = 0;
-        while !self.try_units(units.clone(), changes, Attempt::Again) {
+        while !self.try_units(units.clone(), changes, ClaimAttempt::Again) {
             attempts += 1;
             // The one who has the claim may need this processor to end it.
             if attempts % SPINS == 0 { std::thread::yield_now() } else { pause() }
@@ -147,7 +149,7 @@ fn units(range: &Range<u64>) -> Range<u64> {
 }
 
 #[inline]
-fn claim_word(word: &AtomicU32, changes: bool, attempt: Attempt) -> bool {
+fn claim_word(word: &AtomicU32, changes: bool, attempt: ClaimAttempt) -> bool {
     let value = word.load(Ordering::Relaxed);
     let (is_free, next) = match changes {
         true => (value == 0, EXCLUSIVE),
@@ -161,11 +163,11 @@ fn claim_word(word: &AtomicU32, changes: bool, attempt: Attempt) -> bool {
 }
 
 #[cold]
-fn claim_contended(word: &AtomicU32, changes: bool, attempt: Attempt) -> bool {
+fn claim_contended(word: &AtomicU32, changes: bool, attempt: ClaimAttempt) -> bool {
     let mut value = word.load(Ordering::Relaxed);
     loop {
         let is_taken = if changes { value & !WAITED != 0 } else { value & EXCLUSIVE != 0 };
-        let is_refused = is_taken || (value & WAITED != 0 && attempt == Attempt::First);
+        let is_refused = is_taken || (value & WAITED != 0 && attempt == ClaimAttempt::First);
         let next = match (is_refused, changes) {
             (true, _) => value | WAITED,
             (false, true) => EXCLUSIVE,
@@ -190,27 +192,27 @@ mod tests {
     #[test]
     fn readers_share_and_writers_do_not() {
         let claims = Claims::new();
-        let first = |range: Range<u64>, changes| claims.try_claim(&range, changes, Attempt::First);
+        let first = |range: Range<u64>, changes| claims.try_claim(&range, changes, ClaimAttempt::First);
         assert!(first(0..512, false) && first(0..8192, false));
         assert!(!first(4096..4608, true));
         claims.release(&(0..8192), false);
         assert!(first(8192..8704, true) && !first(8000..8704, false));
         // The attempt that failed has kept no claim of its first unit, which somebody else waits for.
-        assert!(claims.try_claim(&(4096..4608), true, Attempt::Again));
+        assert!(claims.try_claim(&(4096..4608), true, ClaimAttempt::Again));
     }
 
     #[test]
     fn newcomers_leave_a_unit_to_those_who_wait() {
         let claims = Claims::new();
         let range = 0..4096;
-        assert!(claims.try_claim(&range, false, Attempt::First));
-        assert!(!claims.try_claim(&range, true, Attempt::First));
-        assert!(!claims.try_claim(&range, false, Attempt::First), "a writer waits");
+        assert!(claims.try_claim(&range, false, ClaimAttempt::First));
+        assert!(!claims.try_claim(&range, true, ClaimAttempt::First));
+        assert!(!claims.try_claim(&range, false, ClaimAttempt::First), "a writer waits");
         claims.release(&range, false);
-        assert!(!claims.try_claim(&range, true, Attempt::First), "it has not got its turn yet");
-        assert!(claims.try_claim(&range, true, Attempt::Again));
+        assert!(!claims.try_claim(&range, true, ClaimAttempt::First), "it has not got its turn yet");
+        assert!(claims.try_claim(&range, true, ClaimAttempt::Again));
         claims.release(&range, true);
-        assert!(claims.try_claim(&range, true, Attempt::First));
+        assert!(claims.try_claim(&range, true, ClaimAttempt::First));
     }
 
     #[test]
@@ -273,7 +275,7 @@ mod loom_tests {
             let other = thread::spawn(move || {
                 let (claims, one, two) = &*theirs;
                 let range = 0..8192;
-                if claims.try_claim(&range, true, Attempt::First) {
+                if claims.try_claim(&range, true, ClaimAttempt::First) {
                     one.store(1, Ordering::Relaxed);
                     two.store(1, Ordering::Relaxed);
                     claims.release(&range, true);
@@ -281,12 +283,12 @@ mod loom_tests {
             });
             let (claims, one, two) = &*shared;
             let range = 0..8192;
-            if claims.try_claim(&range, false, Attempt::First) {
+            if claims.try_claim(&range, false, ClaimAttempt::First) {
                 assert_eq!(one.load(Ordering::Relaxed), two.load(Ordering::Relaxed));
                 claims.release(&range, false);
             }
             other.join().unwrap();
-            assert!(claims.try_claim(&range, true, Attempt::Again), "a claim was left behind");
+            assert!(claims.try_claim(&range, true, ClaimAttempt::Again), "a claim was left behind");
         });
     }
 }

@@ -95,7 +95,8 @@
 //! - [`Order`], [`Pieces`], [`gather`], [`scatter`]: for devices in other crates, the order of overlapping commands,
 //!   the pieces of bounce memory, and copies
 //!   from and to segments
-//! - [`queues`]: several queues of one device, for as many threads
+//! - [`queues`]: several queues of one device, for as many threads; [`Claims`], [`ClaimAttempt`]: how devices in other crates
+//!   keep commands of different queues apart
 //! - [`read_exclusive`], [`write_exclusive`], [`flush_exclusive`]: synchronous commands of a device that nobody else uses
 //!   yet
 //! - [`Error`]: errors of opening a device and of registering memory
@@ -125,6 +126,7 @@ pub mod testing;
 pub use alone::{flush_exclusive, read_exclusive, write_exclusive};
 pub use bywash_protocol::Access;
 pub use chunks::{Chunks, ReplacedContents};
+pub use claims::{ClaimAttempt, Claims};
 pub use command::{Command, CommandError, Completion, Operation, QueueFull};
 pub use device::{Device, Geometry};
 pub use error::Error;

@@ -45,8 +45,13 @@
 //! When a controller is removed, all commands fail with ENODEV. A controller that cannot be stopped is cut off from
 //! memory before its commands fail.
 //!
-//! **Compare and write** is atomic with regard to other commands of the same device only: another controller or function
-//! that writes the same namespace may come between.
+//! **Compare and write** is atomic with regard to other commands of the same device and of the devices that share its
+//! controller: another function that writes the same namespace may come between.
+//!
+//! **Several threads.** [`queues`](bywash_device::queues) gives each thread a device with a pair of queues and an interrupt of its own,
+//! if the controller has as many; else they take turns. They share the controller and its resets, and nothing that a read
+//! touches; a write claims the units of 4 KiB that it touches, which it shares with other writes, so that a compare and write
+//! can have them alone.
 //!
 //! **Limits.** Logical blocks of 512 and 4096 bytes; formats with metadata or end-to-end protection are refused. One
 //! thread uses a device. Physical region pages describe memory up to 2 MiB per command of the controller; longer commands

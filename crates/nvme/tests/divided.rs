@@ -4,14 +4,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bywash_device::testing::conformance::{Area, pattern};
+use bywash_device::testing::conformance::{Area, CASES, Subject, pattern};
 use bywash_device::{Command, CommandError, Device, RegionId, queues};
 use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
 use bywash_nvme::{Nvme, Options};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -78,6 +78,18 @@ fn each_queue_has_a_pair_of_its_own_and_a_part_of_the_depth() {
 }
 
 #[test]
+fn each_queue_passes_the_conformance_suite() {
+    for (name, case) in CASES {
+        println!("{name}");
+        let model = Model::new(ModelOptions { shuffle: Some(9), ..usual() });
+        let mut all = divide(&model, &Options { depth: 128, ..Options::default() }, 2);
+        let (other, device) = (all.pop().unwrap(), all.pop().unwrap());
+        case(Subject::new(device, vec![]));
+        drop(other);
+    }
+}
+
+#[test]
 fn a_controller_with_too_few_queues_or_interrupts_is_used_in_turns() {
     for (queues_max, count, interrupts) in [(2, 4, true), (64, 16, true), (2, 3, false)] {
         let model = Model::new(ModelOptions { queues_max, ..usual() });
@@ -125,6 +137,62 @@ fn a_queue_with_nothing_in_flight_does_not_hold_up_the_reset_of_another() {
     assert!(read.get(0, 512) == pattern(1, 512));
     carry_out(&mut *rest[1], &read, 0, false).unwrap();
     assert!(read.get(0, 512) == pattern(1, 512));
+}
+
+#[test]
+fn a_reset_waits_for_each_queue_with_commands_in_flight() {
+    let model = Model::new(usual());
+    let mut all = divide(&model, &Options::default(), 3);
+    let area = Area::holding(&pattern(1, 512));
+    let segments = [area.segment(0, 512)];
+    model.hold();
+    for (device, offset) in all.iter_mut().zip([0, 512]) {
+        device.submit(Command::write(offset, offset, &segments).owner(area.clone())).unwrap();
+    }
+    let before = model.counts().resets;
+    model.break_down();
+    let mut reap = |number: usize| {
+        for _ in 0..1000 {
+            all[number].reap(&mut |_| panic!("the controller is broken"));
+            model.advance(Duration::from_millis(1));
+        }
+    };
+    reap(0);
+    assert_eq!(model.counts().resets, before, "the second queue's thread may write a doorbell");
+    reap(1);
+    assert_eq!(model.counts().resets, before + 1);
+    model.release();
+    let end = Instant::now() + LIMIT;
+    let mut done = 0;
+    while done < 2 {
+        for device in &mut all[..2] {
+            done += device.reap(&mut |completion| assert_eq!(completion.result, Ok(())));
+        }
+        model.advance(Duration::from_millis(5));
+        assert!(Instant::now() < end, "commands were lost");
+    }
+}
+
+#[test]
+fn a_reset_gives_the_controller_up_when_a_thread_is_stuck() {
+    let model = Model::new(usual());
+    let mut all = divide(&model, &Options::default(), 2);
+    let area = Area::holding(&pattern(1, 512));
+    let segments = [area.segment(0, 512)];
+    model.hold();
+    for device in &mut all {
+        device.submit(Command::write(1, 0, &segments).owner(area.clone())).unwrap();
+    }
+    model.break_down();
+    let mut results = Vec::new();
+    for _ in 0..2000 {
+        all[0].reap(&mut |completion| results.push(completion.result));
+        model.advance(Duration::from_millis(10));
+    }
+    assert_eq!(results.len(), 1);
+    assert!(results[0].is_err() && model.is_cut_off(), "{results:?}");
+    assert!(all[0].description().contains("be left alone for a reset"), "{}", all[0].description());
+    assert!(next(&mut *all[1]).1.is_err());
 }
 
 #[test]
@@ -215,6 +283,68 @@ fn what_a_dropped_queue_leaves_does_not_hold_up_the_others() {
     assert_eq!(model.counts().faults, 0);
 }
 
+/// Threads add to one number by compare-and-write, and write the blocks beside it, by commands that go the short way, while the controller
+/// breaks down: no addition is lost.
+#[test]
+fn compare_and_write_is_atomic_for_all_threads() {
+    const ADDITIONS: u64 = 1000;
+    for compare in [true, false] {
+        let model = Model::new(ModelOptions { compare, ..usual() });
+        let all = divide(&model, &Options::default(), 3);
+        let (running, start) = (AtomicU32::new(3), Barrier::new(3));
+        thread::scope(|scope| {
+            for (number, mut device) in all.into_iter().enumerate() {
+                let (running, start) = (&running, &start);
+                scope.spawn(move || {
+                    let _ending = Ending(running);
+                    start.wait();
+                    let (two, other) = (Area::new(4096), Area::holding(&pattern(number as u64, 4096)));
+                    let region = register(&mut *device, &other, 4096);
+                    let mut added = 0;
+                    while added < ADDITIONS {
+                        // A block of the same unit, whose writes share the claim.
+                        let segments = [other.segment(0, 512)];
+                        let command = Command::write(9, 512 * (number as u64 + 1), &segments).region(region);
+                        device.submit(command).unwrap();
+                        assert_eq!(next(&mut *device), (9, Ok(())));
+                        assert_eq!(carry_out(&mut *device, &two, 0, false), Ok(()));
+                        let before = two.get(0, 512);
+                        let mut after = before.clone();
+                        let value = u64::from_ne_bytes(before[..8].try_into().unwrap());
+                        after[..8].copy_from_slice(&(value + 1).to_ne_bytes());
+                        two.put(0, &[before, after].concat());
+                        let segments = [two.segment(0, 1024)];
+                        device
+                            .submit(Command::compare_and_write(7, 0, &segments).owner(two.clone()))
+                            .unwrap();
+                        match next(&mut *device) {
+                            (7, Ok(())) => added += 1,
+                            (7, Err(error)) => assert_eq!(error, CommandError::Mismatch),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                });
+            }
+            let (model, running) = (&model, &running);
+            scope.spawn(move || {
+                let mut troubled = 0;
+                while running.load(Ordering::Relaxed) > 0 {
+                    let completed = model.counts().completed;
+                    if completed > troubled + 400 {
+                        model.break_down();
+                        troubled = completed;
+                    }
+                    model.advance(Duration::from_millis(3));
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+        });
+        let value = u64::from_ne_bytes(model.contents(1)[..8].try_into().unwrap());
+        println!("{:?}", model.counts());
+        assert_eq!(value, 3 * ADDITIONS);
+    }
+}
+
 /// Threads with a queue each write and read blocks of their own, in registered memory and in other memory, while the controller breaks down,
 /// loses commands and fails to abort them: no command is lost or doubled, and each block has what was last written to it.
 #[test]
@@ -235,17 +365,25 @@ fn random_commands_of_several_threads_survive_random_trouble() {
         for (number, device) in all.into_iter().enumerate() {
             let running = &running;
             scope.spawn(move || {
+                let _ending = Ending(running);
                 work(device, seed ^ (number as u64 + 1) << 40, number as u64 * 64);
-                running.fetch_sub(1, Ordering::Relaxed);
             });
         }
         let (model, running, is_over) = (&model, &running, &is_over);
         scope.spawn(move || {
-            let mut chance = random(seed);
+            let (mut chance, mut troubled) = (random(seed), 0);
             while running.load(Ordering::Relaxed) > 0 {
-                match chance(400) {
-                    0 => model.break_down(),
-                    1..4 => model.swallow(1),
+                // A command that is repeated four times fails, so some have to complete in between.
+                let completed = model.counts().completed;
+                match chance(60) {
+                    0 if completed > troubled + 200 => {
+                        model.break_down();
+                        troubled = completed;
+                    }
+                    1..3 if completed > troubled + 200 => {
+                        model.swallow(1);
+                        troubled = completed;
+                    }
                     _ => model.advance(Duration::from_millis(chance(20))),
                 }
                 thread::sleep(Duration::from_micros(chance(300)));
@@ -255,7 +393,17 @@ fn random_commands_of_several_threads_survive_random_trouble() {
     });
     assert!(is_over.load(Ordering::Relaxed));
     println!("{:?}", model.counts());
+    assert_eq!(model.counts().doorbells_while_stopped, 0);
     assert_eq!((model.counts().faults, model.counts().shutdowns, model.mapped_bytes()), (0, 1, 0));
+}
+
+/// Counts a thread down when it ends, however that is.
+struct Ending<'a>(&'a AtomicU32);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 fn random(seed: u64) -> impl FnMut(u64) -> u64 {
@@ -268,27 +416,20 @@ fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     }
 }
 
+/// Memory of a command in flight, what it is to find there if it reads, and the registered region.
+type InFlight = (Arc<Area>, Option<Vec<u8>>, Option<RegionId>);
+
 /// Writes and reads the 64 blocks from `first` on.
 fn work(mut device: Box<dyn Device>, seed: u64, first: u64) {
     let mut chance = random(seed);
     let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut in_flight: BTreeMap<u64, (Arc<Area>, Option<Vec<u8>>, Option<RegionId>)> = BTreeMap::new();
+    let mut in_flight: BTreeMap<u64, InFlight> = BTreeMap::new();
     let end = Instant::now() + LIMIT;
     let mut token = seed << 20;
     for step in 0..3000 {
-        while device.in_flight() == device.depth() || (step == 2999 && device.in_flight() > 0) {
-            let mut ended = Vec::new();
-            device.reap(&mut |done| {
-                let (area, read, region) = in_flight.remove(&done.token).expect("completed once");
-                assert_eq!(done.result, Ok(()), "command {}", done.token);
-                if let Some(read) = read {
-                    assert!(area.get(0, 512) == read, "command {}", done.token);
-                }
-                ended.extend(region);
-            });
-            ended.into_iter().for_each(|region| device.unregister(region));
-            assert!(Instant::now() < end, "commands are stuck: {}", device.description());
-            thread::yield_now();
+        if device.in_flight() == device.depth() || step == 2999 {
+            let most = if step == 2999 { 0 } else { device.depth() - 1 };
+            finish(&mut *device, &mut in_flight, most, end);
         }
         if step == 2999 {
             break;
@@ -313,20 +454,7 @@ fn work(mut device: Box<dyn Device>, seed: u64, first: u64) {
         }
         if chance(30) == 0 {
             // Nothing is in flight for a while.
-            while device.in_flight() > 0 {
-                let mut ended = Vec::new();
-                device.reap(&mut |done| {
-                    let (area, read, region) = in_flight.remove(&done.token).expect("completed once");
-                    assert_eq!(done.result, Ok(()), "command {}", done.token);
-                    if let Some(read) = read {
-                        assert!(area.get(0, 512) == read, "command {}", done.token);
-                    }
-                    ended.extend(region);
-                });
-                ended.into_iter().for_each(|region| device.unregister(region));
-                assert!(Instant::now() < end, "commands are stuck: {}", device.description());
-                thread::yield_now();
-            }
+            finish(&mut *device, &mut in_flight, 0, end);
             thread::sleep(Duration::from_micros(chance(500)));
         }
     }
@@ -335,5 +463,23 @@ fn work(mut device: Box<dyn Device>, seed: u64, first: u64) {
         let area = Area::new(512);
         carry_out(&mut *device, &area, block * 512, false).unwrap();
         assert!(area.get(0, 512) == pattern(token, 512), "block {block}");
+    }
+}
+
+/// Reaps until at most `most` commands are in flight.
+fn finish(device: &mut dyn Device, in_flight: &mut BTreeMap<u64, InFlight>, most: usize, end: Instant) {
+    while device.in_flight() > most {
+        let mut ended = Vec::new();
+        device.reap(&mut |done| {
+            let (area, read, region) = in_flight.remove(&done.token).expect("completed once");
+            assert_eq!(done.result, Ok(()), "command {}", done.token);
+            if let Some(read) = read {
+                assert!(area.get(0, 512) == read, "command {}", done.token);
+            }
+            ended.extend(region);
+        });
+        ended.into_iter().for_each(|region| device.unregister(region));
+        assert!(Instant::now() < end, "commands are stuck: {}", device.description());
+        thread::yield_now();
     }
 }

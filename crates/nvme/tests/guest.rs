@@ -77,6 +77,8 @@ inside tells_of_media_errors
 say media errors
 inside resets_a_slow_controller
 say reset
+inside divides_its_queues_among_threads
+say divided
 inside moves_registered_memory_without_a_copy
 say registered
 dmesg | grep -q 'DMAR:.*fault addr' && fail "an access was rejected"
@@ -97,7 +99,8 @@ inside starts_again_after_a_kill
 say started again
 "#;
     let mut guest = guest(&disk, &bad).boot(&format!("{INSIDE}{script}"));
-    for what in ["given back", "media errors", "reset", "registered", "rejected", "started again"] {
+    for what in ["given back", "media errors", "reset", "divided", "registered", "rejected", "started again"]
+    {
         guest.wait_for(what);
     }
     guest.wait_for_end();
@@ -107,9 +110,10 @@ say started again
 mod inside {
     use super::{BAD, LATENCY_MS, PLAIN, SLOW};
     use bywash_device::testing::conformance::{Area, CASES, Subject, pattern};
-    use bywash_device::{Command, CommandError, Completion, Device, Region};
+    use bywash_device::{Command, CommandError, Completion, Device, Region, queues};
     use bywash_nvme::{Address, Error, Function, Nvme, Options, Sysfs, Vfio};
     use bywash_support::guest::script::check_is_inside;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::collections::BTreeSet;
     use std::os::fd::BorrowedFd;
     use std::sync::Arc;
@@ -253,6 +257,78 @@ mod inside {
         assert_eq!(read(&mut device, 0, 4096).unwrap(), [0; 4096]);
         assert!(start.elapsed() >= Duration::from_millis(LATENCY_MS / 2));
         assert_eq!(device.stats().resets, 0);
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the tests above"]
+    fn divides_its_queues_among_threads() {
+        check_is_inside();
+        let count = 3;
+        // Each thread is woken by the interrupt of its own queue.
+        let all = queues(Box::new(open(SLOW, &Options::default())), count).unwrap();
+        let reads = |(number, mut device): (usize, Box<dyn Device>)| {
+            assert!(
+                device.description().contains("a pair of queues for each thread"),
+                "{}",
+                device.description()
+            );
+            let area = Area::holding(&pattern(1, 512));
+            let segments = [area.segment(0, 512)];
+            device.submit(Command::read(number as u64, 0, &segments).owner(area.clone())).unwrap();
+            let (mut wakes, mut done) = (0, 0);
+            while done == 0 {
+                if !device.arm() {
+                    let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+                    let polled =
+                        poll(&mut [PollFd::new(&device.descriptor().unwrap(), PollFlags::IN)], Some(&limit));
+                    assert_eq!(polled.unwrap(), 1, "thread {number} was not woken");
+                    wakes += 1;
+                }
+                done +=
+                    device.reap(&mut |done| assert_eq!((done.token, done.result), (number as u64, Ok(()))));
+            }
+            assert!(wakes < 5, "thread {number} was woken {wakes} times");
+            assert_eq!(area.get(0, 512), [0; 512]);
+        };
+        std::thread::scope(|scope| {
+            all.into_iter().enumerate().for_each(|one| drop(scope.spawn(move || reads(one))))
+        });
+        // The resets that the commands of one thread need are those of all.
+        let (timeout, abort_timeout) = (Duration::from_millis(300), Duration::from_millis(200));
+        let all =
+            queues(Box::new(open(SLOW, &Options { timeout, abort_timeout, ..Options::default() })), count);
+        let fails = |mut device: Box<dyn Device>| {
+            let area = Area::new(512);
+            let segments = [area.segment(0, 512)];
+            device.submit(Command::read(1, 0, &segments).owner(area.clone())).unwrap();
+            let mut results = Vec::new();
+            while device.in_flight() > 0 {
+                device.reap(&mut |done| results.push(done.result));
+            }
+            assert_eq!(results, [Err(CommandError::Io(libc::ETIMEDOUT))]);
+        };
+        std::thread::scope(|scope| {
+            all.unwrap().into_iter().for_each(|one| drop(scope.spawn(move || fails(one))))
+        });
+        // Two threads with blocks of their own on a sound controller, in turns with each other's.
+        let all = queues(Box::new(open(PLAIN, &Options::default())), count).unwrap();
+        let writes = |(number, mut device): (usize, Box<dyn Device>)| {
+            for round in 0..100u64 {
+                let at = (round * count as u64 + number as u64) * 4096;
+                let area = Area::holding(&pattern(at, 4096));
+                let segments = [area.segment(0, 4096)];
+                for command in [Command::write(1, at, &segments), Command::read(2, at, &segments)] {
+                    device.submit(command.owner(area.clone())).unwrap();
+                }
+                while device.in_flight() > 0 {
+                    device.reap(&mut |done| assert_eq!(done.result, Ok(())));
+                }
+                assert!(area.get(0, 4096) == pattern(at, 4096), "thread {number}, round {round}");
+            }
+        };
+        std::thread::scope(|scope| {
+            all.into_iter().enumerate().for_each(|one| drop(scope.spawn(move || writes(one))))
+        });
     }
 
     #[test]

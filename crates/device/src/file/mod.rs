@@ -28,7 +28,7 @@ mod pool;
 mod ring;
 mod slot;
 
-use crate::claims::{Attempt, Claims};
+use crate::claims::{ClaimAttempt, Claims};
 use crate::command::{Command, CommandError, Completion, QueueFull};
 use crate::device::{Device, Geometry};
 use crate::error::Error;
@@ -300,7 +300,7 @@ impl File {
     /// Starts the next request of every runnable slot, including those that become runnable meanwhile.
     fn run(&mut self) {
         while let Some(number) = self.runnable.pop() {
-            if self.claims.is_some() && !self.claim(number, Attempt::First) {
+            if self.claims.is_some() && !self.claim(number, ClaimAttempt::First) {
                 self.blocked.push(number);
                 continue;
             }
@@ -316,7 +316,7 @@ impl File {
 
     /// Claims the range of a slot's command, unless it has the claim already. Returns false if a command of another queue
     /// has it.
-    fn claim(&mut self, number: u16, attempt: Attempt) -> bool {
+    fn claim(&mut self, number: u16, attempt: ClaimAttempt) -> bool {
         let (slot, Some(claims)) = (&mut self.slots[usize::from(number)], &self.claims) else { return true };
         let (range, changes) = slot.claimed();
         slot.has_claim = slot.has_claim || claims.try_claim(&range, changes, attempt);
@@ -328,7 +328,7 @@ impl File {
     fn run_blocked(&mut self) {
         let mut at = 0;
         while let Some(&number) = self.blocked.get(at) {
-            if self.claim(number, Attempt::Again) {
+            if self.claim(number, ClaimAttempt::Again) {
                 self.blocked.swap_remove(at);
                 self.runnable.push(number);
             } else {

@@ -24,10 +24,14 @@ use super::order::Order;
 use super::shape::Shape;
 use super::slot::Slot;
 use super::transfer::{Prepared, TransferId};
-use super::{Nvme, POLLS, QueueFull};
+use super::{Nvme, POLLS, QueueFull, release_claim};
 use crate::completion::IoEntry;
 use crate::function::Function;
-use bywash_device::{Command, CommandError, Completion, Device, MemoryOwner, Operation, RegionId, Segment};
+use bywash_device::{
+    ClaimAttempt, Claims, Command, CommandError, Completion, Device, MemoryOwner, Operation, RegionId,
+    Segment,
+};
+use std::sync::Arc;
 
 impl<F: Function> Nvme<F> {
     /// Prepares a read or write of the memory `segment`, which lies in the registered region `region`, so that it can be
@@ -88,7 +92,7 @@ impl<F: Function> Nvme<F> {
     #[inline(never)]
     fn submit_other_transfer(&mut self, transfer: TransferId, token: u64, offset: u64) -> bool {
         let index = usize::from(transfer.0);
-        let Some(prepared) = &self.transfers[index] else { return false };
+        let Some(prepared) = self.transfers[index].clone() else { return false };
         if self.slots[index].is_used() {
             return false;
         }
@@ -97,7 +101,11 @@ impl<F: Function> Nvme<F> {
             && let Some(shape) = prepared.shape(&self.limits, &self.regions)
         {
             let last = self.limits.bytes - shape.bytes;
-            if offset <= last && self.limits.is_whole(offset) && self.has_no_conflict(&shape, offset) {
+            if offset <= last
+                && self.limits.is_whole(offset)
+                && self.has_no_conflict(&shape, offset)
+                && self.claim_directly(transfer.0, &shape, offset)
+            {
                 self.issue_direct(transfer.0, (token, None), offset, &shape);
                 let slot = &mut self.slots[index];
                 slot.last = last;
@@ -107,7 +115,6 @@ impl<F: Function> Nvme<F> {
                 return true;
             }
         }
-        let prepared = prepared.clone();
         self.controller.begin(self.order.in_flight() > 0);
         let is_submitted = self.in_flight() < self.slots.len()
             && self.submit_checked(prepared.command(token, offset), Some(transfer.0)).is_ok();
@@ -174,8 +181,12 @@ impl<F: Function> Nvme<F> {
         command: Command<'a>,
         shape: &Shape,
     ) -> Result<(), QueueFull<'a>> {
-        let Some(number) = self.free.take() else { return self.submit_any(command) };
         let offset = command.offset();
+        let Some(number) = self.free.take() else { return self.submit_any(command) };
+        if !self.claim_directly(number, shape, offset) {
+            self.free.give(number);
+            return self.submit_any(command);
+        }
         let Completion { token, owner, .. } = command.done(Ok(()));
         self.issue_direct(number, (token, owner), offset, shape);
         Ok(())
@@ -192,6 +203,19 @@ impl<F: Function> Nvme<F> {
                 offset..offset + shape.bytes,
                 changes,
             )
+    }
+
+    /// Claims the range of a direct command for the slot `number`, if it changes the device and others share the controller.
+    /// Returns false if another device has it.
+    #[inline(always)]
+    fn claim_directly(&mut self, number: u16, shape: &Shape, offset: u64) -> bool {
+        let Some(claims) = &self.claims else { return true };
+        if shape.operation == Operation::Read {
+            return true;
+        }
+        let is_claimed = claims.try_claim(&(offset..offset + shape.bytes), false, ClaimAttempt::First);
+        self.slots[usize::from(number)].has_claim = is_claimed;
+        is_claimed
     }
 
     /// Submits a direct command with the slot `number`.
@@ -239,7 +263,7 @@ impl<F: Function> Nvme<F> {
     /// not [usual](Nvme::is_usual).
     #[inline(always)]
     fn reap_queue(&mut self, index: usize, done: &mut impl FnMut(Completion)) -> usize {
-        let Nvme { function, queues, slots, order, free, .. } = self;
+        let Nvme { function, queues, slots, order, free, claims, .. } = self;
         let queue = &mut queues[index];
         queue.ring(function);
         // Fits: a pair of queues has a number of 16 bits.
@@ -264,7 +288,7 @@ impl<F: Function> Nvme<F> {
                 free.give(entry.identifier());
                 done(slot.complete_direct());
             } else if slot.issue.is_direct_of(number) {
-                let (completion, changes) = complete_direct(slot, entry, order, free);
+                let (completion, changes) = complete_direct(slot, entry, order, free, claims);
                 has_written |= changes;
                 done(completion);
             } else {
@@ -330,14 +354,14 @@ impl<F: Function> Nvme<F> {
     fn reap_one_other(&mut self) -> Option<(u64, Result<(), CommandError>)> {
         if self.can_reap_directly() {
             for index in 0..self.queues.len() {
-                let Nvme { function, queues, slots, order, free, .. } = self;
+                let Nvme { function, queues, slots, order, free, claims, .. } = self;
                 let queue = &mut queues[index];
                 queue.ring(function);
                 let Some(entry) = queue.pop_io() else { continue };
                 match slots.get_mut(usize::from(entry.identifier())) {
                     Some(slot) if entry.is_success() && slot.issue.is_direct_of(index as u16) => {
                         queue.free_in_time(function, 1);
-                        let (done, changes) = complete_direct(slot, entry, order, free);
+                        let (done, changes) = complete_direct(slot, entry, order, free, claims);
                         self.controller.note_progress();
                         if changes || self.order.in_flight() == 0 {
                             self.settle();
@@ -365,9 +389,13 @@ fn complete_direct(
     entry: IoEntry,
     order: &mut Order,
     free: &mut FreeSlots,
+    claims: &Option<Arc<Claims>>,
 ) -> (Completion, bool) {
     let changes = slot.is_write();
     order.leave(changes);
+    if let Some(claims) = claims {
+        release_claim(slot, claims);
+    }
     if !slot.is_reserved() {
         free.give(entry.identifier());
     }

@@ -23,9 +23,11 @@
 
 mod bounce;
 mod direct;
+mod divide;
 mod free;
 mod issue;
 mod link;
+mod options;
 mod order;
 mod pinner;
 mod regions;
@@ -33,6 +35,7 @@ mod shape;
 mod slot;
 mod transfer;
 
+pub use options::{DEPTH_MAX, Options, QUEUES_MAX};
 pub use transfer::TransferId;
 
 use crate::completion::{Entry, IoEntry, StatusField};
@@ -44,8 +47,8 @@ use crate::function::Function;
 use crate::queue::QueuePair;
 use bounce::BounceBuffers;
 use bywash_device::{
-    Access, Command, CommandError, Completion, Device, Geometry, Operation, PinnedRegion, Pinner, QueueFull,
-    RegionId, SEGMENTS_MAX,
+    Access, ClaimAttempt, Claims, Command, CommandError, Completion, Device, Geometry, Operation,
+    PinnedRegion, Pinner, QueueFull, RegionId, SEGMENTS_MAX,
 };
 use free::FreeSlots;
 use issue::Key;
@@ -62,10 +65,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use transfer::Prepared;
 
-/// Greatest depth of a device.
-pub const DEPTH_MAX: usize = 4096;
-/// Greatest number of pairs of I/O queues of a device.
-pub const QUEUES_MAX: u16 = 64;
 /// Greatest number of times that a command is repeated, after resets of the controller or because the controller says so.
 const REPEATS_MAX: u32 = 3;
 /// Greatest length of a command of the device, in bytes; the controller's commands may be shorter.
@@ -78,60 +77,6 @@ const POLLS: u32 = 256;
 const CHECK: Duration = Duration::from_millis(20);
 /// Greatest time that dropping the device waits for commands in flight.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Options of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Number of the namespace; `None` for the only one.
-    pub namespace: Option<u32>,
-    /// Greatest number of pairs of I/O queues, 1 to 64; the controller may grant fewer.
-    pub queues: u16,
-    /// Greatest number of commands in flight, 1 to 4096.
-    pub depth: usize,
-    /// True if completions cause interrupts, so that a user can sleep; otherwise the device can only be polled.
-    pub interrupts: bool,
-    /// True if shadow doorbells are used where the controller offers them: they save a guest from most writes of
-    /// registers, each of which is an exit to the hypervisor.
-    pub shadow_doorbells: bool,
-    /// True if the device may only be read.
-    pub read_only: bool,
-    /// Time after which a command is aborted.
-    pub timeout: Duration,
-    /// Time after which an Abort command has not helped, so that the controller is reset.
-    pub abort_timeout: Duration,
-}
-
-impl Default for Options {
-    /// One pair of queues, depth 128, interrupts, shadow doorbells, 30 s and 5 s.
-    fn default() -> Options {
-        Options {
-            namespace: None,
-            queues: 1,
-            depth: 128,
-            interrupts: true,
-            shadow_doorbells: true,
-            read_only: false,
-            timeout: Duration::from_secs(30),
-            abort_timeout: Duration::from_secs(5),
-        }
-    }
-}
-
-impl Options {
-    fn check(&self) -> Result<(), Error> {
-        let refused = |option, what: String| Err(Error::Option { option, what });
-        if !(1..=DEPTH_MAX).contains(&self.depth) {
-            return refused("depth", format!("is {}, and has to be from 1 to {DEPTH_MAX}", self.depth));
-        }
-        if !(1..=QUEUES_MAX).contains(&self.queues) {
-            return refused("queues", format!("is {}, and has to be from 1 to {QUEUES_MAX}", self.queues));
-        }
-        if matches!(self.namespace, Some(0 | u32::MAX)) {
-            return refused("namespace", "is no number of a namespace: they are from 1 to 4294967294".into());
-        }
-        Ok(())
-    }
-}
 
 /// Numbers of what a device has done since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,6 +115,10 @@ pub struct Nvme<F: Function> {
     regions: Regions,
     pinner: Arc<DmaPinner<F>>,
     order: Order,
+    /// Claims of ranges that writes share and a compare-and-write has alone, if other devices share the controller.
+    claims: Option<Arc<Claims>>,
+    /// Slots whose commands wait for a claim of another device.
+    blocked: Vec<u16>,
     free: FreeSlots,
     /// True if the controller is ready, no command waits for anything but the controller, no completion is kept, and no region
     /// that was unregistered is in use. All that changes this calls [`Nvme::settle`] in the end.
@@ -254,6 +203,8 @@ impl<F: Function> Nvme<F> {
             bounce: BounceBuffers::new(&function, depth)?,
             regions: Regions::default(),
             order: Order::default(),
+            claims: None,
+            blocked: Vec::with_capacity(depth),
             free: FreeSlots::new(depth as u16),
             is_usual: true,
             key: Key::open(0),
@@ -273,53 +224,6 @@ impl<F: Function> Nvme<F> {
             identity,
             function,
         })
-    }
-
-    /// Makes `count` devices of this one, which shares its controller with them. Each has a pair of queues, an interrupt if
-    /// interrupts are used, and an equal part of the depth. Nothing is in flight or prepared. Returns none if the
-    /// controller has too few queues or interrupts, or is shared already.
-    fn divide(&mut self, count: usize) -> Result<Vec<Nvme<F>>, Error> {
-        let wanted = count.min(QUEUES_MAX.into()) as u16;
-        let has_vectors = !self.options.interrupts || self.function.vectors() >= wanted;
-        let is_idle = self.in_flight() == 0 && self.transfers.iter().all(Option::is_none);
-        let Link::Own(controller) = &mut self.controller else { return Ok(Vec::new()) };
-        if usize::from(wanted) != count || !has_vectors || !is_idle || !controller.is_ready() {
-            return Ok(Vec::new());
-        }
-        if self.options.interrupts {
-            self.function.use_vectors(wanted)?;
-        }
-        let mut make = |queues: u16, vectors: bool, old: &mut Vec<QueuePair<F>>| {
-            controller.begin_anew(queues, vectors);
-            controller.wait_until_ready(old)?;
-            *old = controller.take_queues();
-            Ok::<_, Error>(())
-        };
-        let before = self.queues.len() as u16;
-        make(wanted, self.options.interrupts, &mut self.queues)?;
-        if self.queues.len() < count {
-            make(before, false, &mut self.queues)?;
-            return Ok(Vec::new());
-        }
-        let room = self.queues.iter().map(|queue| usize::from(queue.entries) - 1).min().unwrap_or(1);
-        let depth = (self.options.depth / count).clamp(1, room);
-        let pairs: Vec<_> = self.queues.drain(1..).collect();
-        (self.slots, self.free) = (slots(depth, 1, &self.limits), FreeSlots::new(depth as u16));
-        let links = self.controller.share(&self.function, count);
-        let device = |((pair, link), vector): ((QueuePair<F>, Link<F>), u16)| {
-            let identity = (self.identity.clone(), self.geometry);
-            let (function, options) = (self.function.clone(), self.options.clone());
-            Nvme::with_queues(
-                link,
-                (vec![pair], vector),
-                function,
-                options,
-                identity,
-                self.pinner.clone(),
-                depth,
-            )
-        };
-        pairs.into_iter().zip(links).zip(1..).map(device).collect()
     }
 
     /// Returns serial number, model and firmware revision of the controller, in this order.
@@ -369,7 +273,31 @@ impl<F: Function> Nvme<F> {
             return;
         }
         while let Some(number) = self.runnable.pop() {
-            self.issue(number);
+            self.issue_claimed(number, ClaimAttempt::First);
+        }
+    }
+
+    /// Submits the next command of a slot if it has the claim that it needs, or gets it.
+    fn issue_claimed(&mut self, number: u16, attempt: ClaimAttempt) {
+        let slot = &mut self.slots[usize::from(number)];
+        if let Some(claims) = &self.claims
+            && !slot.has_claim
+            && let Some((range, is_alone)) = slot.claimed()
+        {
+            if !claims.try_claim(&range, is_alone, attempt) {
+                return self.blocked.push(number);
+            }
+            slot.has_claim = true;
+        }
+        self.issue(number);
+    }
+
+    /// Submits commands that waited for the claim of another device and get it now.
+    #[cold]
+    fn issue_blocked(&mut self) {
+        for _ in 0..self.blocked.len() {
+            let number = self.blocked.swap_remove(0);
+            self.issue_claimed(number, ClaimAttempt::Again);
         }
     }
 
@@ -439,7 +367,7 @@ impl<F: Function> Nvme<F> {
         if blockers > 0 {
             self.order.wait();
         } else if self.controller.is_ready() {
-            self.issue(number);
+            self.issue_claimed(number, ClaimAttempt::First);
         } else {
             self.runnable.push(number);
         }
@@ -505,6 +433,7 @@ impl<F: Function> Nvme<F> {
             }
         }
         self.runnable.clear();
+        self.blocked.clear();
         self.bounce.numbers.forget_waiting();
     }
 
@@ -547,8 +476,11 @@ impl<F: Function> Nvme<F> {
             }
         }
         self.look();
-        if !self.runnable.is_empty() {
+        if !self.runnable.is_empty() || !self.blocked.is_empty() {
             self.run();
+            if self.controller.is_ready() {
+                self.issue_blocked();
+            }
             if self.controller.is_ready() {
                 self.ring();
             }
@@ -571,6 +503,7 @@ impl<F: Function> Nvme<F> {
         self.is_usual = self.controller.is_ready()
             && self.finished.is_empty()
             && self.runnable.is_empty()
+            && self.blocked.is_empty()
             && !self.order.has_waiting()
             && !self.regions.is_leaving();
         if self.order.in_flight() == 0 {
@@ -614,6 +547,9 @@ impl<F: Function> Nvme<F> {
         let Some(completion) = slot.complete(result) else { return };
         if slot.piece.is_some() {
             self.stats.bytes_copied += slot.copied();
+        }
+        if let Some(claims) = &self.claims {
+            release_claim(slot, claims);
         }
         self.finished.push_back(completion);
         if let Some(waiting) = slot.piece.take().and_then(|piece| bounce.numbers.give(piece)) {
@@ -737,7 +673,8 @@ impl<F: Function> Device for Nvme<F> {
         let has_news = self.controller.has_admin_completion();
         self.check();
         self.settle();
-        if has_news || !self.finished.is_empty() {
+        // Nothing tells when a claim of another device ends.
+        if has_news || !self.finished.is_empty() || !self.blocked.is_empty() {
             return true;
         }
         if self.descriptor().is_none() {
@@ -813,6 +750,16 @@ impl<F: Function> Device for Nvme<F> {
             controller.serial,
             self.function.description()
         )
+    }
+}
+
+/// Releases the claim of a slot's command, if it has one.
+#[inline]
+fn release_claim(slot: &mut Slot, claims: &Claims) {
+    if std::mem::take(&mut slot.has_claim)
+        && let Some((range, is_alone)) = slot.claimed()
+    {
+        claims.release(&range, is_alone);
     }
 }
 

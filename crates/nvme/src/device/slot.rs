@@ -72,6 +72,8 @@ pub(super) struct Slot {
     pub(super) piece: Option<u16>,
     /// True if a compare-and-write has compared its block and is to write.
     has_compared: bool,
+    /// True if the command has claimed its range.
+    pub(super) has_claim: bool,
     /// Time at which the command in flight is late; `None` until it is first looked at.
     pub(super) deadline: Option<Duration>,
 }
@@ -94,6 +96,7 @@ impl Slot {
             path: DataPath::Bounce,
             piece: None,
             has_compared: false,
+            has_claim: false,
             deadline: None,
         }
     }
@@ -237,6 +240,18 @@ impl Slot {
             && self.shape.bytes > 0
             && self.offset < range.end
             && range.start < self.offset + self.shape.bytes
+    }
+
+    /// Returns the range that the slot's command has to claim, in bytes, where devices share a controller, and true if it claims it
+    /// for itself alone. A compare-and-write keeps all that changes its block away.
+    pub(super) fn claimed(&self) -> Option<(Range<u64>, bool)> {
+        match self.shape.operation {
+            Operation::CompareAndWrite => Some((self.range(), true)),
+            Operation::Write | Operation::WriteDurable | Operation::WriteZeroes => {
+                Some((self.range(), false))
+            }
+            Operation::Read | Operation::Flush | Operation::Discard => None,
+        }
     }
 
     /// Returns the range of the slot's command, in bytes.

@@ -95,6 +95,8 @@ pub struct ModelCounts {
     pub faults: u64,
     /// Writes of doorbell registers.
     pub doorbells: u64,
+    /// Writes of doorbell registers while the controller was not ready.
+    pub doorbells_while_stopped: u64,
     /// Abort commands.
     pub aborts: u64,
     /// Number of times that an enabled controller was disabled.

@@ -246,6 +246,9 @@ impl State {
 
     fn ring(&mut self, offset: usize, value: u32) {
         self.counts.doorbells += 1;
+        if !self.is_ready() && !self.is_removed {
+            self.counts.doorbells_while_stopped += 1;
+        }
         if !self.is_ready() || self.is_cut_off {
             return;
         }
