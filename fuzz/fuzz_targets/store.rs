@@ -131,7 +131,10 @@ fn operate(store: &Store, step: Step) -> Result<(), Error> {
         Step::Snapshot(number, to) => store.snapshot(name(number), name(to)).map(drop),
         Step::Clone(number, to) => store.clone_snapshot(name(number), name(to)).map(drop),
         Step::Rollback(number, to) => store.rollback(name(number), name(to)).map(drop),
-        Step::Allocate(number, from, length) => store.allocate(id(number)?, &range(from, length)).map(drop),
+        Step::Allocate(number, from, length) => match from % 2 {
+            0 => store.allocate(id(number)?, &range(from, length)).map(drop),
+            _ => store.allocate_ahead(id(number)?, &range(from, length)).map(drop),
+        },
         Step::Release(number, from, length) => store.release(id(number)?, &range(from, length)).map(drop),
         Step::Copy(number, from, length) => {
             let room = CopyRoom { most: Blocks(1024), taken: &[], only_free: length % 2 == 0 };

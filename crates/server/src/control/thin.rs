@@ -199,7 +199,7 @@ fn change(shared: &SharedState, volume: u64, changes: &[MapChange]) -> Result<u6
 
 fn allocate(shared: &SharedState, found: &Volume, ranges: &[Extent]) -> Result<(), Failure> {
     let device = loop {
-        match shared.store.allocate(found.id, ranges) {
+        match shared.store.allocate_ahead(found.id, ranges) {
             Ok(device) => break device,
             Err(error) => make_room(shared, found, error)?,
         }

@@ -8,11 +8,12 @@
 //!
 //! `BYWASH_STRESS_ROUNDS` makes it longer, and `BYWASH_STRESS_SEED` repeats a run.
 
-use crate::device::{BYTES, SharedDevice, memory};
+use crate::device::SharedDevice;
 use crate::peer::{Peer, pattern};
 use bywash_channel::Submission;
-use bywash_device::Memory;
 use bywash_device::testing::Crash;
+use bywash_device::{Memory, MemoryOptions};
+use bywash_link::HugePages;
 use bywash_protocol::layout::{FUA, Opcode, Status};
 use bywash_protocol::{Access, ControlRequest};
 use bywash_server::{NewBlocks, OpenDevice, Options, Server, Timeouts};
@@ -21,10 +22,12 @@ use bywash_volume::testing::PowerCutFile;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Size of the device, in bytes: enough that clusters are allocated ahead.
+const BYTES: u64 = 8 << 20;
 /// Size in which thin volumes allocate, in bytes.
 const CLUSTER: u64 = 256 << 10;
 /// Number of clusters of a volume that the test uses, and of blocks in each.
-const CLUSTERS: u64 = 6;
+const CLUSTERS: u64 = 8;
 const PLACES: u64 = 8;
 /// Size of a block, in bytes.
 const BLOCK: usize = 512;
@@ -51,6 +54,10 @@ enum Pending {
     Made { name: String, volume: Volume },
     RolledBack { name: String, to: Vec<Vec<u64>> },
     Removed { name: String },
+}
+
+fn memory() -> Memory {
+    Memory::new(MemoryOptions { pages: HugePages::No, ..MemoryOptions::new(BYTES) }).unwrap()
 }
 
 fn offset(block: usize) -> u64 {

@@ -286,8 +286,9 @@ fn a_full_device_refuses_copies() {
     let grant = thin(&peer, "thin", 1 << 30);
     // Of 16 clusters 15 are given to thin volumes.
     let data = pattern(1, 10 * CLUSTER as usize);
-    peer.write(grant, 0, &data[..5 * CLUSTER as usize]).unwrap();
+    // Not in order, so that no cluster is allocated ahead.
     peer.write(grant, 5 * CLUSTER, &data[5 * CLUSTER as usize..]).unwrap();
+    peer.write(grant, 0, &data[..5 * CLUSTER as usize]).unwrap();
     peer.snapshot("thin", "snapshot").unwrap();
     for cluster in 0..5 {
         peer.write(grant, cluster * CLUSTER + 512, &pattern(2, 512)).unwrap();

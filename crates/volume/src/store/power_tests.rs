@@ -27,7 +27,7 @@ fn operate(store: &Store, random: &mut Random) {
     // Refused operations count as well: they must change nothing.
     let range = |random: &mut Random| {
         let id = store.list().unwrap().first().map_or(0, |volume| volume.id);
-        (id, [Extent::new(random.below(2000), 1 + random.below(1200))])
+        (id, [Extent::new(random.below(6000), 1 + random.below(1200))])
     };
     let other = format!("volume-{}", random.below(6));
     let _ = match random.below(14) {
@@ -46,10 +46,13 @@ fn operate(store: &Store, random: &mut Random) {
                 planned => planned.map(drop),
             }
         }
-        6 => store.create_thin(&name, "disk", Bytes((1 + random.below(3000)) * 512), ownership).map(drop),
+        6 => store.create_thin(&name, "disk", Bytes((1 + random.below(8000)) * 512), ownership).map(drop),
         7 => {
             let (id, range) = range(random);
-            store.allocate(id, &range).map(drop)
+            match random.below(2) {
+                0 => store.allocate(id, &range).map(drop),
+                _ => store.allocate_ahead(id, &range).map(drop),
+            }
         }
         8 => {
             let (id, range) = range(random);
@@ -72,7 +75,7 @@ fn what_was_returned_is_there_after_a_failure() {
     let file = PowerCutFile::default();
     let store = file.open().unwrap();
     let block = BlockSize::new(Bytes(512)).unwrap();
-    store.attach_device("disk", Bytes(3000 * 512), block, NewBlocks::Cleared).unwrap();
+    store.attach_device("disk", Bytes(12_000 * 512), block, NewBlocks::Cleared).unwrap();
     // The store is not closed first, since a power failure does not close it either.
     let mut bytes = file.durable();
     drop(store);

@@ -477,6 +477,65 @@ fn a_thin_volume_has_blocks_where_they_were_allocated() {
 }
 
 #[test]
+fn a_volume_that_is_written_in_order_gets_clusters_ahead() {
+    // Clusters of 64 blocks; an eighth of the device and its 64th stay.
+    let place = TestStore::with_blocks(64 * 1000);
+    let made = place.create_thin("thin", 64 * 800);
+    // Clusters that the volume has, as runs.
+    let runs = |place: &TestStore, name: &str| {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for (logical, _, length) in place.mapped(name) {
+            match runs.last_mut() {
+                Some(last) if last.1 == logical / 64 => last.1 += length / 64,
+                _ => runs.push((logical / 64, (logical + length) / 64)),
+            }
+        }
+        runs
+    };
+    let write = |place: &TestStore, id: u64, cluster: u64| {
+        place.store.allocate_ahead(id, &[Extent::new(64 * cluster + 7, 1)]).unwrap();
+    };
+    (0..4).for_each(|cluster| write(&place, made.id, cluster));
+    assert_eq!(runs(&place, "thin"), [(0, 4)], "too short to guess");
+    write(&place, made.id, 4);
+    assert_eq!(runs(&place, "thin"), [(0, 6)], "a fourth of four clusters");
+    let before = place.store.device("disk").unwrap();
+    write(&place, made.id, 5);
+    assert_eq!(place.store.device("disk").unwrap(), before, "what is there needs no commit");
+    // Elsewhere nothing precedes, and nothing is guessed.
+    write(&place, made.id, 20);
+    write(&place, made.id, 30);
+    assert_eq!(runs(&place, "thin"), [(0, 6), (20, 21), (30, 31)]);
+    // Up to what is there, and a fourth or 64 clusters at most.
+    let mut commits = 0;
+    for cluster in 6..400 {
+        let before = runs(&place, "thin");
+        write(&place, made.id, cluster);
+        let after = runs(&place, "thin");
+        commits += u32::from(before != after);
+        assert!(after[0].1 <= (cluster + 1 + (cluster / 4).min(64)).max(before[0].1), "{cluster}: {after:?}");
+    }
+    assert!(commits < 30, "{commits} commits for 394 clusters");
+    let end = runs(&place, "thin")[0].1;
+    // Of several ranges, only behind the last one.
+    let both = [Extent::new(64 * (end + 70), 1), Extent::new(64 * end, 1)];
+    place.store.allocate_ahead(made.id, &both).unwrap();
+    assert_eq!(runs(&place, "thin"), [(0, end + 1), (end + 70, end + 71)]);
+    // To the end of the volume.
+    (0..800).for_each(|cluster| write(&place, made.id, cluster));
+    assert_eq!((runs(&place, "thin"), place.free()), (vec![(0, 800)], 64 * 200));
+    // While an eighth of the device is left.
+    let other = place.create_thin("other", 64 * 400);
+    for cluster in 0..100 {
+        write(&place, other.id, cluster);
+        let [(_, end)] = runs(&place, "other")[..] else { panic!("it is written in order") };
+        assert!(end == cluster + 1 || place.free() >= 64 * (125 + 15), "{cluster}: {end}");
+    }
+    assert_eq!(runs(&place, "other"), [(0, 100)], "nothing ahead where little is left");
+    place.reopen();
+}
+
+#[test]
 fn thin_volumes_do_not_get_the_last_blocks() {
     let place = TestStore::with_blocks(640);
     let (one, other) = (place.create_thin("one", 1000), place.create_thin("other", 1000));
