@@ -609,6 +609,11 @@ impl<F: Function> Controller<F> {
         }
     }
 
+    /// Copies the page that the last command of [`Controller::carry_out`] had as its data.
+    pub(crate) fn page(&self) -> Box<[u8; IDENTIFY_BYTES]> {
+        self.pages.read_bytes(0)
+    }
+
     /// Has the controller, which is ready, carry out the admin command that `make` makes from an identifier, with a page of
     /// zeros as its data, and waits for its status. Returns `None` if the command does not complete in time: no other command
     /// may be carried out then.

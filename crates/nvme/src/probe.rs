@@ -6,15 +6,21 @@
 //! with Invalid Command Opcode, whatever the fields are; one that carries it out finds the fault in the fields, and changes
 //! nothing.
 //!
-//! Invariant: only Invalid Command Opcode counts as refused. A command that ends otherwise, or not in time, counts as carried
-//! out, and so do the commands behind one that does not end. Vendor specific commands are not asked, since nobody knows
-//! fields without an effect. Called by the virtual functions, before they are handed to anybody.
+//! Commands for which nobody knows fields without an effect, those of the vendor and NVMe-MI Send, are looked up in the log page
+//! Commands Supported and Effects (section 5.16.1.6), which lists all commands that the controller carries out.
+//!
+//! Invariant: only Invalid Command Opcode counts as refused, and only if the log page does not list the command either. A
+//! command that ends otherwise, or not in time, counts as carried out, and so does all that was not asked when a command does
+//! not end. Without the log page vendor specific commands count as carried out. Called by the virtual functions, before they
+//! are handed to anybody.
 
 use crate::command::Command;
 use crate::completion::StatusField;
 use crate::controller::{Controller, Settings};
 use crate::error::Error;
 use crate::function::Function;
+use crate::identify::IDENTIFY_BYTES;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Number of a namespace that no controller has: the greatest one is less, and the broadcast value is another.
@@ -56,6 +62,18 @@ static PRIVILEGED: [PrivilegedCommand; 9] = [
     privileged("Security Send", 0x81, 0),
 ];
 
+/// Log page Commands Supported and Effects (LID), and its size, in bytes.
+const EFFECTS_LOG: (u8, u32) = (0x05, 4096);
+/// Size of the log page's entry of a command, in bytes; that of an admin command is at its opcode.
+const EFFECTS_BYTES: usize = 4;
+/// Bit of an entry: the controller carries the command out (CSUPP).
+const IS_SUPPORTED: u8 = 1;
+/// Opcode of NVMe-MI Send, which has commands for the whole subsystem in it.
+const MI_SEND: u8 = 0x1d;
+/// Opcodes of vendor specific admin commands.
+const VENDOR: RangeInclusive<u8> = 0xc0..=0xff;
+const VENDOR_NAME: &str = "vendor specific commands";
+
 /// Returns the names of the privileged admin commands that the controller of `function` carries out for its holder.
 /// `namespace` is one that the controller has. Resets the controller, and shuts it down at the end.
 ///
@@ -73,22 +91,35 @@ pub fn carried_out_commands<F: Function>(function: F, namespace: u32) -> Result<
     };
     let mut controller = Controller::new(&Arc::new(function), settings)?;
     controller.wait_until_ready(&mut [])?;
+    let (page, bytes) = EFFECTS_LOG;
+    let read = controller.carry_out(|identifier| Command::log_page(identifier, page, bytes));
+    let log = read.filter(|status| status.is_success()).map(|_| controller.page());
+    let is_listed = |opcode: u8| {
+        log.as_ref().is_some_and(|log| log[EFFECTS_BYTES * usize::from(opcode)] & IS_SUPPORTED != 0)
+    };
+    let mut is_asked = read.is_some();
     let mut carried_out = Vec::new();
-    let mut commands = PRIVILEGED.iter();
-    for PrivilegedCommand { name, opcode, arguments: [ten, eleven] } in commands.by_ref() {
+    for PrivilegedCommand { name, opcode, arguments: [ten, eleven] } in &PRIVILEGED {
         let make = |identifier| Command::new(*opcode, identifier, NOBODY).arguments(*ten, *eleven);
-        match controller.carry_out(make) {
-            Some(status) if status.is_same(StatusField::INVALID_OPCODE) => {}
-            Some(_) => carried_out.push(*name),
-            None => {
-                carried_out.push(*name);
-                break;
-            }
+        // Nothing is asked after a command that did not end.
+        let status = if is_asked { controller.carry_out(make) } else { None };
+        is_asked = status.is_some();
+        let is_refused = status.is_some_and(|status| status.is_same(StatusField::INVALID_OPCODE));
+        if !is_refused || is_listed(*opcode) {
+            carried_out.push(*name);
         }
     }
-    carried_out.extend(commands.map(|command| command.name));
+    if is_listed(MI_SEND) {
+        carried_out.push("NVMe-MI Send");
+    }
+    if log.is_none() || VENDOR.into_iter().any(is_listed) {
+        carried_out.push(VENDOR_NAME);
+    }
     Ok(carried_out)
 }
+
+// The page that gets the log page has all of it.
+const _: () = assert!(EFFECTS_LOG.1 as usize == IDENTIFY_BYTES);
 
 #[cfg(test)]
 mod tests {

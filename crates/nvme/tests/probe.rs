@@ -18,6 +18,10 @@ fn a_controller_that_refuses_all_is_told_from_one_that_does_not() {
         (&PRIVILEGED[..0], vec![]),
         (&[0x80], vec!["Format NVM"]),
         (&[0x1c, 0x15], vec!["Namespace Attachment", "Virtualization Management"]),
+        // These are not asked: the log page lists them.
+        (&[0x1d], vec!["NVMe-MI Send"]),
+        (&[0xc0], vec!["vendor specific commands"]),
+        (&[0xff, 0x80], vec!["Format NVM", "vendor specific commands"]),
         (
             &PRIVILEGED,
             vec![
@@ -49,9 +53,18 @@ fn only_an_invalid_opcode_is_a_refusal() {
         model.fail_admin(0x80, kind, code);
         assert_eq!(carried_out_commands(model, 3).unwrap(), ["Format NVM"], "{kind:#x}, {code:#x}");
     }
-    let model = controller(&PRIVILEGED);
-    PRIVILEGED.iter().for_each(|opcode| model.fail_admin(*opcode, 0, 0x01));
-    assert!(carried_out_commands(model, 3).unwrap().is_empty());
+    // A controller that refuses what its log page lists is not believed.
+    let model = controller(&[0x84]);
+    model.fail_admin(0x84, 0, 0x01);
+    assert_eq!(carried_out_commands(model, 3).unwrap(), ["Sanitize"]);
+}
+
+#[test]
+fn without_the_log_page_nothing_is_known_of_vendor_specific_commands() {
+    let model = controller(&[0x80]);
+    // Invalid Log Page.
+    model.fail_admin(0x02, 1, 0x09);
+    assert_eq!(carried_out_commands(model, 3).unwrap(), ["Format NVM", "vendor specific commands"]);
 }
 
 #[test]
@@ -61,6 +74,10 @@ fn a_command_without_an_answer_counts_as_carried_out_with_those_behind_it() {
     let expected = ["Sanitize", "Firmware Commit", "Capacity Management", "Lockdown", "Security Send"];
     assert_eq!(carried_out_commands(model.clone(), 3).unwrap(), expected);
     assert!(model.is_cut_off());
+    let model = controller(&[]);
+    model.ignore_admin(0x02);
+    let all = carried_out_commands(model, 3).unwrap();
+    assert_eq!((all.len(), all[9]), (10, "vendor specific commands"));
 }
 
 #[test]

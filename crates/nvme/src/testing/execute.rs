@@ -45,7 +45,14 @@ impl State {
             0x02 => {
                 let bytes = ((ten >> 16) as usize + 1) * 4;
                 self.is_masked = false;
-                status = self.put(&taken, &vec![0; bytes]);
+                let mut page = vec![0; bytes];
+                // Commands Supported and Effects: four bytes for each command.
+                if ten & 0xff == 5 {
+                    let listed =
+                        self.options.privileged.iter().filter(|opcode| 4 * usize::from(**opcode) < bytes);
+                    listed.for_each(|opcode| page[4 * usize::from(*opcode)] = 1);
+                }
+                status = self.put(&taken, &page);
             }
             0x06 => status = self.identify(&taken),
             0x08 => value = self.abort((ten >> 16) as u16, ten as u16),
