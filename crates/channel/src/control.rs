@@ -79,13 +79,27 @@ impl<const WORDS: usize> IncomingRing<WORDS> {
         meeting: &RingWaiter<Counters>,
         looks: u32,
     ) -> Result<Option<[u64; WORDS]>, Error> {
+        let mut entry = [0; WORDS];
+        Ok(self.take_into(meeting, looks, &mut entry)?.then_some(entry))
+    }
+
+    /// Like [`IncomingRing::take`], but copies the entry into `entry`. Returns false if none has arrived.
+    #[inline(always)]
+    pub(crate) fn take_into(
+        &mut self,
+        meeting: &RingWaiter<Counters>,
+        looks: u32,
+        entry: &mut [u64; WORDS],
+    ) -> Result<bool, Error> {
         self.trust.check(&meeting.link)?;
-        // The flag is read before the ring: once it is set, everything that was sent is in the ring.
-        let closed = self.closing.is_closed();
-        match self.ring.pop_within(looks) {
-            None if closed => Err(Error::Closed),
-            entry => Ok(entry),
-        }
+        self.ring.look(looks);
+        Ok(self.ring.pop_into(entry) || (self.closing.is_closed() && self.take_last(entry)?))
+    }
+
+    /// Takes the next entry of a closed ring. The flag was read before the ring is: everything that was sent is in the ring.
+    #[cold]
+    fn take_last(&mut self, entry: &mut [u64; WORDS]) -> Result<bool, Error> {
+        if self.ring.pop_into(entry) { Ok(true) } else { Err(Error::Closed) }
     }
 
     /// Returns `Some` if `entries` entries are in the ring within `looks` looks. [`Error::Closed`] if no more

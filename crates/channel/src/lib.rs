@@ -67,6 +67,7 @@ pub use client::{Client, Completion, Incomplete, Options, Reaper, Submission, Su
 pub use dispatch::{DispatchError, Dispatcher};
 pub use layout::{ARGUMENTS, DEPTH_MAX};
 pub use server::{
-    BufferAccess, Completer, Listener, Request, RequestReceiver, RequestToken, Server, ServerOptions,
+    BufferAccess, Completer, Listener, Request, RequestReceiver, RequestToken, RequestWords, Server,
+    ServerOptions,
 };
 pub use stats::Stats;

@@ -4,7 +4,7 @@ use crate::buffer::RequestBuffer;
 use crate::control::{IncomingRing, OutgoingRing, Rings};
 use crate::layout::{
     ARGUMENTS, BufferRange, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE,
-    PROTOCOL, REQUEST_WORDS, RequestFields, control_words,
+    PROTOCOL, REQUEST_WORDS, RequestEntry, RequestFields, control_words,
 };
 use crate::stats::{Counters, Stats};
 use bywash_link::ring::Shared;
@@ -218,6 +218,42 @@ impl AsRef<RequestToken> for RequestToken {
     }
 }
 
+/// Fields of a request, copied out of the ring, as the client wrote them: nobody has checked them. A server that takes many
+/// requests keeps one of these and has each request copied into it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestWords(RequestEntry);
+
+impl RequestWords {
+    /// Returns the operation, as the service defines.
+    #[inline]
+    pub fn opcode(&self) -> u8 {
+        (self.0[0] >> 32) as u8
+    }
+
+    /// Returns the flags of the operation.
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        (self.0[0] >> 40) as u8
+    }
+
+    /// Returns the arguments of the operation.
+    #[inline]
+    pub fn arguments(&self) -> &[u64; ARGUMENTS] {
+        self.0.last_chunk().expect("a request has two more words than arguments")
+    }
+
+    /// Returns the size of the attached buffer, in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        (self.0[1] >> 32) as usize
+    }
+
+    /// Returns true if no buffer is attached.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// State that the two halves of a server share. The connection ends when both halves and all [`BufferAccess`]
 /// are dropped.
 #[derive(Debug)]
@@ -401,6 +437,15 @@ impl Server {
         self.requests.try_next()
     }
 
+    /// Takes the next request without waiting; see [`RequestReceiver::try_next_into`].
+    ///
+    /// # Errors
+    /// Same as [`RequestReceiver::try_next_into`].
+    #[inline(always)]
+    pub fn try_next_into(&mut self, words: &mut RequestWords) -> Result<Option<RequestToken>, Error> {
+        self.requests.try_next_into(words)
+    }
+
     /// Waits for the next request as a future; see [`RequestReceiver::next_async`].
     ///
     /// # Errors
@@ -525,38 +570,70 @@ impl RequestReceiver {
         self.requests.mind(outcome)
     }
 
-    /// Takes the next request if one arrives within `looks` looks at the ring, and checks its tag and its
-    /// buffer.
+    /// Like [`RequestReceiver::try_next`], but copies the fields of the request into `words`, which costs less.
+    ///
+    /// # Errors
+    /// Same as [`RequestReceiver::try_next`].
+    #[inline(always)]
+    pub fn try_next_into(&mut self, words: &mut RequestWords) -> Result<Option<RequestToken>, Error> {
+        self.take_into(1, words)
+    }
+
     #[inline]
     fn take(&mut self, looks: u32) -> Result<Option<Request>, Error> {
+        let mut words = RequestWords::default();
+        let Some(ticket) = self.take_into(looks, &mut words)? else { return Ok(None) };
+        let RequestFields { flags, opcode, arguments, .. } = RequestFields::from_entry(&words.0);
+        Ok(Some(Request { ticket, opcode, flags, arguments }))
+    }
+
+    /// Takes the next request if one arrives within `looks` looks at the ring, and checks its tag and its
+    /// buffer.
+    #[inline(always)]
+    fn take_into(&mut self, looks: u32, words: &mut RequestWords) -> Result<Option<RequestToken>, Error> {
         let Connection { meeting, arena, taken, number } = &*self.connection;
-        let Some(entry) = self.requests.take(meeting, looks)? else { return Ok(None) };
-        let RequestFields { tag, flags, opcode, buffer, arguments } = RequestFields::from_entry(&entry);
+        if !self.requests.take_into(meeting, looks, &mut words.0)? {
+            return Ok(None);
+        }
+        let RequestFields { tag, buffer, .. } = RequestFields::from_entry(&words.0);
         // SYNC: taken (acquire): the completion of the tag's last request was sent before. Only this thread
         // sets the flag, so a load and a store suffice.
-        match taken.get(usize::from(tag)).map(|taken| (taken, taken.load(Ordering::Acquire))) {
-            Some((taken, false)) => taken.store(true, Ordering::Relaxed),
-            Some((_, true)) => {
-                let what = format!("submitted request {tag} again, which is in flight");
-                return Err(self.requests.accuse(meeting, what));
-            }
-            None => {
-                let what = format!("submitted request {tag} over a channel of depth {}", taken.len());
-                return Err(self.requests.accuse(meeting, what));
-            }
+        match taken.get(usize::from(tag)) {
+            Some(taken) if !taken.load(Ordering::Acquire) => taken.store(true, Ordering::Relaxed),
+            _ => return Err(self.accuse_of_tag(tag)),
         }
         let (offset, length) = (buffer.offset as usize * GRANULE, buffer.length as usize);
-        let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
-        if offset > bytes || length > bytes - offset {
-            let what = format!("sent a buffer of {length} bytes at {offset} of an arena of {bytes} bytes");
-            return Err(self.requests.accuse(meeting, what));
-        }
-        if arena.as_ref().is_some_and(|arena| !arena.is_backed(offset, length)) {
-            let what = format!("sent a buffer of {length} bytes at {offset} without taking its memory first");
-            return Err(self.requests.accuse(meeting, what));
+        let is_right = match arena {
+            // No overflow: both have 32 bits, and offsets are in granules.
+            Some(arena) => offset + length <= arena.file.bytes() && arena.is_backed(offset, length),
+            None => offset + length == 0,
+        };
+        if !is_right {
+            return Err(self.accuse_of_buffer(offset, length));
         }
         meeting.counters.requests.add(1);
-        Ok(Some(Request { ticket: RequestToken { channel: *number, buffer, tag }, opcode, flags, arguments }))
+        Ok(Some(RequestToken { channel: *number, buffer, tag }))
+    }
+
+    #[cold]
+    fn accuse_of_tag(&mut self, tag: u16) -> Error {
+        let Connection { meeting, taken, .. } = &*self.connection;
+        let what = match taken.get(usize::from(tag)) {
+            Some(_) => format!("submitted request {tag} again, which is in flight"),
+            None => format!("submitted request {tag} over a channel of depth {}", taken.len()),
+        };
+        self.requests.accuse(meeting, what)
+    }
+
+    #[cold]
+    fn accuse_of_buffer(&mut self, offset: usize, length: usize) -> Error {
+        let Connection { meeting, arena, .. } = &*self.connection;
+        let bytes = arena.as_ref().map_or(0, |arena| arena.file.bytes());
+        let what = match offset + length <= bytes {
+            true => format!("sent a buffer of {length} bytes at {offset} without taking its memory first"),
+            false => format!("sent a buffer of {length} bytes at {offset} of an arena of {bytes} bytes"),
+        };
+        self.requests.accuse(meeting, what)
     }
 
     /// Requests a doorbell, for an event loop. After `Ok(false)` the descriptor of [`AsFd`] becomes readable

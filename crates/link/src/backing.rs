@@ -90,6 +90,11 @@ impl Backing {
         if pages.is_empty() {
             return true;
         }
+        let (first, last) = (pages.start / 64, (pages.end - 1) / 64);
+        if first == last {
+            let mask = (u64::MAX >> (64 - (pages.end - pages.start))) << (pages.start % 64);
+            return self.words[first].load(Relaxed) & mask == mask;
+        }
         (pages.start / 64..pages.end.div_ceil(64)).all(|word| {
             let mask = mask(word, pages);
             self.words[word].load(Relaxed) & mask == mask

@@ -2,7 +2,7 @@
 
 use crate::ring::layout::{CLOSED, CONSUMER_INDEX, ENTRIES, LINE, turn_of, words_needed};
 use crate::ring::shared::Shared;
-use bywash_sync::Ordering::{Acquire, Release};
+use bywash_sync::Ordering::{Acquire, Relaxed, Release};
 
 /// Takes entries of `WORDS` words from a ring. A ring has only one consumer.
 #[derive(Debug)]
@@ -76,21 +76,29 @@ impl<const WORDS: usize> Consumer<WORDS> {
     /// Takes the next entry if it is complete: a copy, which the producer cannot change any more.
     #[inline]
     pub fn pop(&mut self) -> Option<[u64; WORDS]> {
+        let mut entry = [0; WORDS];
+        self.pop_into(&mut entry).then_some(entry)
+    }
+
+    /// Takes the next entry if it is complete, and copies it into `entry`: a copy, which the producer cannot change any more.
+    /// Returns false, and leaves `entry` as it is, if there is none.
+    #[inline(always)]
+    pub fn pop_into(&mut self, entry: &mut [u64; WORDS]) -> bool {
         let position = self.taken;
-        let start = self.place(position);
+        let words = self.memory.entry::<WORDS>(self.place(position));
         // SYNC: entry (acquire): the other words are read after the turn.
-        let first = self.memory.word(start).load(Acquire);
+        let first = words[0].load(Acquire);
         if first as u32 != turn_of(position, self.capacity) {
-            return None;
+            return false;
         }
-        let mut entry = [first; WORDS];
-        for (index, word) in entry.iter_mut().enumerate().skip(1) {
-            *word = self.memory.load(start + index);
+        entry[0] = first;
+        for (word, shared) in entry.iter_mut().zip(words).skip(1) {
+            *word = shared.load(Relaxed);
         }
         self.taken = position + 1;
         // SYNC: entries-taken (release): the entry is freed after it was copied.
         self.memory.word(CONSUMER_INDEX).store(position + 1, Release);
-        Some(entry)
+        true
     }
 
     /// Like [`Consumer::pop`], but looks up to `looks` times.

@@ -57,14 +57,15 @@ impl<const WORDS: usize> Producer<WORDS> {
             return Ok(false);
         }
         let start = ENTRIES + (self.pushed as usize & (self.capacity - 1)) * WORDS;
+        let words = self.memory.entry::<WORDS>(start);
         // The last cache line is written first: when the consumer finds the first one, the others are already
         // on their way.
         for index in (1..WORDS).rev() {
-            self.memory.word(start + index).store(entry[index], Relaxed);
+            words[index].store(entry[index], Relaxed);
         }
         // SYNC: entry (release): the other words of the entry are ordered before its turn.
         let turn = turn_of(self.pushed, self.capacity);
-        self.memory.word(start).store(first_word(entry[0], turn), Release);
+        words[0].store(first_word(entry[0], turn), Release);
         self.pushed += 1;
         Ok(true)
     }

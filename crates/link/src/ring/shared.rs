@@ -72,6 +72,14 @@ impl Shared {
         unsafe { &*self.words.add(index) }
     }
 
+    /// Returns the `WORDS` words from index `start` on, such as those of an entry.
+    #[inline(always)]
+    pub(crate) fn entry<const WORDS: usize>(&self, start: usize) -> &[AtomicU64; WORDS] {
+        assert!(start <= self.len && WORDS <= self.len - start);
+        // SAFETY: the words are within the memory, as asserted, which `_owner` keeps mapped.
+        unsafe { &*self.words.add(start).cast() }
+    }
+
     /// Copies one word out, with relaxed ordering.
     #[inline(always)]
     pub fn load(&self, index: usize) -> u64 {
