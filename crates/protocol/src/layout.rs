@@ -288,6 +288,25 @@ pub fn decode_request(
     }
 }
 
+/// Decodes and checks the fields of a request to read or to write one range, as [`decode_request`] does, in fewer steps.
+/// Returns the opcode, whether the bytes must be durable, and the range. `None` if the request is another one, or malformed.
+#[inline(always)]
+pub fn decode_transfer(
+    opcode: u8,
+    flags: u8,
+    arguments: &[u64; 6],
+    buffer: usize,
+) -> Option<(Opcode, bool, GrantRange)> {
+    let opcode = match (opcode, flags) {
+        (1, 0) => Opcode::Read,
+        (2, 0 | FUA) => Opcode::Write,
+        _ => return None,
+    };
+    let [grant, offset, length, others @ ..] = *arguments;
+    let is_right = (others[0] | others[1] | others[2]) == 0 && length == buffer as u64;
+    is_right.then_some((opcode, flags == FUA, GrantRange { grant, offset, length }))
+}
+
 /// Finds the first argument that is not 0 among those that the opcode does not use (`meaning` and above).
 #[cold]
 fn no_meaning(arguments: &[u64; 6], meaning: usize) -> Malformed {
@@ -365,6 +384,19 @@ mod tests {
                     prop_assert!(asked.pieces_bytes <= GRANT_RANGES_MAX * GRANT_RANGE_BYTES);
                 }
             }
+        }
+
+        #[test]
+        fn transfers_are_decoded_alike(
+            opcode in 0u8..10, flags in 0u8..4, range: [u64; 3], others in prop::sample::select(&[[0; 3], [0, 0, 1], [1, 0, 0]]),
+            is_right: bool, buffer in 0usize..1 << 20,
+        ) {
+            let length = if is_right { buffer as u64 } else { range[2] };
+            let arguments = [range[0], range[1], length, others[0], others[1], others[2]];
+            let asked = decode_request(opcode, flags, &arguments, buffer).ok();
+            let transfer = asked.filter(|asked| matches!(asked.opcode, Opcode::Read | Opcode::Write));
+            let transfer = transfer.map(|asked| (asked.opcode, asked.fua, asked.piece));
+            prop_assert_eq!(decode_transfer(opcode, flags, &arguments, buffer), transfer);
         }
     }
 }

@@ -240,12 +240,17 @@ pub struct Status {
     pub exports: Vec<Export>,
 }
 
+/// Returns the index of the bucket of [`Counters::latency`] for a request that took this many nanoseconds.
+#[inline]
+pub fn latency_bucket(nanoseconds: u64) -> usize {
+    (63 - (nanoseconds | 1).leading_zeros() as usize).min(BUCKETS - 1)
+}
+
 impl Counters {
     /// Counts a request that took this many nanoseconds in the latency histogram.
     #[inline]
     pub fn note_latency(&mut self, nanoseconds: u64) {
-        let bucket = (63 - (nanoseconds | 1).leading_zeros() as usize).min(BUCKETS - 1);
-        self.latency[bucket] += 1;
+        self.latency[latency_bucket(nanoseconds)] += 1;
         self.latency_ns += nanoseconds;
     }
 
