@@ -84,6 +84,8 @@ pub(super) struct Map {
     /// Length of the grant, in bytes.
     length: u64,
     limits: Limits,
+    /// Place of the grant on the device if it is one extent without holes, and all of it may be written.
+    flat: Option<u64>,
 }
 
 /// Places in a map from which on requests are refused, in bytes.
@@ -167,7 +169,17 @@ impl Map {
         let mut building = Building { bounds: &bounds, index: Vec::new(), nodes: Vec::new() };
         let root = building.cut(0, (length >> shift) - 1, 0, bounds.len());
         let (index, nodes) = (building.index.into_boxed_slice(), building.nodes.into_boxed_slice());
-        Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length, limits }
+        let flat = match extents {
+            [only] if limits.shared == u64::MAX => Some(only.place & limits.mask),
+            _ => None,
+        };
+        Map { lines, index, root, nodes, shift, extents: extents.len() as u32, length, limits, flat }
+    }
+
+    /// Returns the place of the grant on the device if it is one extent without holes, and all of it may be written.
+    #[inline(always)]
+    pub(super) fn flat(&self) -> Option<u64> {
+        self.flat
     }
 
     /// Returns the least place that a request for this access must not touch; `u64::MAX` if there is none.

@@ -293,6 +293,27 @@ impl Table {
         Ok(pieces)
     }
 
+    /// Checks a request to a grant that is one extent of its device, as most are, in fewer steps than [`Table::check`].
+    /// Returns the device, and the start of the request's only range there. `None` if the grant has several extents, or if
+    /// the request has no bytes or is to be refused: `check` then tells more.
+    #[inline(always)]
+    pub fn check_flat(
+        &self,
+        number: GrantNumber,
+        offset: Bytes,
+        length: Bytes,
+        wanted: Access,
+    ) -> Option<(DeviceNumber, Bytes)> {
+        let GrantSlot { last_tag, grant: Some(grant) } = self.places.get(number.place())? else {
+            return None;
+        };
+        let (place, all) = (grant.map.flat()?, grant.map.length());
+        let is_within = length.0 > 0 && offset.0 <= all && length.0 <= all - offset.0;
+        // No overflow: the extent lies on the device.
+        (*last_tag == number.tag() && is_within && grant.right.covers(wanted))
+            .then(|| (grant.device, Bytes(place + offset.0)))
+    }
+
     /// Checks a request to a grant that may have holes and shared extents, and returns its parts, `parts_max` at most:
     /// ranges on the device, and holes.
     ///

@@ -27,6 +27,17 @@ fn pieces(
     Ok(pieces.map(|piece| (piece.start.0, piece.length.0)).collect())
 }
 
+/// Asserts that the check of a grant that is one extent returns what the check of any grant does.
+fn assert_flat_agrees(table: &Table, number: GrantNumber, offset: u64, length: u64, wanted: Access) {
+    let (offset, length) = (Bytes(offset), Bytes(length));
+    let flat = table.check_flat(number, offset, length, wanted);
+    let checked = table.check(number, offset, length, wanted);
+    let is_flat = table.find(number).is_ok_and(|grant| grant.extents() == 1);
+    let expected = checked.ok().filter(|_| is_flat && length.0 > 0);
+    let expected = expected.map(|pieces| (pieces.device(), pieces.only().unwrap()));
+    assert_eq!(flat.map(|(device, start)| (device, ByteRange { start, length })), expected);
+}
+
 #[test]
 fn a_request_is_where_its_extents_are() {
     let (table, number) = table_of(Access::Read, &[(1000, 100), (5000, 50), (0, 10)]);
@@ -403,6 +414,8 @@ proptest! {
             let may_write = expected.iter().all(Option::is_some)
                 && !shared[offset as usize..(offset + length) as usize].contains(&true);
             let written = table.check(number, Bytes(offset << shift), Bytes(length << shift), Access::Write);
+            assert_flat_agrees(&table, number, offset << shift, length << shift, Access::Write);
+            assert_flat_agrees(&table, number, offset << shift, length << shift, Access::Read);
             prop_assert_eq!(written.is_ok(), may_write);
             let of_parts = table
                 .check_parts(number, Bytes(offset << shift), Bytes(length << shift), Access::Write, PIECES_MAX)
@@ -451,6 +464,7 @@ proptest! {
                 Step::Check(which, offset, length, wanted) if !all.is_empty() => {
                     let (number, naive) = which.get(&all);
                     let checked = table.check(*number, Bytes(offset), Bytes(length), wanted);
+                    assert_flat_agrees(&table, *number, offset, length, wanted);
                     let Some(naive) = naive else {
                         prop_assert_eq!(checked.map(drop), Err(GrantError::Revoked { grant: *number }));
                         continue;
@@ -466,6 +480,7 @@ proptest! {
                         let refused = Err(GrantError::Unknown { grant: number });
                         let checked = table.check(number, Bytes(offset), Bytes(length), wanted);
                         prop_assert_eq!(checked.map(drop), refused);
+                        assert_flat_agrees(&table, number, offset, length, wanted);
                     }
                 }
                 Step::Revoke(_) | Step::Check(..) => {}
