@@ -12,6 +12,7 @@ use crate::core::order::CoreHandle;
 use crate::core::{Core, stepped};
 use crate::error::Error;
 use crate::helpers::Helpers;
+use crate::open_device::OpenDevice;
 use crate::server::{Options, Ready, open_store, shared_state};
 use bywash_link::SocketFile;
 use bywash_protocol::report::Status;
@@ -37,9 +38,17 @@ impl SteppedServer {
     /// # Errors
     /// Same as [`crate::Server::start`].
     pub fn start(options: Options) -> Result<SteppedServer, Error> {
+        SteppedServer::with_devices(options, Vec::new())
+    }
+
+    /// Like [`SteppedServer::start`], but also serves devices that the caller has opened.
+    ///
+    /// # Errors
+    /// Same as [`SteppedServer::start`].
+    pub fn with_devices(options: Options, more: Vec<OpenDevice>) -> Result<SteppedServer, Error> {
         options.check_cores()?;
         let Ready { store, devices, listener, name } =
-            Ready::new(&options, open_store(&options)?, Vec::new())?;
+            Ready::new(&options, open_store(&options)?, more)?;
         let bell = |error| Error::io("make a bell")(io::Error::from(error));
         let (helpers, began) = (Helpers::without_threads(), Instant::now());
         let (mut handles, mut cores) = (Vec::new(), Vec::new());
