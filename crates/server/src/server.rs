@@ -1,6 +1,7 @@
 //! A running server: starts the threads of the cores and of control, and stops them.
 
 use crate::control::{ControlThread, Event, EventSender, Registry, SharedState, serve_device, status};
+use crate::core::clock::ClockStart;
 use crate::core::cores::{Cores, DeviceNumbers};
 use crate::core::order::CoreHandle;
 use crate::core::{Core, Timeouts};
@@ -258,7 +259,7 @@ pub(crate) fn open_store(options: &Options) -> Result<Store, Error> {
 
 /// Starts the threads of the cores, and warns if there are more than processors.
 fn start_cores(options: &Options, helpers: &Helpers) -> Result<(Cores, Vec<JoinHandle<()>>), Error> {
-    let (timeouts, began) = (options.timeouts, Instant::now());
+    let (timeouts, start) = (options.timeouts, ClockStart::now());
     let processors = thread::available_parallelism().map_or(1, usize::from);
     if options.cores > processors {
         tracing::warn!(
@@ -278,7 +279,7 @@ fn start_cores(options: &Options, helpers: &Helpers) -> Result<(Cores, Vec<JoinH
             if let Some(cpu) = cpu {
                 stay_on(cpu);
             }
-            match Core::new(own_orders, waiting, bell, timeouts, helpers, began) {
+            match Core::new(own_orders, waiting, bell, timeouts, helpers, start) {
                 Ok(core) => core.run(),
                 Err(error) => tracing::error!("core {number} cannot begin: {error}"),
             }

@@ -7,6 +7,7 @@
 //! client that blocks a helper blocks the caller.
 
 use crate::control::{ControlThread, SharedState, status};
+use crate::core::clock::ClockStart;
 use crate::core::cores::Cores;
 use crate::core::order::CoreHandle;
 use crate::core::{Core, stepped};
@@ -20,7 +21,6 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A server that its caller steps.
 pub struct SteppedServer {
@@ -47,15 +47,14 @@ impl SteppedServer {
     /// Same as [`SteppedServer::start`].
     pub fn with_devices(options: Options, more: Vec<OpenDevice>) -> Result<SteppedServer, Error> {
         options.check_cores()?;
-        let Ready { store, devices, listener, name } =
-            Ready::new(&options, open_store(&options)?, more)?;
+        let Ready { store, devices, listener, name } = Ready::new(&options, open_store(&options)?, more)?;
         let bell = |error| Error::io("make a bell")(io::Error::from(error));
-        let (helpers, began) = (Helpers::without_threads(), Instant::now());
+        let (helpers, start) = (Helpers::without_threads(), ClockStart::now());
         let (mut handles, mut cores) = (Vec::new(), Vec::new());
         for number in 0..options.cores {
             let (handle, waiting, rung) = CoreHandle::new(number).map_err(bell)?;
             let (own_orders, helpers) = (handle.clone(), helpers.clone());
-            let core = Core::new(own_orders, waiting, rung.clone(), options.timeouts, helpers, began);
+            let core = Core::new(own_orders, waiting, rung.clone(), options.timeouts, helpers, start);
             let core = Rc::new(RefCell::new(core.map_err(bell)?.stepped()));
             stepped::add(rung, &core);
             handles.push(handle);

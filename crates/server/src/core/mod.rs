@@ -31,7 +31,7 @@
 
 mod arenas;
 mod client;
-mod clock;
+pub(crate) mod clock;
 pub(crate) mod copy;
 pub(crate) mod cores;
 mod disk;
@@ -48,7 +48,7 @@ mod work;
 
 use crate::bell::Bell;
 use crate::core::client::{Client, WakeMode};
-use crate::core::clock::Clock;
+use crate::core::clock::{Clock, ClockStart};
 use crate::core::disk::{ServedDevice, Submitter};
 use crate::core::intake::NextRequest;
 use crate::core::order::{CoreHandle, CoreOrder};
@@ -63,7 +63,7 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Timeouts of the core: how long it polls a silent client, and how long a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Core {
         bell: Arc<Bell>,
         timeouts: Timeouts,
         helpers: Helpers,
-        began: Instant,
+        start: ClockStart,
     ) -> rustix::io::Result<Core> {
         let sleeper = Sleeper::new(&bell)?;
         Ok(Core {
@@ -197,7 +197,7 @@ impl Core {
             thin: HashMap::new(),
             drains: Vec::new(),
             finished: Vec::new(),
-            clock: Clock::since(began),
+            clock: Clock::since(start),
             timeouts,
             sleeper,
             own_orders,

@@ -352,10 +352,10 @@ impl Core {
 mod tests {
     use super::*;
     use crate::core::Timeouts;
+    use crate::core::clock::ClockStart;
     use crate::core::order::CoreHandle;
     use crate::helpers::Helpers;
     use std::sync::mpsc::channel;
-    use std::time::Instant;
 
     /// An order arrives when a round has looked for orders already, and the round hears the bell before it
     /// sleeps.
@@ -366,7 +366,7 @@ mod tests {
         std::thread::spawn(move || {
             let helpers = Helpers::start().unwrap();
             let mut core =
-                Core::new(orders.clone(), waiting, bell, Timeouts::default(), helpers, Instant::now())
+                Core::new(orders.clone(), waiting, bell, Timeouts::default(), helpers, ClockStart::now())
                     .unwrap();
             assert!(!core.bell.take_rung());
             orders.send(CoreOrder::Stop).unwrap();
