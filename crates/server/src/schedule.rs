@@ -26,7 +26,9 @@ mod window;
 use thiserror::Error;
 
 pub use exchange::Exchange;
+pub(crate) use users::ServedCommand;
 pub use users::{ByUser, ConnectionKey};
+pub(crate) use window::CommandCosts;
 
 /// Limits of a client at one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,13 +253,53 @@ impl Schedule {
     #[inline]
     pub fn charge(&mut self, client: ClientKey, bytes: u64, now: u64) {
         let Some(place) = self.place(client) else { return };
-        // The charge and the debt are capped, so that a client pays its debt off within a limited number of
-        // rounds.
-        let cost = bytes.min((DEBT_MAX - REQUEST_CHARGE_BYTES) as u64) as i64 + REQUEST_CHARGE_BYTES;
-        place.deficit = (place.deficit - cost).max(-DEBT_MAX);
+        // The debt is capped, so that a client pays it off within a limited number of rounds.
+        place.deficit = (place.deficit - cost_of(bytes)).max(-DEBT_MAX);
         if place.is_limited {
             place.drain(bytes as f64, 1.0, now);
         }
+    }
+
+    /// Returns what the client that [`Schedule::next`] has returned last may be charged before another one is next, at the
+    /// same time; 0 or less if a rate limit has a say in that.
+    #[inline]
+    pub(crate) fn credit(&mut self, client: ClientKey) -> i64 {
+        self.place(client).filter(|place| !place.is_limited).map_or(0, |place| place.deficit)
+    }
+
+    /// Charges a client for several requests that cost `cost` together.
+    #[inline]
+    pub(crate) fn charge_run(
+        &mut self,
+        client: ClientKey,
+        cost: i64,
+        (bytes, requests): (u64, u64),
+        now: u64,
+    ) {
+        let Some(place) = self.place(client) else { return };
+        place.deficit = (place.deficit - cost).max(-DEBT_MAX);
+        if place.is_limited {
+            place.drain(bytes as f64, requests as f64, now);
+        }
+    }
+
+    /// Returns true if a client would be next if it had requests, since no client has any, and the client is neither held
+    /// nor limited in its rate nor in debt for more than a quantum.
+    #[inline]
+    pub(crate) fn would_be_next(&mut self, client: ClientKey) -> bool {
+        let is_idle = self.circle.is_empty();
+        self.place(client).is_some_and(|place| {
+            is_idle && !place.is_held && !place.is_limited && place.deficit + QUANTUM * place.share > 0
+        })
+    }
+
+    /// Charges a client that [would be next](Schedule::would_be_next) as if it had entered the circle, had its turn, and
+    /// left the circle.
+    #[inline]
+    pub(crate) fn charge_alone(&mut self, client: ClientKey, bytes: u64) {
+        let Some(place) = self.place(client) else { return };
+        let quantum = QUANTUM * place.share;
+        place.deficit = ((place.deficit + quantum).min(quantum) - cost_of(bytes)).clamp(-DEBT_MAX, 0);
     }
 
     /// Charges a client for what was served elsewhere: the deficit by `cost`, but into no greater debt than `debt_max`; and
@@ -317,6 +359,12 @@ impl Schedule {
 
 /// Greatest debt of a client, in bytes: 1,024 rounds of a share of 1.
 const DEBT_MAX: i64 = QUANTUM << 10;
+
+/// Returns the charge for a request that moves this number of bytes: no more than the greatest debt.
+#[inline]
+pub(crate) fn cost_of(bytes: u64) -> i64 {
+    bytes.min((DEBT_MAX - REQUEST_CHARGE_BYTES) as u64) as i64 + REQUEST_CHARGE_BYTES
+}
 
 impl Entry {
     /// Fills the client's buckets. Returns true if each has tokens.

@@ -20,13 +20,13 @@
 //! user's limit, used or not.
 
 use crate::core::Core;
-use crate::core::client::{Channel, Client, Registration};
+use crate::core::client::{Channel, Client, DeviceMember, Registration};
 use crate::core::disk::ServedDevice;
 use crate::core::order::{ClientKey, CoreHandle, CoreOrder};
 use crate::core::pins::{ArenaPins, Pinned, is_same};
 use crate::core::work::{Origin, RequestState, Slice};
 use crate::helpers::{CLOSING_LIMIT, DropByHelper, Helpers};
-use bywash_channel::BufferAccess;
+use bywash_channel::{BufferAccess, RequestBuffer};
 use bywash_device::{Error, Operation, PinnedRegion, Pinner, Region, RegionId};
 use slab::Slab;
 use std::sync::Arc;
@@ -55,6 +55,28 @@ impl Client {
                 member.arena = disk.register(memory);
                 self.region(device, disk)
             }
+        }
+    }
+
+    /// Returns the region that a device has registered with this memory, or `Some(None)` if the device registers no memory.
+    /// `None` if it does, and the memory is in no region: then the bytes that are moved have to be counted.
+    #[inline(always)]
+    pub(crate) fn plain_region(
+        &self,
+        device: usize,
+        disk: &ServedDevice,
+        memory: &RequestBuffer<'_>,
+    ) -> Option<Option<RegionId>> {
+        if disk.pinner.is_none() {
+            return Some(None);
+        }
+        match self.members.get(device) {
+            Some(Some(DeviceMember { arena: Registration::Registered(arena), .. }))
+                if arena.contains(memory.as_ptr().addr(), memory.len() as u64) =>
+            {
+                Some(Some(arena.region))
+            }
+            _ => None,
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) enum Registration {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceMember {
     pub(crate) turn: schedule::ConnectionKey,
+    /// The client's user in the device's schedule.
+    pub(crate) user: schedule::ClientKey,
     pub(crate) arena: Registration,
 }
 
@@ -149,10 +151,10 @@ impl Client {
         }
     }
 
-    /// Returns true if `turn` is this client's membership in the device's schedule.
+    /// Returns this client's membership in the device's schedule if its key is `turn`.
     #[inline]
-    pub(crate) fn is_member(&self, device: usize, turn: schedule::ConnectionKey) -> bool {
-        matches!(self.members.get(device), Some(Some(member)) if member.turn == turn)
+    pub(crate) fn membership(&self, device: usize, turn: schedule::ConnectionKey) -> Option<&DeviceMember> {
+        self.members.get(device)?.as_ref().filter(|member| member.turn == turn)
     }
 
     /// Revokes a grant. Sends the reply when no request by it is in flight, even if somebody else has revoked

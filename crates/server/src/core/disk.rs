@@ -1,12 +1,11 @@
 //! A device as the core uses it: its schedule, its commands in flight, and whether it still completes them.
 
 use crate::core::CompletedCommand;
-use crate::core::client::{Client, DeviceMember, Registration};
-use crate::core::copy::CopyMemory;
+use crate::core::client::{Channel, Client, DeviceMember, Registration};
 use crate::core::order::{BoxedDevice, DeviceReport, OnDone};
 use crate::core::pins::RegisteredArena;
-use crate::core::work::{Origin, RequestState, Slice, slice_of};
-use crate::schedule::{self, ByUser};
+use crate::core::work::{DeviceSegment, Origin, RequestState, Slice, slice_of};
+use crate::schedule::{self, ByUser, CommandCosts};
 use bywash_channel::RequestBuffer;
 use bywash_device::{
     Command, Completion, Device, Geometry, Operation, PinnedRegion, Pinner, RegionId, Segment,
@@ -17,10 +16,10 @@ use slab::Slab;
 use std::sync::Arc;
 
 /// A command in flight on a device.
-struct InFlight {
-    work: usize,
+pub(crate) struct InFlight {
+    pub(crate) work: usize,
     /// User whose window the command counts against, and its number of bytes; `None` if it had no turn.
-    user: Option<(schedule::ClientKey, u64)>,
+    pub(crate) user: Option<(schedule::ClientKey, u64)>,
 }
 
 /// Client on whose behalf a command is submitted, or the server itself.
@@ -28,10 +27,21 @@ struct InFlight {
 pub(crate) struct Submitter<'a> {
     /// The client; `None` for the server itself.
     pub(crate) client: Option<&'a Client>,
-    /// Member of the schedule whose turn it is; `None` if the command needs no turn.
-    pub(crate) turn: Option<schedule::ConnectionKey>,
+    /// User whose turn it is; `None` if the command needs no turn.
+    pub(crate) user: Option<schedule::ClientKey>,
     /// Region of the client's arena, if it is registered with the device.
     pub(crate) region: Option<RegionId>,
+}
+
+/// Result of submitting a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    /// The command has completed.
+    AtOnce,
+    /// The command is in flight; this number of bytes counts against its user's window.
+    InFlight { bytes: u64 },
+    /// The device accepts no further command before one has completed.
+    Full,
 }
 
 /// A device with its schedule and its commands in flight.
@@ -100,6 +110,7 @@ impl ServedDevice {
         device: usize,
     ) -> Result<DeviceMember, schedule::Error> {
         let turn = self.schedule.join(client.uid, client.limits)?;
+        let user = self.schedule.user(turn).ok_or(schedule::Error::Full)?;
         if self.holders.len() <= turn.index() {
             self.holders.resize(turn.index() + 1, usize::MAX);
         }
@@ -107,7 +118,7 @@ impl ServedDevice {
         if client.members.len() <= device {
             client.members.resize(device + 1, None);
         }
-        Ok(*client.members[device].insert(DeviceMember { turn, arena: Registration::Unknown }))
+        Ok(*client.members[device].insert(DeviceMember { turn, user, arena: Registration::Unknown }))
     }
 
     /// Returns the next command of work, which is for this device: see [`RequestState::next_device`].
@@ -116,7 +127,7 @@ impl ServedDevice {
         work.next_slice(self.slice, self.geometry.range_max)
     }
 
-    /// Submits a slice of some work, a client's or the server's own. Returns false if the device is full.
+    /// Submits a slice of some work, a client's or the server's own.
     #[expect(unsafe_code, reason = "a device is told where a request's memory is")]
     #[inline]
     pub(crate) fn submit(
@@ -127,7 +138,7 @@ impl ServedDevice {
         slice: &Slice,
         now: u64,
         finished: &mut Vec<CompletedCommand>,
-    ) -> bool {
+    ) -> Submitted {
         let channel = by.client.and_then(|client| client.channel.as_ref());
         let memory = match (&work.origin, channel) {
             (Origin::Client { request: Some(request), .. }, Some(channel)) => {
@@ -156,24 +167,67 @@ impl ServedDevice {
             }
             finished.push(CompletedCommand { work: place, result: Ok(()) });
             work.note_submitted(slice, now);
-            return true;
+            return Submitted::AtOnce;
         }
         let token = self.in_flight.vacant_key();
         let command = Command::new(token as u64, slice.operation, slice.device_offset, slice.length, spans);
-        let is_taken = match self.device.carry_out(&command) {
-            Some(result) => {
-                finished.push(CompletedCommand { work: place, result });
-                true
-            }
-            None => {
-                let memory = work.memory.as_ref().filter(|_| by.client.is_none());
-                self.queue(command, by, memory.cloned(), place, slice, now)
-            }
-        };
-        if is_taken {
+        if let Some(result) = self.device.carry_out(&command) {
+            finished.push(CompletedCommand { work: place, result });
             work.note_submitted(slice, now);
+            return Submitted::AtOnce;
         }
-        is_taken
+        let command = match (channel, &work.memory) {
+            (Some(channel), _) => command.owner(channel.owner.clone()).region(by.region),
+            (None, Some(memory)) => command.owner(memory.clone()),
+            (None, None) => command,
+        };
+        if self.in_flight.is_empty() {
+            self.progress_ns = now;
+        }
+        if self.device.submit(command).is_err() {
+            return Submitted::Full;
+        }
+        // Commands without data cost the same whatever the length of their range.
+        let bytes = if slice.operation.moves_data() { slice.length } else { 0 };
+        // `insert` uses the vacant key that became the command's token.
+        self.in_flight.insert(InFlight { work: place, user: by.user.map(|user| (user, bytes)) });
+        work.note_submitted(slice, now);
+        Submitted::InFlight { bytes }
+    }
+
+    /// Submits the only command of a client's request, which moves the bytes of one segment; `region` is the registered
+    /// region with the memory of the request.
+    #[expect(unsafe_code, reason = "a device is told where a request's memory is")]
+    #[inline(always)]
+    pub(crate) fn submit_plain(
+        &mut self,
+        (channel, memory): (&Channel, &RequestBuffer<'_>),
+        (operation, segment): (Operation, DeviceSegment),
+        region: Option<RegionId>,
+        in_flight: InFlight,
+        now: u64,
+        finished: &mut Vec<CompletedCommand>,
+    ) -> Submitted {
+        // The buffer lies within the client's arena, as `bywash_channel` has checked, and is as long as the segment, as
+        // `RequestState::take` has checked. The command's owner keeps the arena mapped or, for a command that ends before
+        // `carry_out` returns, the borrowed channel does.
+        // SAFETY: the memory is so mapped for reading and writing while the command uses it; nothing refers to it.
+        let span = [unsafe { Segment::new(memory.as_ptr(), segment.length as usize) }];
+        let token = self.in_flight.vacant_key() as u64;
+        let command = Command::new(token, operation, segment.device_offset, segment.length, &span);
+        if let Some(result) = self.device.carry_out(&command) {
+            finished.push(CompletedCommand { work: in_flight.work, result });
+            return Submitted::AtOnce;
+        }
+        if self.in_flight.is_empty() {
+            self.progress_ns = now;
+        }
+        if self.device.submit(command.owner(channel.owner.clone()).region(region)).is_err() {
+            return Submitted::Full;
+        }
+        // `insert` uses the vacant key that became the command's token.
+        self.in_flight.insert(in_flight);
+        Submitted::InFlight { bytes: segment.length }
     }
 
     /// Registers a client's pinned arena with the device.
@@ -189,49 +243,32 @@ impl ServedDevice {
         }
     }
 
-    /// Submits a command that completes later. Returns false if the device is full.
-    fn queue(
-        &mut self,
-        command: Command<'_>,
-        by: Submitter<'_>,
-        memory: Option<Arc<CopyMemory>>,
-        work: usize,
-        slice: &Slice,
-        now: u64,
-    ) -> bool {
-        let command = match (by.client.and_then(|client| client.channel.as_ref()), memory) {
-            (Some(channel), _) => command.owner(channel.owner.clone()).region(by.region),
-            (None, Some(memory)) => command.owner(memory),
-            (None, None) => command,
-        };
-        if self.device.in_flight() == 0 {
-            self.progress_ns = now;
-        }
-        if self.device.submit(command).is_err() {
-            return false;
-        }
-        // Commands without data cost the same whatever the length of their range.
-        let bytes = if slice.operation.moves_data() { slice.length } else { 0 };
-        let user = by.turn.and_then(|member| self.schedule.submitted(member, bytes, now));
-        // `insert` uses the vacant key that became the command's token.
-        self.in_flight.insert(InFlight { work, user: user.map(|user| (user, bytes)) });
-        true
-    }
-
     /// Reaps the device's completed commands.
     #[inline]
     pub(crate) fn poll(&mut self, now: u64, finished: &mut Vec<CompletedCommand>) {
-        if self.device.in_flight() == 0 {
+        // The flush before the server ends is not among the commands in flight.
+        if self.in_flight.is_empty() && self.device.in_flight() == 0 {
             return;
         }
         let ServedDevice { device, in_flight, schedule, .. } = self;
+        // Commands of one user that complete one after the other, which are counted together.
+        let mut counted: Option<(schedule::ClientKey, CommandCosts)> = None;
         let count = device.reap(&mut |Completion { token, result, .. }| {
             let Some(InFlight { work, user }) = in_flight.try_remove(token as usize) else { return };
-            if let Some((user, bytes)) = user {
-                schedule.completed(user, bytes, now);
-            }
             finished.push(CompletedCommand { work, result });
+            let Some((user, bytes)) = user else { return };
+            match &mut counted {
+                Some((counted, costs)) if *counted == user => costs.add(bytes),
+                _ => {
+                    if let Some((user, costs)) = counted.replace((user, CommandCosts::one(bytes))) {
+                        schedule.completed_all(user, costs, now);
+                    }
+                }
+            }
         });
+        if let Some((user, costs)) = counted {
+            schedule.completed_all(user, costs, now);
+        }
         if count > 0 {
             self.note_progress(now);
         }

@@ -7,8 +7,8 @@
 use crate::core::client::Client;
 use crate::core::clock::Clock;
 use crate::core::disk::ServedDevice;
-use crate::core::work::{DeviceSegment, Origin, RequestPool, RequestState, SegmentKind};
-use bywash_channel::{Request, RequestToken};
+use crate::core::work::{DeviceSegment, EndedRequest, Origin, RequestPool, RequestState, SegmentKind};
+use bywash_channel::RequestWords;
 use bywash_protocol::layout::{self, GRANT_RANGE_BYTES, GrantRange, Opcode, Status};
 use bywash_volume::{Access, ByteRange, Bytes, DeviceRanges, GrantError, GrantNumber, PIECES_MAX, RangePart};
 use slab::Slab;
@@ -77,20 +77,36 @@ impl Client {
         clock: &mut Clock,
     ) -> NextRequest {
         let Some(channel) = &mut self.channel else { return NextRequest::Nothing };
-        // Borrowed, not moved out: a move would copy the whole request.
-        let taken = channel.server.try_next();
-        let request = match &taken {
-            Ok(Some(request)) => request,
+        let token = match channel.server.try_next_into(&mut works.taken) {
+            Ok(Some(token)) => token,
             Ok(None) => return NextRequest::Nothing,
             Err(_) => return NextRequest::Broken,
         };
-        let (place, work) = works.take();
-        self.active_ns = clock.now_or_read();
+        let now = clock.now_or_read();
+        self.active_ns = now;
         self.in_flight += 1;
-        let outcome = work.take(self, request, disks, self.active_ns);
-        let request = taken.ok().flatten().map(RequestToken::from);
-        work.origin = Origin::Client { client: number, request };
-        if let Err(refused) = outcome {
+        let place = works.take();
+        let (work, words) = (&mut works.all[place], &works.taken);
+        work.origin = Origin::Client { client: number, request: Some(token) };
+        let Some((device, grant)) = work.take_transfer(self, words, disks, now) else {
+            return self.take_other(place, works, disks, now);
+        };
+        self.states[grant].in_flight += 1;
+        self.current = Some(place);
+        NextRequest::Work { device }
+    }
+
+    /// Checks a request that is not as most are, and turns it into work.
+    #[inline(never)]
+    fn take_other(
+        &mut self,
+        place: usize,
+        works: &mut RequestPool,
+        disks: &Slab<ServedDevice>,
+        now: u64,
+    ) -> NextRequest {
+        let (work, words) = (&mut works.all[place], &works.taken);
+        if let Err(refused) = work.take(self, words, disks, now) {
             (work.status, work.value) = (refused.status, refused.value);
             return NextRequest::Refused { place };
         }
@@ -107,19 +123,44 @@ impl Client {
 }
 
 impl RequestState {
+    /// Turns this into the work of a request to read or write a range of a grant that is one extent of its device, as most
+    /// are. Returns the device, and the index of the grant's state. `None` if the request is another one or is to be refused:
+    /// [`RequestState::take`] finds out.
+    #[inline(always)]
+    fn take_transfer(
+        &mut self,
+        client: &Client,
+        words: &RequestWords,
+        disks: &Slab<ServedDevice>,
+        now: u64,
+    ) -> Option<(usize, usize)> {
+        let (opcode, fua, range) =
+            layout::decode_transfer(words.opcode(), words.flags(), words.arguments(), words.len())?;
+        let wanted = if opcode == Opcode::Read { Access::Read } else { Access::Write };
+        let (grant, length) = (GrantNumber::from_word(range.grant), Bytes(range.length));
+        let (device, start) = client.table.check_flat(grant, Bytes(range.offset), length, wanted)?;
+        let device = device.0 as usize;
+        let disk = disks.get(device)?;
+        self.begin(opcode, fua, now);
+        self.check_disk(&range, 0, Some(disk)).ok()?;
+        let grant = client.state_of(grant);
+        let segment = DeviceSegment::new(device, grant, range.offset, ByteRange { start, length }, 0);
+        self.push_only(segment, disk.slice);
+        self.value = range.length;
+        Some((device, grant))
+    }
+
     /// Turns this into the work of a client's request; the caller sets the origin. The client may change the
     /// request's memory at any time, so only the encoded pieces are read from there, and each just once.
-    #[inline]
     pub(crate) fn take(
         &mut self,
         client: &Client,
-        request: &Request,
+        words: &RequestWords,
         disks: &Slab<ServedDevice>,
         now: u64,
     ) -> Result<(), RequestRefusal> {
-        let asked =
-            layout::decode_request(request.opcode(), request.flags(), request.arguments(), request.len())
-                .map_err(|_| RequestRefusal::new(Status::Malformed, 0))?;
+        let asked = layout::decode_request(words.opcode(), words.flags(), words.arguments(), words.len())
+            .map_err(|_| RequestRefusal::new(Status::Malformed, 0))?;
         self.begin(asked.opcode, asked.fua, now);
         match asked.opcode {
             Opcode::Flush => {
@@ -133,7 +174,7 @@ impl RequestState {
                 self.segments.push(DeviceSegment::new(device, grant, 0, ByteRange::new(0, 0), 0));
             }
             Opcode::ReadRanges | Opcode::WriteRanges => {
-                self.take_many(client, request, asked.pieces_bytes, asked.data_bytes, disks)?;
+                self.take_many(client, asked.pieces_bytes, asked.data_bytes, disks)?;
             }
             _ => {
                 self.lay_out(client, asked.piece, 0, 0, disks)?;
@@ -147,12 +188,14 @@ impl RequestState {
     fn take_many(
         &mut self,
         client: &Client,
-        request: &Request,
         head: usize,
         data: u64,
         disks: &Slab<ServedDevice>,
     ) -> Result<(), RequestRefusal> {
-        let Some(channel) = &client.channel else { return Err(RequestRefusal::new(Status::Failed, 0)) };
+        let (Some(channel), Origin::Client { request: Some(request), .. }) = (&client.channel, &self.origin)
+        else {
+            return Err(RequestRefusal::new(Status::Failed, 0));
+        };
         let count = (head / GRANT_RANGE_BYTES) as u64;
         let memory = channel.server.memory(request);
         let mut passed = 0u64;
@@ -382,21 +425,22 @@ impl RequestState {
     /// Adds the request to the counters of its client, its grants and its devices.
     #[inline]
     pub(crate) fn count(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
-        self.note(&mut client.counts, self.value, now);
-        let [segment] = self.segments.as_slice() else { return self.count_many(client, disks, now) };
-        self.note(&mut client.states[segment.grant].counts, segment.length, now);
-        self.note(&mut disks[segment.device].counts, segment.length, now);
+        let ended = self.ended(now);
+        ended.note(&mut client.counts, self.value);
+        let [segment] = self.segments.as_slice() else { return self.count_many(client, disks, ended) };
+        ended.note(&mut client.states[segment.grant].counts, segment.length);
+        ended.note(&mut disks[segment.device].counts, segment.length);
     }
 
     /// Adds the request to the counters of its grants and devices: consecutive segments of one grant, and of
     /// one device, count as one request.
     #[inline(never)]
-    fn count_many(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, now: u64) {
+    fn count_many(&self, client: &mut Client, disks: &mut Slab<ServedDevice>, ended: EndedRequest) {
         for segments in self.segments.chunk_by(|one, next| one.grant == next.grant) {
-            self.note(&mut client.states[segments[0].grant].counts, bytes_of(segments), now);
+            ended.note(&mut client.states[segments[0].grant].counts, bytes_of(segments));
         }
         for segments in self.segments.chunk_by(|one, next| one.device == next.device) {
-            self.note(&mut disks[segments[0].device].counts, bytes_of(segments), now);
+            ended.note(&mut disks[segments[0].device].counts, bytes_of(segments));
         }
     }
 }

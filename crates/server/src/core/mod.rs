@@ -47,16 +47,16 @@ mod thin;
 mod work;
 
 use crate::bell::Bell;
-use crate::core::client::{Client, WakeMode};
+use crate::core::client::{Client, DeviceMember, WakeMode};
 use crate::core::clock::{Clock, ClockStart};
-use crate::core::disk::{ServedDevice, Submitter};
+use crate::core::disk::{InFlight, ServedDevice, Submitted, Submitter};
 use crate::core::intake::NextRequest;
 use crate::core::order::{CoreHandle, CoreOrder};
 use crate::core::sleep::Sleeper;
 use crate::core::thin::{Drain, ParkedRequests};
 use crate::core::work::{Origin, RequestPool};
 use crate::helpers::Helpers;
-use crate::schedule;
+use crate::schedule::{self, ServedCommand};
 use bywash_device::CommandError;
 use bywash_protocol::layout::Status;
 use slab::Slab;
@@ -165,6 +165,36 @@ pub(crate) struct CompletedCommand {
     pub(crate) result: Result<(), CommandError>,
 }
 
+/// Result of a client's turn at a device.
+enum TurnResult {
+    /// A command was submitted.
+    Served(ServedCommand),
+    /// The request has failed, or has no command for the device.
+    Nothing,
+    /// The device accepts no further command before one has completed.
+    Full,
+}
+
+/// Limit of the turns of one device in a round.
+struct RoundLimit {
+    turns: usize,
+    bytes: u64,
+}
+
+impl RoundLimit {
+    #[inline]
+    fn is_left(&self) -> bool {
+        self.turns > 0 && self.bytes > 0
+    }
+
+    /// Takes off a turn that moves this number of bytes.
+    #[inline]
+    fn charge(&mut self, bytes: u64) {
+        self.turns -= 1;
+        self.bytes = self.bytes.saturating_sub(bytes + schedule::REQUEST_CHARGE_BYTES as u64);
+    }
+}
+
 /// Result of looking at a client's ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RingResult {
@@ -242,7 +272,7 @@ impl Core {
         let mut busy = self.poll_rings() | found;
         busy |= self.submit_resumed();
         busy |= self.serve_turns(now);
-        busy |= self.reap();
+        busy |= self.reap(busy);
         if !self.drains.is_empty() {
             self.check_drains();
         }
@@ -284,7 +314,7 @@ impl Core {
     fn poll_ring(&mut self, number: usize) -> bool {
         let found = self.take(number);
         if let RingResult::Work { device } = found {
-            self.enqueue(number, device);
+            self.begin(number, device);
         }
         found != RingResult::Nothing
     }
@@ -337,18 +367,61 @@ impl Core {
         }
     }
 
+    /// Returns the client's membership in the device's schedule. At the client's first use of the device it joins. `None` if
+    /// it cannot: its request has failed then.
+    #[inline]
+    fn member(&mut self, number: usize, device: usize) -> Option<DeviceMember> {
+        match self.clients[number].members.get(device) {
+            Some(Some(member)) => Some(*member),
+            _ => self.join_device(number, device),
+        }
+    }
+
+    #[cold]
+    fn join_device(&mut self, number: usize, device: usize) -> Option<DeviceMember> {
+        match self.disks[device].add_member(&mut self.clients[number], number, device) {
+            Ok(member) => Some(member),
+            // Too many clients, or invalid limits; both were ruled out when the client joined.
+            Err(_) => {
+                self.fail_current(number, Status::Failed);
+                None
+            }
+        }
+    }
+
+    /// Gives a client that is in no line a turn at the device at once, if nobody is in line there. For its next command, and
+    /// if others are in line, puts it in line.
+    #[inline]
+    fn begin(&mut self, number: usize, device: usize) {
+        let Some(member) = self.member(number, device) else { return };
+        let disk = &mut self.disks[device];
+        note_active(&mut self.active, disk, device);
+        let Some(place) = self.clients[number].current else { return };
+        if disk.is_full || !disk.schedule.would_be_next(member.turn) {
+            return disk.schedule.wants(member.turn);
+        }
+        match self.submit_current(number, device, member.user, place, self.clock.now()) {
+            TurnResult::Served(command) => {
+                let now = self.clock.now();
+                self.disks[device].schedule.served_alone(member.turn, command, now);
+            }
+            TurnResult::Nothing => {}
+            TurnResult::Full => {
+                let disk = &mut self.disks[device];
+                disk.is_full = true;
+                return disk.schedule.wants(member.turn);
+            }
+        }
+        if let RingResult::Work { device } = self.next_request(number, place) {
+            self.enqueue(number, device);
+        }
+    }
+
     /// Puts the client in line for a turn at the device.
     #[inline]
     fn enqueue(&mut self, number: usize, device: usize) {
-        let (client, disk) = (&mut self.clients[number], &mut self.disks[device]);
-        let member = match client.members.get(device) {
-            Some(Some(member)) => *member,
-            _ => match disk.add_member(client, number, device) {
-                Ok(member) => member,
-                // Too many clients, or invalid limits; both were ruled out when the client joined.
-                Err(_) => return self.fail_current(number, Status::Failed),
-            },
-        };
+        let Some(member) = self.member(number, device) else { return };
+        let disk = &mut self.disks[device];
         disk.schedule.wants(member.turn);
         note_active(&mut self.active, disk, device);
     }
@@ -360,77 +433,151 @@ impl Core {
         let mut at = 0;
         while let Some(&device) = self.active.get(at) {
             at += 1;
-            let mut charged = 0;
-            for _ in 0..TURNS_PER_ROUND {
-                let Some(bytes) = self.turn(device, now) else { break };
+            let mut left = RoundLimit { turns: TURNS_PER_ROUND, bytes: ROUND_CHARGE_BYTES };
+            while left.is_left() && self.turns(device, now, &mut left) {
                 busy = true;
-                charged += bytes + schedule::REQUEST_CHARGE_BYTES as u64;
-                if charged >= ROUND_CHARGE_BYTES {
-                    break;
-                }
             }
         }
         busy
     }
 
-    /// Gives the next client its turn at a device. Returns the number of bytes that were submitted, or `None`
-    /// if no client is in line or the device is full.
+    /// Gives the next client its turn at a device, and more turns while the client is next again. Returns false if no client
+    /// is in line or the device is full.
     #[inline]
-    fn turn(&mut self, device: usize, now: u64) -> Option<u64> {
-        let Core { clients, works, disks, finished, helpers, own_orders, .. } = self;
-        let disk = &mut disks[device];
+    fn turns(&mut self, device: usize, now: u64, left: &mut RoundLimit) -> bool {
+        let disk = &mut self.disks[device];
         if disk.is_full {
-            return None;
+            return false;
         }
-        let member = disk.schedule.next(now)?;
+        let Some(mut run) = disk.schedule.next_run(now) else { return false };
+        let member = run.member;
         let number = disk.holders.get(member.index()).copied().unwrap_or(usize::MAX);
-        let Some(client) = clients.get_mut(number).filter(|client| client.is_member(device, member)) else {
+        let client = self.clients.get(number);
+        let joined = client.and_then(|client| Some((client, client.membership(device, member)?)));
+        let Some((client, &DeviceMember { user, .. })) = joined else {
             disk.schedule.leave(member);
-            return Some(0);
+            left.charge(0);
+            return true;
         };
-        let Some(place) = client.current else {
+        let Some(mut place) = client.current else {
             disk.schedule.wants_nothing(member);
-            return Some(0);
+            left.charge(0);
+            return true;
         };
-        let work = &mut works.all[place];
-        let mut bytes = 0;
-        if work.next_device() == Some(device) {
-            let slice = disk.next_slice(work);
-            let region = client.region(device, disk);
-            let by = Submitter { client: Some(client), turn: Some(member), region };
-            if !disk.submit(by, work, place, &slice, now, finished) {
-                disk.is_full = true;
-                return None;
-            }
-            bytes = slice.length;
-            disk.schedule.served(member, bytes, now);
-            if let Some(pinner) = &disk.pinner
-                && let Some(order) = client.note_moved(device, pinner, work, &slice)
-            {
-                let key = own_orders.key(number, client.number);
-                arenas::have_pinned(client.uid, key, order, helpers, own_orders);
-            }
-        }
-        let next = match work.next_device() {
-            Some(next) => RingResult::Work { device: next },
-            // All commands of the request are submitted.
-            None => {
-                client.current = None;
-                if work.commands == 0 {
-                    // The request has failed. The client's next request is found when its ring is polled.
-                    self.complete(place);
-                    RingResult::Nothing
-                } else if client.attention == WakeMode::Polled {
-                    self.take(number)
-                } else {
-                    RingResult::Nothing
+        let next = loop {
+            let is_next = match self.submit_current(number, device, user, place, now) {
+                TurnResult::Served(command) => {
+                    left.charge(command.bytes);
+                    run.serve(command)
                 }
+                TurnResult::Nothing => {
+                    left.charge(0);
+                    false
+                }
+                TurnResult::Full => {
+                    let disk = &mut self.disks[device];
+                    disk.is_full = true;
+                    disk.schedule.end_run(&run, now);
+                    return false;
+                }
+            };
+            let next = self.next_request(number, place);
+            let goes_on = is_next && left.is_left() && next == RingResult::Work { device };
+            match self.clients.get(number).and_then(|client| client.current) {
+                Some(next) if goes_on => place = next,
+                _ => break next,
             }
         };
+        self.disks[device].schedule.end_run(&run, now);
         if next != (RingResult::Work { device }) {
             self.move_on(number, device, member, next);
         }
-        Some(bytes)
+        true
+    }
+
+    /// Submits the next command of the client's current request, if it has one for this device.
+    #[inline]
+    fn submit_current(
+        &mut self,
+        number: usize,
+        device: usize,
+        user: schedule::ClientKey,
+        place: usize,
+        now: u64,
+    ) -> TurnResult {
+        let Core { clients, works, disks, finished, .. } = self;
+        let (client, work, disk) = (&clients[number], &mut works.all[place], &mut disks[device]);
+        if let Some((operation, segment)) = work.plain_segment(device)
+            && let (Some(channel), Origin::Client { request: Some(request), .. }) =
+                (&client.channel, &work.origin)
+        {
+            let memory = channel.server.memory(request);
+            if let Some(region) = client.plain_region(device, disk, &memory) {
+                let in_flight = InFlight { work: place, user: Some((user, segment.length)) };
+                let (memory, command) = ((channel, &memory), (operation, segment));
+                let in_flight_bytes =
+                    match disk.submit_plain(memory, command, region, in_flight, now, finished) {
+                        Submitted::InFlight { bytes } => Some(bytes),
+                        Submitted::AtOnce => None,
+                        Submitted::Full => return TurnResult::Full,
+                    };
+                work.note_plain_submitted(now);
+                return TurnResult::Served(ServedCommand { bytes: segment.length, in_flight_bytes });
+            }
+        }
+        self.submit_slice(number, device, user, place, now)
+    }
+
+    /// Submits the next command of any request, if it has one for this device.
+    #[inline(never)]
+    fn submit_slice(
+        &mut self,
+        number: usize,
+        device: usize,
+        user: schedule::ClientKey,
+        place: usize,
+        now: u64,
+    ) -> TurnResult {
+        let Core { clients, works, disks, finished, helpers, own_orders, .. } = self;
+        let (client, work, disk) = (&mut clients[number], &mut works.all[place], &mut disks[device]);
+        if work.next_device() != Some(device) {
+            return TurnResult::Nothing;
+        }
+        let slice = disk.next_slice(work);
+        let region = client.region(device, disk);
+        let by = Submitter { client: Some(client), user: Some(user), region };
+        let in_flight_bytes = match disk.submit(by, work, place, &slice, now, finished) {
+            Submitted::InFlight { bytes } => Some(bytes),
+            Submitted::AtOnce => None,
+            Submitted::Full => return TurnResult::Full,
+        };
+        if let Some(pinner) = &disk.pinner
+            && let Some(order) = client.note_moved(device, pinner, work, &slice)
+        {
+            let key = own_orders.key(number, client.number);
+            arenas::have_pinned(client.uid, key, order, helpers, own_orders);
+        }
+        TurnResult::Served(ServedCommand { bytes: slice.length, in_flight_bytes })
+    }
+
+    /// Returns the device of the next command of the client's current request or, if all its commands are submitted, of the
+    /// next request in its ring.
+    #[inline]
+    fn next_request(&mut self, number: usize, place: usize) -> RingResult {
+        let (client, work) = (&mut self.clients[number], &self.works.all[place]);
+        if let Some(device) = work.next_device() {
+            return RingResult::Work { device };
+        }
+        client.current = None;
+        if work.commands == 0 {
+            // The request has failed. The client's next request is found when its ring is polled.
+            self.complete(place);
+            return RingResult::Nothing;
+        }
+        match client.attention {
+            WakeMode::Polled => self.take(number),
+            _ => RingResult::Nothing,
+        }
     }
 
     /// Takes a client out of line at one device, and puts it in line at the next if there is one.
@@ -472,29 +619,32 @@ impl Core {
             Origin::Server(_) => None,
         };
         let slice = disk.next_slice(work);
-        let is_taken = disk.submit(
-            Submitter { client, turn: None, region: None },
+        let submitted = disk.submit(
+            Submitter { client, user: None, region: None },
             work,
             place,
             &slice,
             self.clock.now(),
             finished,
         );
+        let is_taken = submitted != Submitted::Full;
         if is_taken {
             note_active(&mut self.active, disk, device);
         }
         is_taken
     }
 
-    /// Reaps the devices' completed commands, and completes their requests. Returns true if there were any.
+    /// Reaps the devices' completed commands, and completes their requests. Returns true if there were any. `is_old` tells if
+    /// work was done since the clock was read.
     #[inline]
-    fn reap(&mut self) -> bool {
+    fn reap(&mut self, is_old: bool) -> bool {
         let mut finished = std::mem::take(&mut self.finished);
         for device in &self.active {
             self.disks[*device].poll(self.clock.now(), &mut finished);
         }
         let busy = !finished.is_empty();
-        if busy {
+        // If nothing was done before in this round, the last reading is recent.
+        if busy && is_old {
             self.clock.read();
         }
         for CompletedCommand { work: place, result } in finished.drain(..) {

@@ -203,7 +203,8 @@ impl Core {
             return reply.send(Status::OutOfBounds);
         }
         let now = self.clock.read();
-        let (place, work) = self.works.take();
+        let place = self.works.take();
+        let work = &mut self.works.all[place];
         work.clear(device.0 as usize, span.start.0, span.length.0, reply, now);
         self.resumed.push_back(place);
     }
@@ -222,7 +223,8 @@ impl Core {
             return reply.send(Status::OutOfBounds);
         }
         let now = self.clock.read();
-        let (place, work) = self.works.take();
+        let place = self.works.take();
+        let work = &mut self.works.all[place];
         work.copy(device.0 as usize, (from, to), memory, reply, now);
         self.resumed.push_back(place);
     }
@@ -232,7 +234,8 @@ impl Core {
             return reply.send(Status::Failed);
         }
         let now = self.clock.read();
-        let (place, work) = self.works.take();
+        let place = self.works.take();
+        let work = &mut self.works.all[place];
         work.flush(device.0 as usize, reply, now);
         self.resumed.push_back(place);
     }
@@ -299,7 +302,7 @@ impl Core {
     /// Waits until no command is in flight, at most until `end`.
     fn settle(&mut self, end: u64) {
         while self.disks.iter().any(|(_, disk)| disk.device.in_flight() > 0) && self.clock.read() < end {
-            if !self.reap() {
+            if !self.reap(true) {
                 std::thread::yield_now();
             }
         }

@@ -10,10 +10,10 @@
 
 use crate::core::copy::CopyMemory;
 use crate::core::order::OnDone;
-use bywash_channel::RequestToken;
+use bywash_channel::{RequestToken, RequestWords};
 use bywash_device::{CommandError, Operation};
 use bywash_protocol::layout::{Opcode, Status};
-use bywash_protocol::report::Counters;
+use bywash_protocol::report::{Counters, latency_bucket};
 use bywash_volume::{Access, ByteRange, Bytes};
 use std::sync::Arc;
 
@@ -103,6 +103,8 @@ pub(crate) struct RequestState {
     is_used: bool,
     pub(crate) opcode: Opcode,
     fua: bool,
+    /// True if the request is one mapped segment of one slice, which moves data; [`RequestState::plain_segment`] has it.
+    is_plain: bool,
     /// Operation of the commands. When all data is written, a flush may follow to make it durable.
     operation: Operation,
     pub(crate) segments: Vec<DeviceSegment>,
@@ -136,20 +138,21 @@ pub(crate) struct RequestState {
 #[derive(Default)]
 pub(crate) struct RequestPool {
     pub(crate) all: Vec<RequestState>,
+    /// Fields of the request that was last taken from a ring.
+    pub(crate) taken: RequestWords,
     free: Vec<usize>,
 }
 
 impl RequestPool {
-    /// Takes an unused slot. Returns its index and the work.
+    /// Takes an unused slot, and returns its index.
     #[inline]
-    pub(crate) fn take(&mut self) -> (usize, &mut RequestState) {
+    pub(crate) fn take(&mut self) -> usize {
         let place = match self.free.pop() {
             Some(place) => place,
             None => self.grow(),
         };
-        let work = &mut self.all[place];
-        work.is_used = true;
-        (place, work)
+        self.all[place].is_used = true;
+        place
     }
 
     #[cold]
@@ -185,6 +188,7 @@ impl RequestState {
             is_used: false,
             opcode: Opcode::Flush,
             fua: false,
+            is_plain: false,
             operation: Operation::Flush,
             segments: Vec::new(),
             memory: None,
@@ -212,6 +216,7 @@ impl RequestState {
     pub(crate) fn begin(&mut self, opcode: Opcode, fua: bool, now: u64) {
         self.segments.clear();
         (self.opcode, self.fua, self.operation) = (opcode, fua, operation_of(opcode, fua));
+        self.is_plain = false;
         (self.next, self.submitted, self.commands) = (0, 0, 0);
         (self.is_parked, self.parked, self.missing) = (false, 0, 0);
         (self.status, self.value) = (Status::Success, 0);
@@ -276,6 +281,29 @@ impl RequestState {
             Opcode::CompareAndWrite => Access::ReadWrite,
             Opcode::Write | Opcode::WriteRanges | Opcode::Discard | Opcode::WriteZeroes => Access::Write,
         }
+    }
+
+    /// Appends the only segment of a request to read or write one mapped range, which moves `segment.length` bytes;
+    /// `slice` is the greatest size of a command.
+    #[inline(always)]
+    pub(crate) fn push_only(&mut self, segment: DeviceSegment, slice: u64) {
+        self.is_plain = segment.length <= slice && matches!(self.opcode, Opcode::Read | Opcode::Write);
+        self.segments.push(segment);
+    }
+
+    /// Returns the operation and the segment of a request with a single command, to this device, that was not submitted
+    /// yet and moves the segment's bytes; `None` for any other request.
+    #[inline(always)]
+    pub(crate) fn plain_segment(&self, device: usize) -> Option<(Operation, DeviceSegment)> {
+        let segment = self.segments.first()?;
+        let is_new = self.is_plain && self.next == 0 && self.status == Status::Success;
+        (is_new && segment.device == device).then_some((self.operation, *segment))
+    }
+
+    /// Notes that the only command of the request was submitted.
+    #[inline(always)]
+    pub(crate) fn note_plain_submitted(&mut self, now: u64) {
+        (self.moved_ns, self.commands, self.next) = (now, 1, 1);
     }
 
     /// Returns the next command, of at most `transfer_max` bytes; a discard may have `range_max`.
@@ -365,9 +393,46 @@ impl RequestState {
         self.next == self.segments.len()
     }
 
+    /// Returns what counters record of the request, which ends now.
+    #[inline]
+    pub(crate) fn ended(&self, now: u64) -> EndedRequest {
+        let latency_ns = now.saturating_sub(self.began_ns);
+        let (opcode, status) = (self.opcode, self.status);
+        EndedRequest { opcode, status, latency_ns, bucket: latency_bucket(latency_ns) }
+    }
+}
+
+/// Part of an ended request that counters record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedRequest {
+    opcode: Opcode,
+    status: Status,
+    latency_ns: u64,
+    /// Index of the latency's bucket in [`Counters::latency`].
+    bucket: usize,
+}
+
+impl EndedRequest {
     /// Adds the request with this number of bytes to one set of counters.
     #[inline]
-    pub(crate) fn note(&self, counts: &mut Counters, bytes: u64, now: u64) {
+    pub(crate) fn note(&self, counts: &mut Counters, bytes: u64) {
+        match (self.opcode, self.status) {
+            (Opcode::Read, Status::Success) => {
+                counts.reads += 1;
+                counts.bytes_read += bytes;
+            }
+            (Opcode::Write, Status::Success) => {
+                counts.writes += 1;
+                counts.bytes_written += bytes;
+            }
+            _ => self.note_other(counts, bytes),
+        }
+        counts.latency[self.bucket] += 1;
+        counts.latency_ns += self.latency_ns;
+    }
+
+    #[inline(never)]
+    fn note_other(&self, counts: &mut Counters, bytes: u64) {
         let is_read = matches!(self.opcode, Opcode::Read | Opcode::ReadRanges);
         match self.opcode {
             Opcode::Read | Opcode::ReadRanges => counts.reads += 1,
@@ -381,7 +446,6 @@ impl RequestState {
             Status::Mismatch => {}
             _ => counts.failures += 1,
         }
-        counts.note_latency(now.saturating_sub(self.began_ns));
     }
 }
 

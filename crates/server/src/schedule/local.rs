@@ -3,7 +3,7 @@
 //! Called by [`super::ByUser`] for each command that is submitted or completed, if the device is one of several cores.
 
 use super::ClientKey;
-use super::window::cost_of;
+use super::window::CommandCosts;
 
 /// Use by each user, by the index of the user's key.
 #[derive(Clone, Debug, Default)]
@@ -50,20 +50,20 @@ impl LocalUses {
         place
     }
 
-    /// Notes that a command of a user was submitted. Returns true if the user is to be held.
-    pub(super) fn submitted(&mut self, user: ClientKey, bytes: u64) -> bool {
-        let (cost, known) = (cost_of(bytes), self.of(user));
-        known.in_flight += cost;
-        known.costliest = cost.max(known.costliest - known.costliest / 64);
+    /// Notes that commands of a user were submitted. Returns true if the user is to be held.
+    pub(super) fn submitted(&mut self, user: ClientKey, commands: CommandCosts) -> bool {
+        let known = self.of(user);
+        known.in_flight += commands.cost;
+        known.costliest = commands.costliest_with(known.costliest);
         known.is_held()
     }
 
-    /// Notes that a command of a user has completed. Returns true if the user is to be held.
-    pub(super) fn completed(&mut self, user: ClientKey, bytes: u64) -> bool {
-        let (cost, known) = (cost_of(bytes), self.of(user));
+    /// Notes that commands of a user have completed. Returns true if the user is to be held.
+    pub(super) fn completed(&mut self, user: ClientKey, commands: CommandCosts) -> bool {
+        let (CommandCosts { cost, commands, .. }, known) = (commands, self.of(user));
         // A user whose entry was replaced meanwhile has less in flight than completes.
         known.in_flight = (known.in_flight - cost).max(0);
-        known.completed = (known.completed.0 + cost, known.completed.1 + 1);
+        known.completed = (known.completed.0 + cost, known.completed.1 + commands);
         known.is_held()
     }
 }

@@ -9,8 +9,8 @@
 
 use super::exchange::{Exchange, Heard, Served, Told};
 use super::local::LocalUses;
-use super::window::Windows;
-use super::{ClientKey, Error, Limits, Schedule};
+use super::window::{CommandCosts, HoldChange, Windows};
+use super::{ClientKey, Error, Limits, Schedule, cost_of};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const LOCAL_PART: i64 = 16;
 const REMEMBERED_MAX: usize = 1024;
 
 /// Key of a connection in a [`ByUser`] schedule, valid until the connection leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionKey {
     slot: u32,
     /// Generation, which tells apart connections that used the same slot.
@@ -31,6 +31,43 @@ impl ConnectionKey {
     /// Returns a small number that is unique among the schedule's connections, for use as a table index.
     pub fn index(self) -> usize {
         self.slot as usize
+    }
+}
+
+/// Command that a connection was served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServedCommand {
+    /// Number of bytes of its range, which the connection is charged.
+    pub(crate) bytes: u64,
+    /// Number of bytes that count against the user's window until the command completes; `None` if it has completed.
+    pub(crate) in_flight_bytes: Option<u64>,
+}
+
+/// Consecutive turns of one connection, which are charged together at their end ([`ByUser::end_run`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TurnRun {
+    pub(crate) member: ConnectionKey,
+    /// Cost that the connection may still be charged before another one is next; 0 or less if that is not known.
+    credit: i64,
+    cost: i64,
+    bytes: u64,
+    requests: u64,
+    in_flight: CommandCosts,
+}
+
+impl TurnRun {
+    /// Adds a command that the connection was served. Returns true if the connection is next again, at the same time.
+    #[inline]
+    pub(crate) fn serve(&mut self, command: ServedCommand) -> bool {
+        let cost = cost_of(command.bytes);
+        self.credit -= cost;
+        self.cost += cost;
+        self.bytes += command.bytes;
+        self.requests += 1;
+        if let Some(bytes) = command.in_flight_bytes {
+            self.in_flight.add(bytes);
+        }
+        self.credit > 0
     }
 }
 
@@ -46,6 +83,14 @@ struct User {
     count: usize,
     /// What the user was served since the last exchange.
     served: Served,
+}
+
+impl User {
+    #[inline]
+    fn note_served(&mut self, bytes: u64) {
+        self.served.bytes += bytes;
+        self.served.requests += 1;
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -236,10 +281,67 @@ impl ByUser {
     pub fn served(&mut self, member: ConnectionKey, bytes: u64, now: u64) {
         let Some((user, connection)) = self.find(member) else { return };
         user.connections.charge(connection, bytes, now);
-        user.served.bytes += bytes;
-        user.served.requests += 1;
+        user.note_served(bytes);
         let turn = user.turn;
         self.users.charge(turn, bytes, now);
+    }
+
+    /// Returns the connection whose request is served next, like [`ByUser::next`], for one or more turns.
+    #[inline]
+    pub(crate) fn next_run(&mut self, now: u64) -> Option<TurnRun> {
+        let member = self.next(now)?;
+        let (user, connection) = self.find(member)?;
+        let (turn, credit) = (user.turn, user.connections.credit(connection));
+        // What is in flight has a say in who is next, too, if other users are present, or other cores.
+        let credit = match self.shared.is_none() && !self.windows.has_others(turn) {
+            true => credit.min(self.users.credit(turn)),
+            false => 0,
+        };
+        Some(TurnRun { member, credit, ..TurnRun::default() })
+    }
+
+    /// Charges the turns of a run to the connection and its user.
+    #[inline]
+    pub(crate) fn end_run(&mut self, run: &TurnRun, now: u64) {
+        let TurnRun { member, cost, bytes, requests, in_flight, .. } = *run;
+        let Some((user, connection)) = self.find(member) else { return };
+        user.connections.charge_run(connection, cost, (bytes, requests), now);
+        user.served.bytes += bytes;
+        user.served.requests += requests;
+        let (turn, share) = (user.turn, user.share);
+        if in_flight.commands > 0 {
+            self.note_in_flight(turn, share, in_flight, now);
+        }
+        self.users.charge_run(turn, cost, (bytes, requests), now);
+    }
+
+    /// Returns true if the connection would be next if it had requests, since none has any.
+    #[inline]
+    pub(crate) fn would_be_next(&mut self, member: ConnectionKey) -> bool {
+        // While no user is in the circle, no connection of a user is.
+        let Some((user, connection)) = self.find(member) else { return false };
+        let (turn, would_be_next) = (user.turn, user.connections.would_be_next(connection));
+        would_be_next && self.users.would_be_next(turn)
+    }
+
+    /// Charges a connection that [would be next](ByUser::would_be_next), and its user, as if it had had its turn between
+    /// [`ByUser::wants`] and [`ByUser::wants_nothing`].
+    #[inline]
+    pub(crate) fn served_alone(&mut self, member: ConnectionKey, command: ServedCommand, now: u64) {
+        let ServedCommand { bytes, in_flight_bytes } = command;
+        let Some((user, connection)) = self.find(member) else { return };
+        user.connections.charge_alone(connection, bytes);
+        user.note_served(bytes);
+        let (turn, share) = (user.turn, user.share);
+        if let Some(bytes) = in_flight_bytes {
+            self.note_in_flight(turn, share, CommandCosts::one(bytes), now);
+        }
+        self.users.charge_alone(turn, bytes);
+    }
+
+    /// Returns the key of a connection's user, for [`ByUser::completed`].
+    pub(crate) fn user(&mut self, member: ConnectionKey) -> Option<ClientKey> {
+        self.find(member).map(|(user, _)| user.turn)
     }
 
     /// Notes that a command of the connection is in flight. Returns the connection's user, for
@@ -247,30 +349,39 @@ impl ByUser {
     pub fn submitted(&mut self, member: ConnectionKey, bytes: u64, now: u64) -> Option<ClientKey> {
         let (user, _) = self.find(member)?;
         let (turn, share) = (user.turn, user.share);
-        if let Some(shared) = &mut self.shared {
-            let is_held = shared.uses.submitted(turn, bytes);
-            self.users.hold(turn, is_held);
-            return Some(turn);
-        }
-        let (is_held, is_changed) = self.windows.submitted(turn, share, bytes, now);
-        self.users.hold(turn, is_held);
-        if is_changed {
-            self.hold_all();
-        }
+        self.note_in_flight(turn, share, CommandCosts::one(bytes), now);
         Some(turn)
+    }
+
+    #[inline]
+    fn note_in_flight(&mut self, turn: ClientKey, share: i64, commands: CommandCosts, now: u64) {
+        if let Some(shared) = &mut self.shared {
+            let is_held = shared.uses.submitted(turn, commands);
+            return self.users.hold(turn, is_held);
+        }
+        match self.windows.submitted(turn, share, commands, now) {
+            HoldChange::None => {}
+            HoldChange::User(is_held) => self.users.hold(turn, is_held),
+            HoldChange::All => self.hold_all(),
+        }
     }
 
     /// Notes that the device has completed a command of the user that was [submitted](ByUser::submitted).
     pub fn completed(&mut self, user: ClientKey, bytes: u64, now: u64) {
+        self.completed_all(user, CommandCosts::one(bytes), now);
+    }
+
+    /// Like [`ByUser::completed`], for several commands of the user.
+    #[inline]
+    pub(crate) fn completed_all(&mut self, user: ClientKey, commands: CommandCosts, now: u64) {
         if let Some(shared) = &mut self.shared {
-            let is_held = shared.uses.completed(user, bytes);
+            let is_held = shared.uses.completed(user, commands);
             return self.users.hold(user, is_held);
         }
-        let is_changed = self.windows.completed(user, bytes, now);
-        let is_held = self.windows.is_held(user);
-        self.users.hold(user, is_held);
-        if is_changed {
-            self.hold_all();
+        match self.windows.completed(user, commands, now) {
+            HoldChange::None => {}
+            HoldChange::User(is_held) => self.users.hold(user, is_held),
+            HoldChange::All => self.hold_all(),
         }
     }
 
@@ -318,6 +429,7 @@ impl ByUser {
 mod tests {
     use super::super::REQUEST_CHARGE_BYTES;
     use super::*;
+    use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -403,5 +515,90 @@ mod tests {
         }
         assert!(schedule.indices.len() <= REMEMBERED_MAX + 1);
         assert_eq!(schedule.next(0), Some(there));
+    }
+
+    /// Limits of users in tests: some have a share or a rate of their own.
+    fn limits_of_user(uid: u32) -> Limits {
+        match uid {
+            1 => Limits { share: 3, ..Limits::default() },
+            2 => Limits { requests_per_second: Some(5_000_000), ..Limits::default() },
+            _ => Limits::default(),
+        }
+    }
+
+    proptest! {
+        /// Turns in runs are the same turns as one by one, whoever has requests, and lead to the same schedule.
+        #[test]
+        fn runs_are_the_same_turns(
+            uids in proptest::collection::vec(0u32..3, 1..5),
+            steps in proptest::collection::vec((0u8..4, 0usize..5, 0u64..1 << 18, any::<bool>()), 1..300),
+        ) {
+            let mut one_by_one = ByUser::new();
+            let join = |uid: &u32| one_by_one.join(*uid, limits_of_user(*uid)).unwrap();
+            let members: Vec<ConnectionKey> = uids.iter().map(join).collect();
+            let mut in_runs = one_by_one.clone();
+            let mut in_flight: Vec<(ClientKey, u64)> = Vec::new();
+            let mut run: Option<TurnRun> = None;
+            for (at, (what, who, bytes, is_queued)) in steps.into_iter().enumerate() {
+                let (now, member) = (at as u64 / 8 * 1000, members[who % members.len()]);
+                if what > 1 {
+                    // A run is as long as it may be, and ends with the time of its beginning.
+                    let open = run.take().or_else(|| in_runs.next_run(now));
+                    let next = one_by_one.next(now);
+                    prop_assert_eq!(open.map(|open| open.member), next);
+                    let Some(mut open) = open else { continue };
+                    let in_flight_bytes = is_queued.then_some(bytes);
+                    let is_next = open.serve(ServedCommand { bytes, in_flight_bytes });
+                    if is_queued {
+                        in_flight.push((one_by_one.submitted(open.member, bytes, now).unwrap(), bytes));
+                    }
+                    one_by_one.served(open.member, bytes, now);
+                    if !is_next || at % 8 == 7 {
+                        in_runs.end_run(&open, now);
+                    } else {
+                        run = Some(open);
+                    }
+                    continue;
+                }
+                if let Some(open) = run.take() {
+                    in_runs.end_run(&open, now);
+                }
+                if what == 0 {
+                    one_by_one.wants(member);
+                    in_runs.wants(member);
+                } else if let Some((user, bytes)) = in_flight.pop() {
+                    one_by_one.completed(user, bytes, now);
+                    in_runs.completed(user, bytes, now);
+                }
+            }
+        }
+
+        /// A turn of a connection that would be next is the same turn as between entering the circle and leaving it.
+        #[test]
+        fn a_turn_alone_is_the_same_turn(
+            uids in proptest::collection::vec(0u32..3, 1..5),
+            steps in proptest::collection::vec((0usize..5, 0u64..1 << 30, any::<bool>()), 1..100),
+        ) {
+            let mut entering = ByUser::new();
+            let join = |uid: &u32| entering.join(*uid, limits_of_user(*uid)).unwrap();
+            let members: Vec<ConnectionKey> = uids.iter().map(join).collect();
+            let mut alone = entering.clone();
+            for (at, (who, bytes, is_queued)) in steps.into_iter().enumerate() {
+                let (now, member) = (at as u64 * 1000, members[who % members.len()]);
+                if !alone.would_be_next(member) {
+                    continue;
+                }
+                entering.wants(member);
+                prop_assert_eq!(entering.next(now), Some(member));
+                if is_queued {
+                    entering.submitted(member, bytes, now);
+                }
+                entering.served(member, bytes, now);
+                entering.wants_nothing(member);
+                let in_flight_bytes = is_queued.then_some(bytes);
+                alone.served_alone(member, ServedCommand { bytes, in_flight_bytes }, now);
+                prop_assert_eq!(format!("{alone:?}"), format!("{entering:?}"));
+            }
+        }
     }
 }

@@ -65,6 +65,17 @@ pub(super) struct UseOfDevice {
     pub(super) is_using: bool,
 }
 
+/// Users whose holds have changed by a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HoldChange {
+    /// Nobody. While only one user is present, nobody is held.
+    None,
+    /// The command's user, who is to be held if true.
+    User(bool),
+    /// Perhaps each of the users who are present.
+    All,
+}
+
 /// Usage of the device by one user: the cost of the commands in flight.
 #[derive(Clone, Debug)]
 struct UserUsage {
@@ -77,6 +88,14 @@ struct UserUsage {
     parts: i64,
     seen_ns: u64,
     is_present: bool,
+}
+
+impl UserUsage {
+    /// Returns true if the user's window is full; `window` is that of a share of 1.
+    #[inline]
+    fn is_held(&self, window: i64) -> bool {
+        self.cost >= window.saturating_mul(self.share).max(1)
+    }
 }
 
 /// Measurement of the device's rate.
@@ -108,39 +127,100 @@ enum Trial {
 }
 
 /// Returns the cost of a command with this number of bytes.
+#[inline]
 pub(super) fn cost_of(bytes: u64) -> i64 {
     bytes.min(1 << 30) as i64 + REQUEST_CHARGE_BYTES
 }
 
-impl Windows {
-    /// Notes that a command of a user was submitted. Returns whether the user must be held, and whether the
-    /// windows of other users have changed.
-    pub(super) fn submitted(&mut self, user: ClientKey, share: i64, bytes: u64, now: u64) -> (bool, bool) {
+/// Costs of some commands of one user.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CommandCosts {
+    /// Sum of the costs.
+    pub(super) cost: i64,
+    costliest: i64,
+    pub(crate) commands: u32,
+}
+
+impl CommandCosts {
+    /// Returns the costs of one command with this number of bytes.
+    #[inline]
+    pub(crate) fn one(bytes: u64) -> CommandCosts {
         let cost = cost_of(bytes);
-        let known = self.user_mut(user, share);
-        known.cost += cost;
-        known.costliest = cost.max(known.costliest - known.costliest / 64);
-        known.seen_ns = now;
-        let is_new = !std::mem::replace(&mut known.is_present, true);
-        if is_new {
-            self.present.push(user);
-            self.shares += share;
-            self.begin_anew(now);
-        }
-        (self.is_held(user), is_new)
+        CommandCosts { cost, costliest: cost, commands: 1 }
     }
 
-    /// Notes that a command of a user has completed. Returns true if the windows of other users may have
-    /// changed.
-    pub(super) fn completed(&mut self, user: ClientKey, bytes: u64, now: u64) -> bool {
+    /// Adds a command with this number of bytes.
+    #[inline]
+    pub(crate) fn add(&mut self, bytes: u64) {
         let cost = cost_of(bytes);
+        self.cost += cost;
+        self.costliest = self.costliest.max(cost);
+        self.commands += 1;
+    }
+
+    /// Returns the cost of the costliest recent command, if `before` was it before these, which decays with each command.
+    #[inline]
+    pub(super) fn costliest_with(&self, before: i64) -> i64 {
+        let decay = before / 64 * i64::from(self.commands.min(64));
+        self.costliest.max(before - decay)
+    }
+}
+
+impl Windows {
+    /// Notes that commands of a user were submitted. Returns who is to be held now.
+    #[inline]
+    pub(super) fn submitted(
+        &mut self,
+        user: ClientKey,
+        share: i64,
+        commands: CommandCosts,
+        now: u64,
+    ) -> HoldChange {
+        let (is_contended, window) = (self.present.len() > 1, self.window);
+        let known = self.user_mut(user, share);
+        known.cost += commands.cost;
+        known.costliest = commands.costliest_with(known.costliest);
+        known.seen_ns = now;
+        if !known.is_present {
+            self.enter(user, share, now);
+            return HoldChange::All;
+        }
+        if !is_contended {
+            return HoldChange::None;
+        }
+        let is_held = known.is_held(window);
+        self.round.held |= is_held;
+        HoldChange::User(is_held)
+    }
+
+    /// Notes that commands of a user have completed. Returns who is to be held now.
+    #[inline]
+    pub(super) fn completed(&mut self, user: ClientKey, commands: CommandCosts, now: u64) -> HoldChange {
+        let (CommandCosts { cost, commands, .. }, is_contended) = (commands, self.present.len() > 1);
         if let Some(known) = self.known(user) {
             // A user whose entry was replaced meanwhile is not found: the command still completes, uncounted.
             known.cost = (known.cost - cost).max(0);
             known.seen_ns = now;
         }
-        let is_changed = self.present.len() > 1 && self.measure(cost, 1, now);
-        is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.drop_absent(now))
+        let is_changed = is_contended && self.measure(cost, commands, now);
+        if is_changed | (now.saturating_sub(self.looked_ns) > PRESENCE_NS / 4 && self.drop_absent(now)) {
+            return HoldChange::All;
+        }
+        match is_contended {
+            true => HoldChange::User(self.is_held(user)),
+            false => HoldChange::None,
+        }
+    }
+
+    /// Counts a user among those who are present.
+    #[cold]
+    fn enter(&mut self, user: ClientKey, share: i64, now: u64) {
+        if let Some(known) = self.known(user) {
+            known.is_present = true;
+        }
+        self.present.push(user);
+        self.shares += share;
+        self.begin_anew(now);
     }
 
     /// Makes windows that are found by rounds whose settling and measurement last at least `round_ns` nanoseconds each.
@@ -157,10 +237,8 @@ impl Windows {
             return;
         }
         known.seen_ns = now;
-        if !std::mem::replace(&mut known.is_present, true) {
-            self.present.push(user);
-            self.shares += share;
-            self.begin_anew(now);
+        if !known.is_present {
+            self.enter(user, share, now);
         }
     }
 
@@ -183,6 +261,16 @@ impl Windows {
         }
     }
 
+    /// Returns true if users other than this one are present, so that windows count.
+    #[inline]
+    pub(super) fn has_others(&self, user: ClientKey) -> bool {
+        match self.present.as_slice() {
+            [] => false,
+            [only] => *only != user,
+            _ => true,
+        }
+    }
+
     /// Returns the window of a share of 1; `None` unless several users are present.
     pub(super) fn contended(&self) -> Option<i64> {
         (self.present.len() > 1).then_some(self.window)
@@ -192,7 +280,7 @@ impl Windows {
     pub(super) fn is_held(&mut self, user: ClientKey) -> bool {
         let (window, is_contended) = (self.window, self.present.len() > 1);
         let Some(known) = self.known(user) else { return false };
-        let is_held = is_contended && known.cost >= window.saturating_mul(known.share).max(1);
+        let is_held = is_contended && known.is_held(window);
         self.round.held |= is_held;
         is_held
     }
@@ -202,29 +290,29 @@ impl Windows {
         self.present.get(number).copied()
     }
 
+    #[inline]
     fn known(&mut self, user: ClientKey) -> Option<&mut UserUsage> {
         self.users.get_mut(user.index())?.as_mut().filter(|known| known.user == user)
     }
 
+    #[inline]
     fn user_mut(&mut self, user: ClientKey, share: i64) -> &mut UserUsage {
+        let index = user.index();
+        if !matches!(self.users.get(index), Some(Some(known)) if known.user == user) {
+            self.add(user, share);
+        }
+        self.users[index].as_mut().expect("it was there, or was added")
+    }
+
+    /// Adds a user who has nothing in flight. A user who had the same index has left, and stays in `present` until the next
+    /// look at who is present.
+    #[cold]
+    fn add(&mut self, user: ClientKey, share: i64) {
         if self.users.len() <= user.index() {
             self.users.resize(user.index() + 1, None);
         }
-        let place = &mut self.users[user.index()];
-        if place.as_ref().is_none_or(|known| known.user != user) {
-            // The user who had this index has left, and stays in `present` until the next look at who is
-            // present.
-            *place = Some(UserUsage {
-                user,
-                share,
-                cost: 0,
-                costliest: 0,
-                parts: 1,
-                seen_ns: 0,
-                is_present: false,
-            });
-        }
-        place.get_or_insert_with(|| unreachable!("it is there"))
+        self.users[user.index()] =
+            Some(UserUsage { user, share, cost: 0, costliest: 0, parts: 1, seen_ns: 0, is_present: false });
     }
 
     /// Removes users who have had nothing in flight for [`PRESENCE_NS`]. Returns true if there were any.
