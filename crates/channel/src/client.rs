@@ -378,7 +378,7 @@ impl Client {
     ///
     /// # Errors
     /// Same as [`Reaper::try_reap`].
-    #[inline]
+    #[inline(always)]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
         self.reaper.try_reap()
     }
@@ -554,7 +554,7 @@ impl Reaper {
     /// [`Error::Closed`] if the server has closed the channel; [`Error::Protocol`] if it broke the protocol;
     /// [`Error::Forked`] in a forked child. The death of the server is noticed only by the functions that
     /// wait, and by [`Reaper::arm`].
-    #[inline]
+    #[inline(always)]
     pub fn try_reap(&mut self) -> Result<Option<Completion>, Error> {
         self.take(1)
     }
@@ -597,7 +597,8 @@ impl Reaper {
     }
 
     /// Takes the next completion if one arrives within `looks` looks at the ring.
-    #[inline]
+    // Inlined, so that a completion is not moved, which is seven words.
+    #[inline(always)]
     fn take(&mut self, looks: u32) -> Result<Option<Completion>, Error> {
         let meeting = &self.connection.meeting;
         let Some(entry) = self.completions.take(meeting, looks)? else { return Ok(None) };

@@ -15,7 +15,7 @@ use crate::options::Reconnect;
 use crate::request::{RequestHeader, memory_is_lost, outcome};
 use crate::session::{Grant, Session};
 use bywash_channel::Incomplete;
-use bywash_protocol::layout::{GRANT_RANGE_BYTES, GrantRange, Opcode};
+use bywash_protocol::layout::{GRANT_RANGE_BYTES, GrantRange, Opcode, Status};
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +39,10 @@ impl Queue {
             {
                 return Ok(Some(completion));
             }
+        }
+        // A queue without requests to mapped volumes has one source.
+        if self.ready.len() == 0 {
+            return self.try_reap_channel();
         }
         // The two sources take turns, so that neither delays the other for ever.
         self.is_ready_next = !self.is_ready_next || self.in_flight_over_channel() == 0;
@@ -284,10 +288,23 @@ impl Queue {
     }
 
     /// Frees the slot of a request that the channel has completed, and returns its completion.
-    #[inline]
+    #[inline(always)]
     fn finish(&mut self, done: bywash_channel::Completion) -> Completion {
         // The user data is the one that `send` set, so it is the number of a slot.
         let number = done.user_data as u32;
+        let slot = &mut self.slots[number as usize];
+        // Most requests succeed, and move the bytes of the program's buffer, which is returned.
+        if done.status == Status::Success as u16
+            && done.value == slot.shape.length
+            && matches!(slot.shape.opcode, Opcode::Read | Opcode::Write)
+            && matches!(slot.keep, KeptMemory::Buffer)
+        {
+            slot.keep = KeptMemory::Nothing;
+            let (user_data, generation) = (slot.user_data, self.session.generation);
+            self.free.push(number);
+            let memory = done.buffer.map(|inner| RequestMemory::Arena(Buffer { inner, generation }));
+            return Completion { user_data, outcome: Ok(()), memory };
+        }
         let slot = &self.slots[number as usize];
         let refused = |piece: u64| {
             let (volume, offset, length) = match slot.shape.opcode {

@@ -143,7 +143,7 @@ impl<T> SlotSizes<T> {
 
 impl<T> SlotTaker<T> {
     /// Takes the value of this tag; `None` if the tag is not in flight.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, tag: u32) -> Option<T> {
         let slot = self.slots.get(tag as usize)?;
         // SYNC: slot (acquire). An exchange, since `cancel` may want the slot at the same time.
