@@ -73,6 +73,6 @@ pub use ring_waiter::RingWaiter;
 pub use socket::{Credentials, DESCRIPTORS_MAX, NextMessage, let_descriptors_in};
 pub use socket_file::{SocketFile, listen_at};
 pub use spin_lock::{Guard, SpinLock};
-pub use spin_policy::{LOOKS, SpinPolicy};
+pub use spin_policy::{LOOKS, PeerState, Reason, SpinPolicy};
 pub use stats::{Counter, Waits};
 pub use wait::{OtherConnection, Wait, Waiter};

@@ -54,6 +54,17 @@ pub(crate) struct Disk<D> {
     more_to_do: bool,
     /// True if a chain waits until a request has completed.
     chain_waits: bool,
+    /// True if the guest is to notify of chains that it adds after this turn.
+    sleeps_next: bool,
+}
+
+/// Result of a turn of the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// True if the next turn must follow at once.
+    pub(crate) has_more: bool,
+    /// True if requests were taken from the guest or returned to it.
+    pub(crate) has_progress: bool,
 }
 
 /// An object that a frontend has passed and that is no longer needed. Unmapping it can take seconds.
@@ -100,21 +111,41 @@ impl<D: Device> Disk<D> {
             counters,
             more_to_do: false,
             chain_waits: false,
+            sleeps_next: true,
         }
     }
 
-    /// Reaps the device, takes chains from the rings up to a limit, and notifies the guest. Returns true if
-    /// more is to be done at once. `parts` is scratch space for the chains.
-    pub(crate) fn turn(&mut self, parts: &mut Parts) -> bool {
-        (self.more_to_do, self.chain_waits) = (false, false);
-        self.reap();
-        self.process_rings(parts);
+    /// Reaps the device, takes chains from the rings up to a limit, and notifies the guest. `parts` is scratch space for the
+    /// chains. With `sleeps_next`, the guest will notify of the next chain.
+    pub(crate) fn turn(&mut self, parts: &mut Parts, sleeps_next: bool) -> Turn {
+        (self.more_to_do, self.chain_waits, self.sleeps_next) = (false, false, sleeps_next);
+        let mut reaped = self.reap();
+        let has_taken = self.process_rings(parts);
         // The device may have completed fast requests by now.
-        if self.reap() > 0 && self.chain_waits {
+        let fast = self.reap();
+        if fast > 0 && self.chain_waits {
             self.more_to_do = true;
         }
+        reaped += fast;
         self.notify();
-        self.more_to_do
+        Turn { has_more: self.more_to_do, has_progress: has_taken || reaped > 0 }
+    }
+
+    /// Looks up to `looks` times whether a request has completed, which is then returned to the guest by the next turn, or
+    /// whether the guest has added one. Returns true as soon as that is so.
+    pub(crate) fn has_work_within(&mut self, looks: u32) -> bool {
+        for _ in 0..looks {
+            if self.reap() > 0 || (!self.chain_waits && self.has_chain()) {
+                return true;
+            }
+            bywash_sync::pause();
+        }
+        false
+    }
+
+    fn has_chain(&self) -> bool {
+        let Some(memory) = &self.memory else { return false };
+        self.rings.iter().any(|ring| ring.has_chain(memory.map()))
     }
 
     /// Returns true if the frontend has taken pages of the guest's memory away.
@@ -200,9 +231,9 @@ impl<D: Device> Disk<D> {
         }
     }
 
-    /// Takes chains from all rings. The ring behind the first one from which any was taken has the first turn next time,
+    /// Takes chains from all rings, and returns true if there were any. The ring behind the first one from which any was taken has the first turn next time,
     /// so that no ring waits for others when the device has room for few commands.
-    fn process_rings(&mut self, parts: &mut Parts) {
+    fn process_rings(&mut self, parts: &mut Parts) -> bool {
         let (first, count) = (self.first_ring, self.rings.len());
         let mut has_taken = false;
         for index in (first..count).chain(0..first) {
@@ -213,6 +244,7 @@ impl<D: Device> Disk<D> {
                 self.first_ring = (index + 1) % count;
             }
         }
+        has_taken
     }
 
     fn process_ring(&mut self, index: usize, parts: &mut Parts) {
@@ -228,7 +260,7 @@ impl<D: Device> Disk<D> {
     fn take_chains(&mut self, index: usize, parts: &mut Parts, map: &Arc<WatchedMap>) -> Result<(), Broken> {
         self.rings[index].keep_looking(map)?;
         for _ in 0..TURN_MAX {
-            match self.rings[index].next(map)? {
+            match self.rings[index].next(map, self.sleeps_next)? {
                 Next::Empty => return Ok(()),
                 Next::Full => {
                     self.chain_waits = true;

@@ -17,12 +17,13 @@
 //! Called by `export`.
 
 use crate::backend_channel::BackendChannel;
-use crate::disk::{Disk, FrontendObject};
+use crate::disk::{Disk, FrontendObject, Turn};
 use crate::export::Shared;
 use crate::request::Parts;
 use crate::ring::Ring;
 use bywash_device::Device;
 use bywash_export::{Error, PollList, Signal};
+use bywash_link::{PeerState, Reason, SpinPolicy};
 use bywash_sync::{AtomicBool, AtomicU64, Ordering};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -31,7 +32,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
+use std::time::Instant;
 use vhost::vhost_user::{BackendReqHandler, Error as Spoken, VhostUserProtocolFeatures};
+
+/// Number of turns without a sleep after which messages are looked for.
+const TURNS_UNHEARD_MAX: u32 = 64;
 
 /// Place of the disk: `None` once its thread has returned it, or the export has taken it back.
 type Slot<D> = Mutex<Option<Box<Disk<D>>>>;
@@ -139,9 +144,10 @@ impl<D: Device + 'static> Frontend<D> {
         let mut messages = BackendReqHandler::from_stream(socket, self.clone());
         let (mut parts, mut bells, mut polled) = (Parts::default(), Vec::new(), PollList::default());
         let mut channel: Option<BackendChannel> = None;
+        let mut looking = Looking::default();
         loop {
             let Some(mut disk) = self.disk() else { return Ok(()) };
-            let again = disk.turn(&mut parts);
+            let turn = disk.turn(&mut parts, looking.sleeps_next());
             if disk.has_lost_memory() {
                 return Err(Error::Peer("it has taken pages of its guest's memory away".into()));
             }
@@ -150,7 +156,9 @@ impl<D: Device + 'static> Frontend<D> {
             drop(released);
             bells.drain(..).for_each(|bell| bell.signal());
             let Some(mut disk) = self.disk() else { return Ok(()) };
-            let Woken { spoken, stop, changed } = sleep(&mut disk, &heard, shared, &mut polled, again)?;
+            let Some(at_once) = looking.sleeps(&mut disk, turn) else { continue };
+            let Woken { spoken, stop, changed } = sleep(&mut disk, &heard, shared, &mut polled, at_once)?;
+            looking.has_slept();
             let has_changed = changed && shared.changed.take() && disk.refresh();
             drop(disk);
             if stop {
@@ -310,6 +318,62 @@ impl<D> Deref for LockedDisk<'_, D> {
 impl<D> DerefMut for LockedDisk<'_, D> {
     fn deref_mut(&mut self) -> &mut Disk<D> {
         self.slot.as_mut().expect("it was there when it was locked")
+    }
+}
+
+/// Decides whether the thread sleeps after a turn, or looks for more work before ([`SpinPolicy`]).
+///
+/// While it looks, neither the guest nor the device has to wake the thread, which spares both a system call for each
+/// request. If looking finds nothing in time, another turn asks the guest to notify, and the thread sleeps.
+#[derive(Debug, Default)]
+struct Looking {
+    policy: SpinPolicy,
+    /// Number of looks of the next attempt, and its reason; `None`: the thread sleeps after the next turn.
+    attempt: Option<(u32, Reason)>,
+    /// Number of turns since messages were last looked for.
+    turns: u32,
+    /// Beginning of a sleep that is measured.
+    slept_from: Option<Instant>,
+}
+
+impl Looking {
+    /// Returns true if the thread sleeps after the next turn, if that leaves nothing to be done.
+    fn sleeps_next(&self) -> bool {
+        self.attempt.is_none()
+    }
+
+    /// Looks for more work after a turn, if looking is likely to find some. Returns `None` if another turn follows without a
+    /// sleep, and otherwise whether the sleep is to end at once.
+    fn sleeps<D: Device>(&mut self, disk: &mut Disk<D>, turn: Turn) -> Option<bool> {
+        self.turns += 1;
+        match self.attempt {
+            None if !turn.has_more => {
+                self.slept_from = self.policy.sleep().then(Instant::now);
+                return Some(false);
+            }
+            Some((looks, reason)) if !turn.has_more && !turn.has_progress => {
+                if disk.has_work_within(looks) {
+                    self.policy.found(reason, PeerState::Unasked);
+                    self.attempt = self.policy.spin(PeerState::Unasked);
+                } else {
+                    self.policy.missed(reason);
+                    self.attempt = None;
+                }
+            }
+            _ => {}
+        }
+        (self.turns >= TURNS_UNHEARD_MAX).then_some(true)
+    }
+
+    /// Notes that the thread has looked for messages, or has slept.
+    fn has_slept(&mut self) {
+        self.turns = 0;
+        if let Some(from) = self.slept_from.take() {
+            self.policy.slept(from.elapsed());
+        }
+        if self.attempt.is_none() {
+            self.attempt = self.policy.spin(PeerState::Unasked);
+        }
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) enum Next {
     Chain(ChainHead),
     /// The number of chains in flight equals the ring's entries: another can be taken after one was returned.
     Full,
-    /// The ring is empty, and the guest will notify when it adds a chain.
+    /// The ring is empty, and the guest will notify when it adds a chain, if the caller sleeps next.
     Empty,
     /// The ring was empty, but the guest keeps adding chains and may not know that it has to notify.
     StillPolling,
@@ -225,9 +225,20 @@ impl Ring {
         }
     }
 
+    /// Returns true if the guest has added a chain that can be taken.
+    pub(crate) fn has_chain(&self, map: &Map) -> bool {
+        self.is_live() && self.in_flight < self.queue.size() && self.has_added(map)
+    }
+
+    /// Returns true if the guest has added a chain that was not taken. A ring that cannot be read has, which taking finds out.
+    fn has_added(&self, map: &Map) -> bool {
+        self.queue.avail_idx(map, Ordering::Relaxed).map_or(true, |added| added.0 != self.queue.next_avail())
+    }
+
     /// Takes the next chain. Its descriptor number is not checked here, but by [`Ring::chain`] and
-    /// [`Ring::give_back`].
-    pub(crate) fn next(&mut self, map: &Map) -> Result<Next, Broken> {
+    /// [`Ring::give_back`]. With `sleeps_next`, the guest will notify if the ring is empty; otherwise it need not, since the
+    /// ring is looked at again.
+    pub(crate) fn next(&mut self, map: &Map, sleeps_next: bool) -> Result<Next, Broken> {
         // A guest that adds the same chain again and again gets no more requests in flight than any other.
         if self.in_flight >= self.queue.size() {
             return Ok(Next::Full);
@@ -239,6 +250,9 @@ impl Ring {
             if let Some(chain) = self.queue.iter(map).map_err(|_| Broken)?.next() {
                 let number = chain.head_index();
                 return Ok(self.taken(ChainHead { number, inherited: false }));
+            }
+            if !sleeps_next {
+                return Ok(Next::Empty);
             }
             // The guest may have added a chain between the last poll and enabling its notifications.
             if !self.queue.enable_notification(map).map_err(|_| Broken)? {

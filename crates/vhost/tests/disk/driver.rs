@@ -243,6 +243,20 @@ impl Driver {
         self.kick.write(1).unwrap();
     }
 
+    /// Adds a request to the ring, and kicks if the disk has asked for that (virtio 1.2, 2.7.10). Returns true if so.
+    pub fn ask_if_wanted(&mut self, slot: u16, kind: u32, page: u64) -> bool {
+        let before = self.next;
+        self.leave(slot, kind, page);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let event = GuestAddress(self.base + 0x3004 + 8 * u64::from(ENTRIES));
+        let event: u16 = self.map.load(event, Ordering::Relaxed).unwrap();
+        let is_wanted = self.next.wrapping_sub(event).wrapping_sub(1) < self.next.wrapping_sub(before);
+        if is_wanted {
+            self.kick.write(1).unwrap();
+        }
+        is_wanted
+    }
+
     /// Returns the number of requests that were returned and not yet waited for.
     pub fn given_back(&self) -> u16 {
         let index: u16 = self.map.load(GuestAddress(self.base + 0x3002), Ordering::Acquire).unwrap();

@@ -239,3 +239,30 @@ fn the_next_frontend_sees_the_new_size() {
     let mut driver = Driver::attach(&bench.socket(), 0);
     assert_eq!(driver.bytes(), 80 << 20);
 }
+
+/// A guest that kicks only when the disk has asked for it, with pauses in which the disk's thread goes on looking, or falls
+/// asleep.
+#[test]
+fn a_guest_that_kicks_as_it_is_asked_to_is_never_forgotten() {
+    let bench = Bench::new();
+    let device = OnVolume::open(bench.queue(PathChoice::Channel), "fast", Access::ReadWrite).unwrap();
+    let export = bench.serve(device);
+    let mut driver = Driver::attach(&bench.socket(), 0);
+    let mut kicks = 0;
+    for number in 0..REQUESTS {
+        driver.fill(0, number as u8);
+        kicks += u32::from(driver.ask_if_wanted(0, WRITE, u64::from(number % 16)));
+        driver.wait(1);
+        assert_eq!(driver.status(0), 0);
+        std::thread::sleep(Duration::from_micros([0, 0, 0, 20, 60, 150, 400][number as usize % 7]));
+    }
+    assert!((1..=REQUESTS).contains(&kicks), "{kicks}");
+    let stats = export.stats();
+    assert_eq!(
+        (stats.requests, stats.bytes_written),
+        (u64::from(REQUESTS), u64::from(REQUESTS) * DATA_BYTES as u64)
+    );
+}
+
+/// Number of requests of a guest that pauses between them.
+const REQUESTS: u32 = 2000;
