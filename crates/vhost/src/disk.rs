@@ -258,6 +258,9 @@ impl<D: Device> Disk<D> {
     }
 
     fn take_chains(&mut self, index: usize, parts: &mut Parts, map: &Arc<WatchedMap>) -> Result<(), Broken> {
+        if self.rings[index].is_waiting(map) {
+            return Ok(());
+        }
         self.rings[index].keep_looking(map)?;
         for _ in 0..TURN_MAX {
             match self.rings[index].next(map, self.sleeps_next)? {

@@ -52,6 +52,8 @@ pub(crate) struct Ring {
     pub(crate) taken: u16,
     /// True if a chain was returned since the guest was last notified.
     pub(crate) has_unsent_returns: bool,
+    /// True if the ring was empty when the guest was told to notify of the next chain, which still holds.
+    will_notify: bool,
     /// Record of the chains in flight, for the next server of the ring.
     record: Option<Record>,
     /// Chains that an earlier server had in flight when this process took the ring over.
@@ -88,6 +90,7 @@ impl Ring {
             in_flight: 0,
             taken: 0,
             has_unsent_returns: false,
+            will_notify: false,
             record: None,
             inherited: VecDeque::new(),
         }
@@ -136,6 +139,8 @@ impl Ring {
         if !self.placed {
             return Ok(());
         }
+        // What was told to the guest is in the memory before, perhaps.
+        self.will_notify = false;
         let was_ready = self.queue.ready();
         self.queue.set_ready(true);
         let valid = self.queue.is_valid(map);
@@ -151,6 +156,7 @@ impl Ring {
     }
 
     pub(crate) fn set_event_index(&mut self, used: bool) {
+        self.will_notify = false;
         self.queue.set_event_idx(used);
     }
 
@@ -166,7 +172,7 @@ impl Ring {
         self.kick =
             Some(kick.ok_or("a ring is to be polled, which is not done here: pass a descriptor for kicks")?);
         self.queue.set_ready(true);
-        self.broken = false;
+        (self.broken, self.will_notify) = (false, false);
         Ok(())
     }
 
@@ -230,6 +236,12 @@ impl Ring {
         self.is_live() && self.in_flight < self.queue.size() && self.has_added(map)
     }
 
+    /// Returns true if the ring was empty when the guest was last told to notify, and still is: there is nothing to take, and
+    /// the guest notifies when there is.
+    pub(crate) fn is_waiting(&self, map: &Map) -> bool {
+        self.will_notify && self.inherited.is_empty() && !self.has_added(map)
+    }
+
     /// Returns true if the guest has added a chain that was not taken. A ring that cannot be read has, which taking finds out.
     fn has_added(&self, map: &Map) -> bool {
         self.queue.avail_idx(map, Ordering::Relaxed).map_or(true, |added| added.0 != self.queue.next_avail())
@@ -256,6 +268,7 @@ impl Ring {
             }
             // The guest may have added a chain between the last poll and enabling its notifications.
             if !self.queue.enable_notification(map).map_err(|_| Broken)? {
+                self.will_notify = true;
                 return Ok(Next::Empty);
             }
         }
@@ -278,6 +291,7 @@ impl Ring {
 
     /// Tells the guest that it need not notify when it adds a chain, since the ring is being polled.
     pub(crate) fn keep_looking(&mut self, map: &Map) -> Result<(), Broken> {
+        self.will_notify = false;
         self.queue.disable_notification(map).map_err(|_| Broken)
     }
 
