@@ -56,6 +56,9 @@ pub struct OnVolume {
     failed: Vec<Completion>,
     /// Emptied lists of segments, so that a command allocates none.
     spare: Vec<Vec<Segment>>,
+    /// Buffers of completed requests, which the next ones use: allocating and freeing one takes more than a copy. At most
+    /// [`IDLE_MAX`], each of [`IDLE_BYTES_MAX`] bytes at most; they are freed if the arena is full.
+    idle: Vec<Buffer>,
 }
 
 /// A command in flight in the queue.
@@ -104,6 +107,7 @@ impl OnVolume {
             commands: Slab::new(),
             failed: Vec::new(),
             spare: Vec::new(),
+            idle: Vec::new(),
         })
     }
 
@@ -136,11 +140,11 @@ impl OnVolume {
                 unsafe { queue.write_from_pieces(volume, offset, pieces, number) }
             }
             Operation::Read => {
-                let buffer = queue.alloc(length as usize)?;
+                let buffer = buffer(queue, &mut self.idle, length as usize)?;
                 queue.read(volume, offset, buffer, number)
             }
             operation @ (Operation::Write | Operation::WriteDurable) => {
-                let buffer = queue.alloc(length as usize)?;
+                let buffer = buffer(queue, &mut self.idle, length as usize)?;
                 copy(&buffer, command.segments(), Towards::Arena);
                 queue.write(volume, offset, buffer, operation == Operation::WriteDurable, number)
             }
@@ -243,8 +247,13 @@ impl Device for OnVolume {
             let Some(InFlight { segments, completion }) = self.commands.try_remove(user_data as usize) else {
                 continue;
             };
-            if let (Ok(()), Some(RequestMemory::Arena(buffer))) = (&outcome, &room) {
-                copy(buffer, &segments, Towards::Guest);
+            if let Some(RequestMemory::Arena(buffer)) = room {
+                if outcome.is_ok() {
+                    copy(&buffer, &segments, Towards::Guest);
+                }
+                if self.idle.len() < IDLE_MAX && buffer.capacity() <= IDLE_BYTES_MAX {
+                    self.idle.push(buffer);
+                }
             }
             self.give_back(segments);
             done(Completion { result: outcome.map_err(|error| reason(&error)), ..completion });
@@ -276,6 +285,27 @@ impl Device for OnVolume {
     fn description(&self) -> String {
         let way = if self.queue.is_mapped(self.volume) { "mapped" } else { "over the channel" };
         format!("volume {} of a device server, {way}", self.name)
+    }
+}
+
+/// Greatest number of buffers that are kept for the next requests.
+const IDLE_MAX: usize = 64;
+/// Greatest size of a buffer that is kept, in bytes.
+const IDLE_BYTES_MAX: usize = 64 << 10;
+
+/// Takes a buffer of this length: the last of `idle` if it is large enough, or else a new one.
+fn buffer(queue: &Queue, idle: &mut Vec<Buffer>, length: usize) -> Result<Buffer, Refused> {
+    if let Some(mut buffer) = idle.pop()
+        && buffer.resize(length)
+    {
+        return Ok(buffer);
+    }
+    match queue.alloc(length) {
+        Err(Refused::ArenaFull { .. }) if !idle.is_empty() => {
+            idle.clear();
+            queue.alloc(length)
+        }
+        allocated => allocated,
     }
 }
 

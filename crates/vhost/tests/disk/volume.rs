@@ -266,3 +266,36 @@ fn a_guest_that_kicks_as_it_is_asked_to_is_never_forgotten() {
 
 /// Number of requests of a guest that pauses between them.
 const REQUESTS: u32 = 2000;
+
+#[test]
+fn buffers_that_are_kept_make_room_for_a_large_request() {
+    let bench = Bench::new();
+    let options = bench.options().choice(PathChoice::Channel).arena_bytes(1 << 20);
+    let queue = Queue::connect(bench.folder.path().join("server"), options).unwrap();
+    let mut device = OnVolume::open(queue, "fast", Access::ReadWrite).unwrap();
+    let largest = device.geometry().transfer_max as usize;
+    let mut memory = vec![0u8; largest];
+    let mut read = |device: &mut OnVolume, count: usize, bytes: usize| {
+        for token in 0..count {
+            // SAFETY: the memory outlives the commands, which are reaped below, and nothing else accesses it meanwhile.
+            let segments = unsafe { [Segment::new(memory.as_mut_ptr(), bytes)] };
+            let submitted = device.submit(Command::new(token as u64, Operation::Read, 0, 0, &segments));
+            assert!(submitted.is_ok(), "{bytes} bytes, number {token}");
+        }
+        let end = Instant::now() + Duration::from_secs(10);
+        let mut done = 0;
+        while done < count {
+            device.reap(&mut |completion| {
+                assert_eq!(completion.result, Ok(()));
+                done += 1;
+            });
+            assert!(Instant::now() < end, "{done} of {count} are done");
+        }
+    };
+    // The largest request takes the whole arena, of which buffers of the others are kept.
+    for _ in 0..3 {
+        read(&mut device, 32, 16 << 10);
+        read(&mut device, 1, largest);
+        read(&mut device, 1, 512);
+    }
+}
