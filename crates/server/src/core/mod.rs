@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A round looks at the ring of every polled client, gives each device some turns, and polls each device for
-//! completed commands. A memory device completes a command when it is submitted
+//! completed commands. A request that is found while nobody is in line at its device has its turn at once. Turns of one client
+//! that follow one another are charged together. A memory device completes a command when it is submitted
 //! ([`bywash_device::Device::carry_out`]). A client that has sent no request for a while is no longer polled,
 //! but wakes the core by a doorbell, which costs the client a system call. When no client is polled the core
 //! sleeps. So the cost of a request does not grow with the number of idle clients.
@@ -496,7 +497,7 @@ impl Core {
     }
 
     /// Submits the next command of the client's current request, if it has one for this device.
-    #[inline]
+    #[inline(always)]
     fn submit_current(
         &mut self,
         number: usize,
@@ -562,7 +563,7 @@ impl Core {
 
     /// Returns the device of the next command of the client's current request or, if all its commands are submitted, of the
     /// next request in its ring.
-    #[inline]
+    #[inline(always)]
     fn next_request(&mut self, number: usize, place: usize) -> RingResult {
         let (client, work) = (&mut self.clients[number], &self.works.all[place]);
         if let Some(device) = work.next_device() {

@@ -213,6 +213,7 @@ impl RequestState {
         (self.memory, self.copy_to) = (None, None);
     }
 
+    #[inline(always)]
     pub(crate) fn begin(&mut self, opcode: Opcode, fua: bool, now: u64) {
         self.segments.clear();
         (self.opcode, self.fua, self.operation) = (opcode, fua, operation_of(opcode, fua));
