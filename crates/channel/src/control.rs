@@ -180,15 +180,30 @@ impl<const WORDS: usize> OutgoingRing<WORDS> {
     /// flight.
     #[inline]
     pub(crate) fn push(&mut self, meeting: &RingWaiter<Counters>, entry: &[u64; WORDS]) -> Result<(), Error> {
+        self.push_unrung(meeting, entry)?;
+        self.ring(meeting);
+        Ok(())
+    }
+
+    /// Like [`OutgoingRing::push`], but does not wake the peer if it sleeps: [`OutgoingRing::ring`] must follow.
+    #[inline]
+    pub(crate) fn push_unrung(
+        &mut self,
+        meeting: &RingWaiter<Counters>,
+        entry: &[u64; WORDS],
+    ) -> Result<(), Error> {
         let refused = match self.ring.push(entry) {
-            Ok(true) => {
-                meeting.wake_for(self.ring.pushed());
-                return Ok(());
-            }
+            Ok(true) => return Ok(()),
             Ok(false) => "does not take what it answers".into(),
             Err(rubbish) => rubbish.to_string(),
         };
         Err(self.trust.lose(&meeting.link, refused))
+    }
+
+    /// Wakes the peer if it sleeps until what was sent so far.
+    #[inline]
+    pub(crate) fn ring(&self, meeting: &RingWaiter<Counters>) {
+        meeting.wake_for(self.ring.pushed());
     }
 
     /// Closes the ring: the peer finds the entries sent before and nothing more.

@@ -45,7 +45,7 @@
 //! ([`Client::split`], [`Server::split`]); a program with several producers gives each its own channel.
 //!
 //! - [`Client`], [`Submission`], [`Completion`], [`Buffer`], [`BufferAllocator`]: the end that submits requests
-//! - [`Server`], [`Request`], [`RequestToken`], [`RequestBuffer`], [`BufferAccess`]: the end that completes
+//! - [`Server`], [`Request`], [`RequestToken`], [`RequestWords`], [`RequestBuffer`], [`BufferAccess`]: the end that completes
 //!   requests
 //! - [`Listener`], [`socket_pair`], [`Options`], [`ServerOptions`]: connecting the two
 //! - [`Dispatcher`]: callbacks; [`Wait`]: waiting; [`Stats`]: counts of operations
@@ -58,6 +58,7 @@ mod control;
 mod dispatch;
 mod holders;
 pub mod layout;
+mod request;
 mod server;
 mod stats;
 
@@ -66,8 +67,6 @@ pub use bywash_link::{ArenaUse, Credentials, Error, HugePages, Wait, socket_pair
 pub use client::{Client, Completion, Incomplete, Options, Reaper, Submission, SubmitError, Submitter, Tag};
 pub use dispatch::{DispatchError, Dispatcher};
 pub use layout::{ARGUMENTS, DEPTH_MAX};
-pub use server::{
-    BufferAccess, Completer, Listener, Request, RequestReceiver, RequestToken, RequestWords, Server,
-    ServerOptions,
-};
+pub use request::{Request, RequestToken, RequestWords};
+pub use server::{BufferAccess, Completer, Listener, RequestReceiver, Server, ServerOptions};
 pub use stats::Stats;

@@ -3,9 +3,10 @@
 use crate::buffer::RequestBuffer;
 use crate::control::{IncomingRing, OutgoingRing, Rings};
 use crate::layout::{
-    ARGUMENTS, BufferRange, COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE,
-    PROTOCOL, REQUEST_WORDS, RequestEntry, RequestFields, control_words,
+    COMPLETION_WORDS, CompletionFields, DEPTH_MAX, FLAG_CLIENT, FLAG_SERVER, GRANULE, PROTOCOL,
+    REQUEST_WORDS, RequestFields, control_words,
 };
+use crate::request::{Request, RequestToken, RequestWords};
 use crate::stats::{Counters, Stats};
 use bywash_link::ring::Shared;
 use bywash_link::{
@@ -142,115 +143,6 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-/// A request that the server took. It stays in flight, and the client waits, until it is given to
-/// [`Completer::complete`].
-#[derive(Debug)]
-#[must_use = "the client waits until the request is completed"]
-pub struct Request {
-    ticket: RequestToken,
-    opcode: u8,
-    flags: u8,
-    arguments: [u64; ARGUMENTS],
-}
-
-impl Request {
-    /// Returns the operation, as the service defines.
-    #[inline]
-    pub fn opcode(&self) -> u8 {
-        self.opcode
-    }
-
-    /// Returns the flags of the operation.
-    #[inline]
-    pub fn flags(&self) -> u8 {
-        self.flags
-    }
-
-    /// Returns the arguments of the operation, as the client wrote them: nobody has checked them.
-    #[inline]
-    pub fn arguments(&self) -> &[u64; ARGUMENTS] {
-        &self.arguments
-    }
-
-    /// Returns the size of the attached buffer, in bytes.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.ticket.buffer.length as usize
-    }
-
-    /// Returns true if no buffer is attached.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// The part of a request that a server needs to access its buffer and to complete it. It has a third of the
-/// size of a [`Request`], for servers that keep many requests in flight.
-#[derive(Debug)]
-#[must_use = "the client waits until the request is completed"]
-pub struct RequestToken {
-    channel: u64,
-    buffer: BufferRange,
-    tag: u16,
-}
-
-impl From<Request> for RequestToken {
-    #[inline]
-    fn from(request: Request) -> RequestToken {
-        request.ticket
-    }
-}
-
-impl AsRef<RequestToken> for Request {
-    #[inline]
-    fn as_ref(&self) -> &RequestToken {
-        &self.ticket
-    }
-}
-
-impl AsRef<RequestToken> for RequestToken {
-    #[inline]
-    fn as_ref(&self) -> &RequestToken {
-        self
-    }
-}
-
-/// Fields of a request, copied out of the ring, as the client wrote them: nobody has checked them. A server that takes many
-/// requests keeps one of these and has each request copied into it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RequestWords(RequestEntry);
-
-impl RequestWords {
-    /// Returns the operation, as the service defines.
-    #[inline]
-    pub fn opcode(&self) -> u8 {
-        (self.0[0] >> 32) as u8
-    }
-
-    /// Returns the flags of the operation.
-    #[inline]
-    pub fn flags(&self) -> u8 {
-        (self.0[0] >> 40) as u8
-    }
-
-    /// Returns the arguments of the operation.
-    #[inline]
-    pub fn arguments(&self) -> &[u64; ARGUMENTS] {
-        self.0.last_chunk().expect("a request has two more words than arguments")
-    }
-
-    /// Returns the size of the attached buffer, in bytes.
-    #[inline]
-    pub fn len(&self) -> usize {
-        (self.0[1] >> 32) as usize
-    }
-
-    /// Returns true if no buffer is attached.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -499,6 +391,26 @@ impl Server {
         self.completer.complete(request, status, value)
     }
 
+    /// Completes a request without waking the client; see [`Completer::complete_unrung`].
+    ///
+    /// # Errors
+    /// Same as [`Completer::complete_unrung`].
+    #[inline]
+    pub fn complete_unrung(
+        &mut self,
+        request: impl Into<RequestToken>,
+        status: u16,
+        value: u64,
+    ) -> Result<(), Error> {
+        self.completer.complete_unrung(request, status, value)
+    }
+
+    /// Wakes the client; see [`Completer::ring`].
+    #[inline]
+    pub fn ring(&self) {
+        self.completer.ring();
+    }
+
     /// Returns the depth: the greatest number of requests that the client can have in flight.
     pub fn depth(&self) -> usize {
         self.requests.connection.taken.len()
@@ -698,6 +610,23 @@ impl Completer {
         status: u16,
         value: u64,
     ) -> Result<(), Error> {
+        self.complete_unrung(request, status, value)?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Like [`Completer::complete`], but leaves a client that sleeps asleep until [`Completer::ring`], which must follow soon:
+    /// several completions then wake it once.
+    ///
+    /// # Errors
+    /// Same as [`Completer::complete`].
+    #[inline]
+    pub fn complete_unrung(
+        &mut self,
+        request: impl Into<RequestToken>,
+        status: u16,
+        value: u64,
+    ) -> Result<(), Error> {
         let Connection { meeting, taken, number, .. } = &*self.connection;
         self.completions.check(meeting)?;
         let RequestToken { channel, tag, .. } = request.into();
@@ -707,9 +636,15 @@ impl Completer {
         // SYNC: taken (release). Cleared before the completion is sent, after which the client may use the
         // tag again.
         taken[usize::from(tag)].store(false, Ordering::Release);
-        self.completions.push(meeting, &CompletionFields { tag, status, value }.to_entry())?;
+        self.completions.push_unrung(meeting, &CompletionFields { tag, status, value }.to_entry())?;
         meeting.counters.completions.add(1);
         Ok(())
+    }
+
+    /// Wakes the client if it sleeps until one of the completions so far.
+    #[inline]
+    pub fn ring(&self) {
+        self.completions.ring(&self.connection.meeting);
     }
 
     /// Returns the buffer of a request: memory of the client.

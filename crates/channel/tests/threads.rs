@@ -401,6 +401,32 @@ fn an_event_loop_hears_of_requests_completions_and_the_end() {
 
 /// Holders in turn: this program, the ring of requests, the server, the ring of completions.
 #[test]
+fn completions_without_a_wake_up_wake_together() {
+    let (mut client, mut server) = channel(small(), ServerOptions::new());
+    for round in 1..=3 {
+        let requests: Vec<Request> = (0..4)
+            .map(|_| {
+                client.submit(Submission::new(1)).unwrap();
+                server.next().unwrap()
+            })
+            .collect();
+        assert!(!client.arm().unwrap());
+        for request in requests {
+            server.complete_unrung(request, 0, 7).unwrap();
+        }
+        assert!(!is_readable(&client, Duration::from_millis(20)), "nobody has rung");
+        server.ring();
+        assert!(is_readable(&client, Duration::from_millis(900)));
+        server.ring();
+        assert_eq!(server.stats().doorbells, round);
+        for _ in 0..4 {
+            assert_eq!(client.try_reap().unwrap().unwrap().value, 7);
+        }
+        assert!(client.try_reap().unwrap().is_none());
+    }
+}
+
+#[test]
 fn an_arena_that_is_used_up_tells_who_has_it() {
     const PIECE: usize = 1 << 14;
     let (mut client, mut server) = channel(small(), ServerOptions::new());

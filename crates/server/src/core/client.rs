@@ -83,6 +83,8 @@ pub(crate) struct Client {
     pub(crate) current: Option<usize>,
     /// Number of requests that were taken from the ring and have not ended.
     pub(crate) in_flight: usize,
+    /// True if requests have completed since the client was last woken, so that it is in the core's list.
+    pub(crate) is_unrung: bool,
     /// Number of times that the client was asked for a doorbell since a helper last read its socket; `None`
     /// while a helper reads.
     pub(crate) unread_doorbells: Option<u32>,
@@ -111,6 +113,7 @@ impl Client {
             attention: WakeMode::None,
             current: None,
             in_flight: 0,
+            is_unrung: false,
             unread_doorbells: Some(0),
             is_disconnected: false,
             active_ns: 0,
@@ -140,14 +143,25 @@ impl Client {
         self.state_by_index[revocations::index_of(number.to_word())]
     }
 
-    /// Completes a request over the client's channel, unless that was done before. Returns true if the
-    /// channel broke the protocol.
+    /// Completes a request over the client's channel, unless that was done before; the client is woken when the core
+    /// rings ([`Client::ring`]). Returns true if the channel broke the protocol.
     #[inline]
     pub(crate) fn answer(&mut self, request: Option<RequestToken>, status: Status, value: u64) -> bool {
         self.in_flight -= 1;
         match (request, &mut self.channel) {
-            (Some(request), Some(channel)) => channel.server.complete(request, status as u16, value).is_err(),
+            (Some(request), Some(channel)) => {
+                channel.server.complete_unrung(request, status as u16, value).is_err()
+            }
             _ => false,
+        }
+    }
+
+    /// Wakes the client if it sleeps until a request has completed.
+    #[inline]
+    pub(crate) fn ring(&mut self) {
+        self.is_unrung = false;
+        if let Some(channel) = &self.channel {
+            channel.server.ring();
         }
     }
 

@@ -135,6 +135,8 @@ pub(crate) struct Core {
     /// Requests that others wait for until none of them is left.
     drains: Vec<Drain>,
     finished: Vec<CompletedCommand>,
+    /// Clients whose requests have completed, and who are to be woken if they sleep, once for all requests of a round.
+    unrung: Vec<usize>,
     clock: Clock,
     timeouts: Timeouts,
     sleeper: Sleeper,
@@ -157,6 +159,14 @@ pub(crate) struct Core {
 fn note_active(active: &mut Vec<usize>, disk: &mut ServedDevice, number: usize) {
     if !std::mem::replace(&mut disk.is_active, true) {
         active.push(number);
+    }
+}
+
+/// Adds the client to those that are to be woken.
+#[inline]
+fn note_unrung(unrung: &mut Vec<usize>, client: &mut Client, number: usize) {
+    if !std::mem::replace(&mut client.is_unrung, true) {
+        unrung.push(number);
     }
 }
 
@@ -228,6 +238,7 @@ impl Core {
             thin: HashMap::new(),
             drains: Vec::new(),
             finished: Vec::new(),
+            unrung: Vec::new(),
             clock: Clock::since(start),
             timeouts,
             sleeper,
@@ -280,6 +291,7 @@ impl Core {
         if now - self.surveyed_ns > SURVEY_INTERVAL_NS {
             self.check_timeouts(now);
         }
+        self.ring_clients();
         if now - self.glanced_ns > DOORBELL_CHECK_INTERVAL_NS {
             // Hearing a doorbell silences its descriptor, so another round must look at the ring before the
             // core may sleep.
@@ -676,7 +688,7 @@ impl Core {
     /// returns the work's slot.
     #[inline]
     fn complete(&mut self, place: usize) {
-        let Core { clients, works, disks, resumed, clock, .. } = self;
+        let Core { clients, works, disks, resumed, unrung, clock, .. } = self;
         let work = &mut works.all[place];
         if work.turn_to_flush() {
             return resumed.push_back(place);
@@ -691,9 +703,21 @@ impl Core {
             client.end_segment(segment.grant);
         }
         let is_broken = client.answer(request, work.status, work.value);
+        note_unrung(unrung, client, number);
         works.give(place);
         if is_broken || client.leaving.is_some() {
             self.end_channel_or_client(number, is_broken);
+        }
+    }
+
+    /// Wakes the clients whose requests have completed, if they sleep.
+    #[inline]
+    pub(super) fn ring_clients(&mut self) {
+        while let Some(number) = self.unrung.pop() {
+            // A client that has left needs nothing, and another one at its index is merely woken.
+            if let Some(client) = self.clients.get_mut(number) {
+                client.ring();
+            }
         }
     }
 
@@ -734,6 +758,7 @@ impl Core {
             let client = &mut self.clients[number];
             client.counts.refusals += 1;
             let is_broken = client.answer(request, work.status, work.value);
+            note_unrung(&mut self.unrung, client, number);
             self.works.give(place);
             if is_broken || client.leaving.is_some() {
                 self.end_channel_or_client(number, is_broken);

@@ -305,6 +305,7 @@ impl Core {
             if !self.reap(true) {
                 std::thread::yield_now();
             }
+            self.ring_clients();
         }
     }
 }

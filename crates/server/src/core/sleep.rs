@@ -225,6 +225,7 @@ impl Core {
         if limit != Some(Duration::ZERO) {
             self.note_load(0);
         }
+        self.ring_clients();
         self.sleeper.sleep(limit);
         let now = self.clock.read();
         self.glanced_ns = now;
