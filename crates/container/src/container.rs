@@ -24,6 +24,7 @@
 use crate::lane::{Receiver, Shipper};
 use crate::layout::{INLINE_BYTES, SHIPPED_WORDS};
 use crate::path::Class;
+use crate::pool::MemoryRange;
 use bywash_link::{Arena, Block, Credentials, Error, HugePages, Mapping, MemoryFile, PAGE};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -33,6 +34,11 @@ use std::{ptr, slice};
 /// Greatest number of containers in a message.
 pub const MESSAGE_PIECES_MAX: usize = 64;
 const EMPTY_SEALED: &str = "a sealed container has at least one byte";
+/// Reason in the [`Error::NotMapped`] for contents that are stored in the value itself.
+const SMALL: &str = "they are so small that they are kept outside of shared memory";
+/// Reason in the [`Error::NotMapped`] for a descriptor with which others could write.
+pub(crate) const WRITABLE: &str = "the arena is not sealed against writing, and whoever had its descriptor could write; ship on a path without \
+     trusted_to_write";
 /// Reason in the [`Error::Unfit`] for a container that is shipped on a path that did not allocate it.
 pub(crate) const OTHER_PATH: &str = "it was allocated on another path; allocate it on this one";
 
@@ -121,6 +127,26 @@ impl Container {
             self.length = length;
         }
         fits
+    }
+
+    /// Returns descriptor, offset and length of the memory, for a process that maps it by itself. That process
+    /// can read the whole arena, and write none of it. [`Pool`](crate::Pool) makes containers that stay with such
+    /// a process.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if the contents are not in shared memory, since they are small; if the memory is still
+    /// to be sealed, which happens when the container is shipped; and if both ends agreed on
+    /// [`Options::trusted_to_write`](crate::Options::trusted_to_write), so that whoever has the descriptor could
+    /// write.
+    pub fn memory(&self) -> Result<MemoryRange<'_>, Error> {
+        match &self.home {
+            OwnStorage::Here(_) => Err(Error::NotMapped(SMALL)),
+            OwnStorage::Arena(lane, _, span) => lane.memory(span.base, self.length),
+            OwnStorage::File(..) => Err(Error::NotMapped(
+                "the container is sealed against writing only when it is shipped, and until then its descriptor is \
+                 not given away",
+            )),
+        }
     }
 
     /// Returns the contents if they are stored in the container itself and can be shipped within a ring
@@ -276,6 +302,25 @@ impl Received {
     /// Returns the credentials of the peer that shipped the container here, as the kernel reports them.
     pub fn origin(&self) -> Credentials {
         self.origin
+    }
+
+    /// Returns descriptor, offset and length of the memory, for a process that maps it by itself. The descriptor
+    /// is the shipper's: on a checked path the shipper may write there at any time.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if the contents are not in shared memory, since they are small; and if both ends
+    /// agreed on [`Options::trusted_to_write`](crate::Options::trusted_to_write), so that whoever has the
+    /// descriptor could write.
+    pub fn memory(&self) -> Result<MemoryRange<'_>, Error> {
+        let (file, offset) = match &self.place {
+            Storage::Inline(_) => return Err(Error::NotMapped(SMALL)),
+            Storage::Arena { arena, .. } if !arena.file.stays_backed() => {
+                return Err(Error::NotMapped(WRITABLE));
+            }
+            Storage::Arena { arena, offset, .. } => (&arena.file, *offset),
+            Storage::Sealed { file } => (&**file, 0),
+        };
+        Ok(MemoryRange { descriptor: file.descriptor(), offset, length: self.length })
     }
 
     /// Gives access to the contents without copying them. Dropping the result unmaps sealed memory.

@@ -32,6 +32,8 @@
 //!
 //! - [`Path`], [`Listener`], [`socket_pair`], [`Options`]: connecting two programs
 //! - [`Container`], [`Received`], [`Message`]: the data that moves
+//! - [`Pool`], [`Trust`]: containers for a process that maps an arena by itself, such as a display server;
+//!   [`MemoryRange`]: descriptor, offset and length of a container's memory
 //! - [`Wait`]: the way in which an end waits; [`Stats`]: counts of its operations
 //! - feature `async`: the waiting operations as futures for any executor: `receive_async` and others
 //! - [`Error`]: every error of this crate
@@ -43,6 +45,7 @@ mod container;
 mod lane;
 mod layout;
 mod path;
+mod pool;
 mod ship_error;
 mod stats;
 #[cfg(feature = "async")]
@@ -51,5 +54,6 @@ mod tasks;
 pub use bywash_link::{ArenaUse, Credentials, Error, HugePages, Wait, socket_pair};
 pub use container::{Container, MESSAGE_PIECES_MAX, Mapped, Message, Received};
 pub use path::{Class, Listener, Options, Path, Shipment};
+pub use pool::{MemoryRange, Pool, PoolContainer, PoolShipment, Trust};
 pub use ship_error::ShipError;
 pub use stats::Stats;

@@ -8,10 +8,10 @@
 
 mod choices;
 
-use bywash_container::{Error, Listener, Path, socket_pair};
+use bywash_container::{Error, Listener, MemoryRange, Options, Path, socket_pair};
 use bywash_support::peers::{Child, check, fill, inherited_sockets, memfds, role};
 use choices::options;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
@@ -134,6 +134,75 @@ fn whoever_receives_cannot_write() {
         drop(path);
         assert!(child.finish(LONG).success(), "{class}");
     }
+}
+
+/// Reads the memory of a container by its descriptor, as a process that maps it by itself would.
+fn read(memory: &MemoryRange<'_>) -> Vec<u8> {
+    let mut bytes = vec![0; memory.length];
+    assert_eq!(
+        rustix::io::pread(memory.descriptor, &mut bytes, memory.offset as u64).unwrap(),
+        memory.length
+    );
+    bytes
+}
+
+#[test]
+fn the_memory_of_a_container_is_told_to_readers() {
+    if role().is_some() {
+        return;
+    }
+    for class in ["checked", "trusted", "sealed"] {
+        let (here, there) = socket_pair().unwrap();
+        let chosen = options(class, "sleep");
+        let other = std::thread::spawn(move || Path::over(there, &chosen).unwrap());
+        let path = Path::over(here, &options(class, "sleep")).unwrap();
+        let peer = other.join().unwrap();
+        let before = path.alloc(5000).unwrap();
+        let mut container = path.alloc(5000).unwrap();
+        fill(&mut container, 9);
+        let whole = container.to_vec();
+        match (class, container.memory()) {
+            // Nobody gets the descriptor of memory that is to be sealed.
+            ("sealed", refused) => assert!(matches!(refused, Err(Error::NotMapped(_)))),
+            (_, memory) => {
+                let memory = memory.unwrap();
+                assert_eq!(read(&memory), whole);
+                assert_ne!(memory.offset, before.memory().unwrap().offset);
+                for (what, error) in attempts(memory.descriptor.as_raw_fd()) {
+                    assert!(error.is_some(), "{class}: whoever has the descriptor could {what}");
+                }
+            }
+        }
+        path.ship(container).unwrap();
+        let message = peer.receive_within(LONG).unwrap();
+        let memory = message.first().memory().unwrap();
+        assert_eq!(read(&memory), whole, "{class}");
+        for (what, error) in attempts(memory.descriptor.as_raw_fd()) {
+            assert!(error.is_some(), "{class}: whoever has the received descriptor could {what}");
+        }
+        if class != "sealed" {
+            assert!(matches!(path.alloc(8).unwrap().memory(), Err(Error::NotMapped(_))));
+        }
+    }
+}
+
+#[test]
+fn an_arena_that_both_ends_write_is_told_to_nobody() {
+    if role().is_some() {
+        return;
+    }
+    // SAFETY: both ends are here, and write only to containers that they own.
+    let writing = || unsafe { Options::new().trusted_to_write() };
+    let (here, there) = socket_pair().unwrap();
+    let other = std::thread::spawn(move || Path::over(there, &writing()).unwrap());
+    let path = Path::over(here, &writing()).unwrap();
+    let peer = other.join().unwrap();
+    let container = path.alloc(5000).unwrap();
+    assert!(
+        matches!(container.memory(), Err(Error::NotMapped(why)) if why.contains("sealed against writing"))
+    );
+    path.ship(container).unwrap();
+    assert!(matches!(peer.receive_within(LONG).unwrap().first().memory(), Err(Error::NotMapped(_))));
 }
 
 /// Not a test by itself: a child that makes a path and ships one message.

@@ -5,12 +5,15 @@
 //! that it does not own, which is detected and ends the path.
 
 use super::{Control, LaneEnd, Meeting};
-use crate::container::{Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Received, Span, Storage};
+use crate::container::{
+    Container, Inline, MESSAGE_PIECES_MAX, OTHER_PATH, Received, Span, Storage, WRITABLE,
+};
 use crate::layout::{
     self, ARENAS_MAX, Entry, GRANULE, INLINE_BYTES, PIECES_PER_ENTRY, Piece, RETURNED_WORDS, SHIPPED_WORDS,
     SocketMessage,
 };
 use crate::path::{Class, Options, Shipment};
+use crate::pool::MemoryRange;
 use bywash_link::ring::{ClosedFlag, Consumer, Producer};
 use bywash_link::{
     Arena, ArenaUse, Block, BlockAllocator, DESCRIPTORS_MAX, Error, Holder, Link, MemoryFile,
@@ -192,6 +195,21 @@ impl Shipper {
             (0..8).for_each(|_| bywash_sync::pause());
         }
         Ok(None)
+    }
+
+    /// Returns the memory of a container that lies at address `base` of the arena.
+    ///
+    /// # Errors
+    /// [`Error::NotMapped`] if others may write to the arena.
+    pub(crate) fn memory(&self, base: *const u8, length: usize) -> Result<MemoryRange<'_>, Error> {
+        match self.arena.as_ref().filter(|arena| arena.file.stays_backed()) {
+            Some(arena) => {
+                let start = arena.at(0).map_or(0, |start| start as usize);
+                let offset = base as usize - start;
+                Ok(MemoryRange { descriptor: arena.file.descriptor(), offset, length })
+            }
+            None => Err(Error::NotMapped(WRITABLE)),
+        }
     }
 
     /// Frees the block of a container that was dropped without being shipped.
