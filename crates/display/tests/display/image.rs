@@ -1,0 +1,96 @@
+//! Images: what is drawn, and what a screenshot shows.
+
+use bywash_display::Frame;
+use std::path::Path;
+
+/// An image of XRGB8888 pixels, whose highest byte is 0.
+#[derive(Clone, PartialEq)]
+pub struct Image {
+    pub width: usize,
+    pub height: usize,
+    pub pixels: Vec<u32>,
+}
+
+impl Image {
+    pub fn new(width: usize, height: usize, pixel: impl Fn(usize, usize) -> u32) -> Image {
+        let pixels =
+            (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| pixel(x, y)).collect();
+        Image { width, height, pixels }
+    }
+
+    /// Makes an image in which each pixel and each channel differs from its neighbours, and that differs for each
+    /// seed: a border, a gradient, and a block that moves and has the seed in binary.
+    pub fn pattern(width: usize, height: usize, seed: usize) -> Image {
+        let moved = seed * 3 % (width - 64).max(1);
+        Image::new(width, height, |x, y| {
+            if x == 0 || y == 0 || x == width - 1 || y == height - 1 {
+                return 0xff_ffff;
+            }
+            if (8..16).contains(&y) && (moved..moved + 64).contains(&x) {
+                let is_set = seed >> ((x - moved) / 8) & 1 == 1;
+                return if is_set { 0xff_0000 } else { 0x00_00ff };
+            }
+            let (red, green, blue) = (x * 7 + seed, y * 5 + seed * 2, x + y * 3);
+            ((red & 0xff) << 16 | (green & 0xff) << 8 | (blue & 0xff)) as u32
+        })
+    }
+
+    pub fn row(&self, y: usize) -> &[u32] {
+        &self.pixels[y * self.width..][..self.width]
+    }
+
+    /// Draws the image. The byte that the display ignores is 255, since Weston copies it into its own picture and
+    /// weston-screenshooter takes it for opacity.
+    pub fn draw(&self, frame: &mut Frame) {
+        for y in 0..self.height {
+            frame.write_pixels(0, y as u32, self.row(y).iter().map(|pixel| pixel | 0xff00_0000));
+        }
+    }
+
+    /// Finds this image in a screenshot; the position of its upper left corner.
+    pub fn position_in(&self, screen: &Image) -> Option<(usize, usize)> {
+        let (across, down) = (screen.width.checked_sub(self.width)?, screen.height.checked_sub(self.height)?);
+        let is_at = |x: usize, y: usize| {
+            (0..self.height).all(|row| self.row(row) == &screen.row(y + row)[x..x + self.width])
+        };
+        (0..=down).flat_map(|y| (0..=across).map(move |x| (x, y))).find(|(x, y)| is_at(*x, *y))
+    }
+
+    pub fn read_png(path: &Path) -> Image {
+        let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).unwrap()));
+        let mut reader = decoder.read_info().unwrap();
+        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut bytes).unwrap();
+        let channels = info.color_type.samples();
+        let pixels = bytes[..info.buffer_size()]
+            .chunks(channels)
+            .map(|pixel| u32::from(pixel[0]) << 16 | u32::from(pixel[1]) << 8 | u32::from(pixel[2]))
+            .collect();
+        Image { width: info.width as usize, height: info.height as usize, pixels }
+    }
+
+    pub fn write_png(&self, path: &Path) {
+        let mut encoder =
+            png::Encoder::new(std::fs::File::create(path).unwrap(), self.width as u32, self.height as u32);
+        encoder.set_color(png::ColorType::Rgb);
+        let bytes: Vec<u8> = self.pixels.iter().flat_map(|pixel| pixel.to_be_bytes()[1..].to_vec()).collect();
+        encoder.write_header().unwrap().write_image_data(&bytes).unwrap();
+    }
+}
+
+/// Fails unless the screenshot shows the image; then both are kept in the folder that `BYWASH_SCREENSHOTS` names.
+#[track_caller]
+pub fn assert_shown(name: &str, image: &Image, screen: &Image) {
+    let folder = std::env::var_os("BYWASH_SCREENSHOTS").map(std::path::PathBuf::from);
+    let is_shown = image.position_in(screen).is_some();
+    if let Some(folder) = folder {
+        screen.write_png(&folder.join(format!("{name}.png")));
+        if !is_shown {
+            image.write_png(&folder.join(format!("{name}-drawn.png")));
+        }
+    }
+    assert!(
+        is_shown,
+        "{name}: the screen does not show what was drawn; set BYWASH_SCREENSHOTS to a folder to see both"
+    );
+}

@@ -1,0 +1,14 @@
+//! Surfaces on displays without a screen: Xvfb, Weston, and a compositor of these tests that misbehaves.
+//!
+//! Failures that this looks for: pixels on the screen differ from those drawn; a frame is reused while the server
+//! reads it, or never comes back; a display server that is killed or stopped hangs the program; closing a window or
+//! a refused request is not reported; a display that lacks something is not named.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod compositor;
+mod conformance;
+mod image;
+mod misbehaving;
+mod servers;
+mod x11;
