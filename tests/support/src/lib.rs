@@ -7,6 +7,7 @@
 //! - `peers`: peers that die or break the protocol
 //! - `hosts`: several hosts on one machine, by network namespaces
 //! - `disks`: loop devices and mounted file systems that disappear with the test
+//! - `displays`: display servers without a screen, and what they show
 //! - `log`: a commit log and its memory, as a keeper makes them
 //! - `huge_pages`: reserved huge pages, while a test needs them
 //! - `riscv`: a cross compiler and an emulator for RISC-V, where they are installed
@@ -19,6 +20,8 @@ pub mod built;
 pub mod cores;
 #[cfg(feature = "disks")]
 pub mod disks;
+#[cfg(feature = "displays")]
+pub mod displays;
 #[cfg(all(feature = "guest", target_arch = "x86_64"))]
 pub mod guest;
 #[cfg(feature = "hosts")]

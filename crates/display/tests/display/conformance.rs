@@ -1,8 +1,8 @@
 //! The suite that a kind of display passes.
 
-use crate::image::{Image, assert_shown};
-use crate::servers::{Server, Weston, Xvfb};
+use crate::surfaces::{draw, kind, options};
 use bywash_display::{Error, Frame, Rectangle, Surface, SurfaceOptions};
+use bywash_support::displays::{Image, Server, Weston, Xvfb, assert_shown};
 use std::time::{Duration, Instant};
 
 const WIDTH: usize = 320;
@@ -36,12 +36,12 @@ suite! {
 }
 
 fn surface(server: &impl Server) -> Surface {
-    Surface::open(server.kind(), &server.options(WIDTH as u32, HEIGHT as u32)).unwrap()
+    Surface::open(kind(server), &options(server, WIDTH as u32, HEIGHT as u32)).unwrap()
 }
 
 fn show(surface: &mut Surface, image: &Image) {
     let mut frame = surface.frame().unwrap();
-    image.draw(&mut frame);
+    draw(image, &mut frame);
     surface.present(frame, &[]).unwrap();
 }
 
@@ -98,7 +98,7 @@ fn changed_parts_are_shown<S: Server>() {
         }
     }
     let mut frame = surface.frame().unwrap();
-    image.draw(&mut frame);
+    draw(&image, &mut frame);
     surface.present(frame, &parts).unwrap();
     surface.finish().unwrap();
     assert_shown(&format!("{}-changed", server.kind()), &image, &server.screenshot());
@@ -107,8 +107,8 @@ fn changed_parts_are_shown<S: Server>() {
 fn frames_come_back<S: Server>() {
     let server = S::start();
     for frames in [2, 3, 16] {
-        let options = server.options(64, 48).frames(frames);
-        let mut surface = Surface::open(server.kind(), &options).unwrap();
+        let options = options(&server, 64, 48).frames(frames);
+        let mut surface = Surface::open(kind(&server), &options).unwrap();
         for _ in 0..40 {
             let frame = surface.frame().unwrap();
             surface.present(frame, &[]).unwrap();
@@ -182,8 +182,8 @@ fn a_killed_server_is_an_error<S: Server>() {
 
 fn a_stopped_server_is_an_error_within_the_timeout<S: Server>() {
     let mut server = S::start();
-    let options = server.options(WIDTH as u32, HEIGHT as u32).timeout(Duration::from_millis(700));
-    let mut surface = Surface::open(server.kind(), &options).unwrap();
+    let options = options(&server, WIDTH as u32, HEIGHT as u32).timeout(Duration::from_millis(700));
+    let mut surface = Surface::open(kind(&server), &options).unwrap();
     show(&mut surface, &Image::pattern(WIDTH, HEIGHT, 4));
     surface.finish().unwrap();
     server.stop();
@@ -196,15 +196,15 @@ fn a_server_that_does_not_answer_is_an_error_within_the_timeout<S: Server>() {
     let mut server = S::start();
     server.stop();
     let begin = Instant::now();
-    let options = server.options(64, 64).timeout(Duration::from_millis(500));
-    let error = Surface::open(server.kind(), &options).unwrap_err();
+    let options = options(&server, 64, 64).timeout(Duration::from_millis(500));
+    let error = Surface::open(kind(&server), &options).unwrap_err();
     assert!(matches!(error, Error::Silent { what: "answered", .. }), "{error}");
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
 fn a_missing_server_is_named<S: Server>() {
     let mut server = S::start();
-    let (kind, name) = (server.kind(), server.name());
+    let (kind, name) = (kind(&server), server.name());
     server.kill();
     drop(server);
     let error = Surface::open(kind, &SurfaceOptions::new(64, 64).display(&name)).unwrap_err();
@@ -215,13 +215,13 @@ fn a_missing_server_is_named<S: Server>() {
 fn impossible_sizes_are_refused<S: Server>() {
     let server = S::start();
     for (width, height) in [(0, 1), (1, 0), (16385, 1), (1, u32::MAX)] {
-        let refused = Surface::open(server.kind(), &server.options(width, height)).unwrap_err();
+        let refused = Surface::open(kind(&server), &options(&server, width, height)).unwrap_err();
         assert!(matches!(refused, Error::Option { .. }), "{refused}");
     }
     for frames in [0, 1, 17] {
-        let refused = Surface::open(server.kind(), &server.options(9, 9).frames(frames)).unwrap_err();
+        let refused = Surface::open(kind(&server), &options(&server, 9, 9).frames(frames)).unwrap_err();
         assert!(matches!(refused, Error::Option { option: "the number of frames", .. }), "{refused}");
     }
-    let refused = Surface::open(server.kind(), &server.options(16384, 16384)).unwrap_err();
+    let refused = Surface::open(kind(&server), &options(&server, 16384, 16384)).unwrap_err();
     assert!(refused.to_string().contains("2 GiB"), "{refused}");
 }

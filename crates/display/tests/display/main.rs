@@ -8,7 +8,6 @@
 
 mod compositor;
 mod conformance;
-mod image;
 mod misbehaving;
-mod servers;
+mod surfaces;
 mod x11;

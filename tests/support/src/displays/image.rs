@@ -1,17 +1,20 @@
 //! Images: what is drawn, and what a screenshot shows.
 
-use bywash_display::Frame;
 use std::path::Path;
 
 /// An image of XRGB8888 pixels, whose highest byte is 0.
 #[derive(Clone, PartialEq)]
 pub struct Image {
+    /// Width, in pixels.
     pub width: usize,
+    /// Height, in pixels.
     pub height: usize,
+    /// Pixels, row by row.
     pub pixels: Vec<u32>,
 }
 
 impl Image {
+    /// Makes an image from the pixel at each column and row.
     pub fn new(width: usize, height: usize, pixel: impl Fn(usize, usize) -> u32) -> Image {
         let pixels =
             (0..height).flat_map(|y| (0..width).map(move |x| (x, y))).map(|(x, y)| pixel(x, y)).collect();
@@ -35,16 +38,9 @@ impl Image {
         })
     }
 
+    /// Returns the pixels of row `y`.
     pub fn row(&self, y: usize) -> &[u32] {
         &self.pixels[y * self.width..][..self.width]
-    }
-
-    /// Draws the image. The byte that the display ignores is 255, since Weston copies it into its own picture and
-    /// weston-screenshooter takes it for opacity.
-    pub fn draw(&self, frame: &mut Frame) {
-        for y in 0..self.height {
-            frame.write_pixels(0, y as u32, self.row(y).iter().map(|pixel| pixel | 0xff00_0000));
-        }
     }
 
     /// Finds this image in a screenshot; the position of its upper left corner.
@@ -56,6 +52,7 @@ impl Image {
         (0..=down).flat_map(|y| (0..=across).map(move |x| (x, y))).find(|(x, y)| is_at(*x, *y))
     }
 
+    /// Reads an image of 8 bits a channel; opacity is ignored.
     pub fn read_png(path: &Path) -> Image {
         let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).unwrap()));
         let mut reader = decoder.read_info().unwrap();
@@ -69,6 +66,7 @@ impl Image {
         Image { width: info.width as usize, height: info.height as usize, pixels }
     }
 
+    /// Writes the image to a file.
     pub fn write_png(&self, path: &Path) {
         let mut encoder =
             png::Encoder::new(std::fs::File::create(path).unwrap(), self.width as u32, self.height as u32);

@@ -1,28 +1,31 @@
 //! Display servers that a test starts and ends: Xvfb and Weston, both without a screen.
 
-use crate::image::Image;
-use bywash_display::{DisplayKind, SurfaceOptions};
+use super::image::Image;
+use super::x11::Client;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// Width and height of the screens, in pixels.
 pub const SCREEN: (usize, usize) = (800, 600);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// A display server whose screen can be looked at.
 pub trait Server {
+    /// Starts the server; it is ready when this returns.
     fn start() -> Self;
-    fn kind(&self) -> DisplayKind;
+    /// Returns the name of the kind, as `bywash-display` has it.
+    fn kind(&self) -> &'static str;
+    /// Returns the name of the display.
     fn name(&self) -> String;
+    /// Returns what the screen shows.
     fn screenshot(&self) -> Image;
+    /// Returns the server's process.
     fn process(&mut self) -> &mut Child;
 
-    fn options(&self, width: u32, height: u32) -> SurfaceOptions {
-        SurfaceOptions::new(width, height).display(self.name()).timeout(Duration::from_secs(10))
-    }
-
+    /// Kills the server.
     fn kill(&mut self) {
         self.process().kill().unwrap();
         self.process().wait().unwrap();
@@ -71,8 +74,8 @@ impl Server for Xvfb {
         Xvfb::with_depth(24)
     }
 
-    fn kind(&self) -> DisplayKind {
-        DisplayKind::X11
+    fn kind(&self) -> &'static str {
+        "x11"
     }
 
     fn name(&self) -> String {
@@ -80,7 +83,7 @@ impl Server for Xvfb {
     }
 
     fn screenshot(&self) -> Image {
-        crate::x11::Client::connect(&self.name()).screenshot()
+        Client::connect(&self.name()).screenshot()
     }
 
     fn process(&mut self) -> &mut Child {
@@ -149,8 +152,8 @@ impl Server for Weston {
         weston
     }
 
-    fn kind(&self) -> DisplayKind {
-        DisplayKind::Wayland
+    fn kind(&self) -> &'static str {
+        "wayland"
     }
 
     fn name(&self) -> String {
