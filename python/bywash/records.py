@@ -152,6 +152,8 @@ class Report(NamedTuple):
     """Hashes of the data, in the order of their stages."""
     accelerations: tuple[dict[str, Any], ...]
     """Work of each `accel:` stage, with the keys of the report's JSON."""
+    presentations: tuple[dict[str, Any], ...]
+    """Frames shown by each `display:`, with the keys of the report's JSON."""
     notes: tuple[str, ...]
     """Further remarks for people."""
     whole: bool

@@ -2,7 +2,7 @@
 //!
 //! The operating system's part of a transfer, a system call and a copy, often costs more than the device or the other
 //! program does. This crate is the front door of the libraries that leave that part out. Each is a module behind a
-//! feature of the same name; all four features are on by default.
+//! feature of the same name; the first four are on by default.
 //!
 //! | module | moves | privileges |
 //! |---|---|---|
@@ -10,6 +10,7 @@
 //! | [`channel`] | requests and completions between two programs, 64 bytes and 16 bytes each | none |
 //! | [`client`] | blocks between a program and the volumes of a device server (`bywash serve`) | rights to the volume |
 //! | [`flow`] | a stream of bytes from a source to a sink: files, devices, sockets, programs | rights to both; Ethernet needs CAP_NET_RAW |
+//! | `display` | frames between a program and a display server (Wayland, X11) | none |
 //!
 //! Programs that are not written in Rust use the C library (`bywash.h`, `libbywash.so`) or the Python package. Programs
 //! that cannot be changed run under the command `bywash run`.
@@ -108,6 +109,8 @@ pub use bywash_channel as channel;
 pub use bywash_client as client;
 #[cfg(feature = "container")]
 pub use bywash_container as container;
+#[cfg(feature = "display")]
+pub use bywash_display as display;
 #[cfg(feature = "flow")]
 pub use bywash_flow as flow;
 
@@ -120,4 +123,7 @@ mod guides {
     mod containers {}
     #[doc = include_str!("../../../docs/guide/flow.md")]
     mod flow {}
+    #[cfg(feature = "display")]
+    #[doc = include_str!("../../../docs/guide/displays.md")]
+    mod displays {}
 }

@@ -31,6 +31,7 @@
 //!     facts plan explain                         | the planner, pure
 //!     control block_buffer rate_limiter block_io | what everything that moves bytes needs
 //!     address                                    | names of hosts
+//!     video                                      | frames of files, and their pixels
 //!     datagram reliable                          | datagrams, QUIC
 //!     report                                     | results
 //!     end                                        | open sources and sinks
@@ -75,13 +76,15 @@ mod shell;
 mod stage;
 mod sys;
 mod transfer;
+#[cfg(feature = "display")]
+mod video;
 
 pub use datagram::{Accounting, Engine, Probing, Range, Relayed, Step};
 pub use endpoint::Endpoint;
 pub use error::Error;
 pub use flow::{Flow, ProgressHandle, Running};
 pub use hash::HashAlgorithm;
-pub use report::{Acceleration, Bottleneck, Failed, Fallback, Hash, Piece, Report, Share};
+pub use report::{Acceleration, Bottleneck, Failed, Fallback, Hash, Piece, Presentation, Report, Share};
 pub use stage::Stage;
 
 /// The syntax of flows: the endpoints, stages and movers that exist, and shell quoting.

@@ -39,6 +39,8 @@ pub struct Report {
     pub hashes: Vec<Hash>,
     /// Work of the `accel:` stages, in the order of the stages.
     pub accelerations: Vec<Acceleration>,
+    /// Frames that were shown on displays, for each `display:`.
+    pub presentations: Vec<Presentation>,
     /// Remarks for the user that have no member of their own.
     pub notes: Vec<String>,
     /// True if all data arrived and the flow succeeded.
@@ -144,6 +146,24 @@ pub struct Acceleration {
     pub overlapped_seconds: f64,
     /// Activity that took longest.
     pub bound: Bottleneck,
+}
+
+/// Frames of a flow that were shown on a display.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Presentation {
+    /// Kind of the display, such as `x11`; empty if no window was opened.
+    pub display: String,
+    /// Width of the window, in pixels.
+    pub width: u32,
+    /// Height of the window, in pixels.
+    pub height: u32,
+    /// Frames that were handed to the display.
+    pub frames_shown: u64,
+    /// Frames that were not shown, since they were too late or the display did not take them in time.
+    pub frames_dropped: u64,
+    /// Frames shown that were handed over more than half a period after they were due.
+    pub frames_late: u64,
 }
 
 /// Activity that bounds a flow through an accelerator.

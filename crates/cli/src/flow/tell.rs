@@ -1,7 +1,7 @@
 //! The report of a flow for people.
 
 use bywash_flow::plan::Prefer;
-use bywash_flow::{Acceleration, Accounting, Bottleneck, Piece, Report, Share};
+use bywash_flow::{Acceleration, Accounting, Bottleneck, Piece, Presentation, Report, Share};
 use bywash_quantity::{Bytes, Count};
 use std::fmt::Write;
 
@@ -19,6 +19,9 @@ pub fn render(report: &Report) -> String {
     }
     for acceleration in &report.accelerations {
         let _ = writeln!(text, "  {}", accelerated(acceleration));
+    }
+    for presentation in &report.presentations {
+        let _ = writeln!(text, "  {}", presented(presentation));
     }
     for hash in &report.hashes {
         let _ = writeln!(text, "  {} {}", hash.algorithm, hash.digits);
@@ -105,6 +108,20 @@ fn accelerated(work: &Acceleration) -> String {
         work.writing_seconds,
         total - work.overlapped_seconds,
     )
+}
+
+/// Describes the frames on a display.
+fn presented(shown: &Presentation) -> String {
+    let Presentation { display, width, height, frames_shown, frames_dropped, frames_late, .. } = shown;
+    match display.is_empty() {
+        true => "no window was opened".to_owned(),
+        false => format!(
+            "{} frames shown on {display} at {width}x{height}, {} of them late; {} dropped",
+            Count(*frames_shown),
+            Count(*frames_late),
+            Count(*frames_dropped)
+        ),
+    }
 }
 
 /// Describes the datagrams at one end, as far as that end knows.

@@ -2,7 +2,7 @@
 
 use crate::surfaces::{draw, options};
 use bywash_display::{DisplayKind, Error, Surface, SurfaceOptions};
-use bywash_support::displays::{Client, Image, Server, Xvfb, assert_shown};
+use bywash_support::displays::{Client, Image, SCREEN, Server, Xvfb, assert_shown};
 
 #[test]
 fn a_closed_window_is_reported() {
@@ -50,7 +50,7 @@ fn frames_are_bytes_that_nobody_else_can_write() {
 
 #[test]
 fn another_format_of_pixels_is_refused() {
-    let server = Xvfb::with_depth(16);
+    let server = Xvfb::with_screen(SCREEN, 16);
     let refused = Surface::open(DisplayKind::X11, &options(&server, 64, 64)).unwrap_err();
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     assert!(refused.to_string().contains("XRGB8888"), "{refused}");

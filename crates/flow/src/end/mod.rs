@@ -11,6 +11,7 @@ mod new_file;
 mod null;
 mod page_cache;
 mod resume;
+mod showing;
 mod socket;
 mod stat;
 mod stream;
@@ -19,6 +20,7 @@ use crate::block_io::{Input, Output};
 use crate::datagram::Ledger;
 use crate::error::Error;
 use crate::facts::Kind;
+use crate::report::Presentation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::path::PathBuf;
 
@@ -30,6 +32,7 @@ pub(crate) use new_file::{NewFile, check as check_new_file, folder_of, resolved}
 pub(crate) use null::Null;
 pub(crate) use page_cache::ReadBehind;
 pub(crate) use resume::resume;
+pub(crate) use showing::Showing;
 pub(crate) use socket::{ListeningSocket, StreamSettings, connect_tcp, connect_unix};
 pub(crate) use stat::{kind_of, size_of, stat_endpoint};
 pub(crate) use stream::{OpenedStream, Stream};
@@ -54,6 +57,9 @@ pub(crate) enum Sink {
     Framed(FramedOutput),
     /// Datagrams, and their counters.
     Datagrams(Box<dyn Output>, Ledger),
+    /// Frames on a display, and their counts.
+    #[cfg_attr(not(feature = "display"), allow(dead_code, reason = "only a display shows frames"))]
+    Frames(Box<dyn Output>, Showing),
     /// Any other sink, such as a path of containers.
     Other(Box<dyn Output>),
 }
@@ -113,6 +119,7 @@ impl Sink {
             Sink::Descriptor(sink) => sink.kind,
             Sink::Framed(_) => Kind::Framed,
             Sink::Datagrams(..) => Kind::Udp,
+            Sink::Frames(..) => Kind::Memory,
             Sink::Other(_) => Kind::Null,
         }
     }
@@ -130,7 +137,15 @@ impl Sink {
         match self {
             Sink::Descriptor(sink) => sink,
             Sink::Framed(output) => output,
-            Sink::Datagrams(output, _) | Sink::Other(output) => output.as_mut(),
+            Sink::Datagrams(output, _) | Sink::Frames(output, _) | Sink::Other(output) => output.as_mut(),
+        }
+    }
+
+    /// Returns the counts of the frames that a display has shown; `None` for other sinks.
+    pub(crate) fn presentation(&self) -> Option<Presentation> {
+        match self {
+            Sink::Frames(_, showing) => Some(showing.read()),
+            _ => None,
         }
     }
 

@@ -5,6 +5,8 @@
 //! such a module asks an endpoint for its kind; callers ask for properties. Invariant: every endpoint can be
 //! displayed and parsed again to an equal one. Called by [`crate::flow`] and the modules below it.
 
+#[cfg(feature = "display")]
+mod display;
 mod ethernet;
 mod file;
 mod host;
@@ -71,6 +73,8 @@ static KINDS: &[&EndpointKind] = &[
     &random::KIND,
     #[cfg(feature = "accelerator")]
     &radar::KIND,
+    #[cfg(feature = "display")]
+    &display::KIND,
     &memory::CONNECT,
     &memory::LISTEN,
     &unix::CONNECT,
@@ -333,6 +337,12 @@ mod tests {
             "file:a,append",
             "file:a,excl",
             "raw:/dev/loop0,offset=512,length=1024",
+            #[cfg(feature = "display")]
+            "display:",
+            #[cfg(feature = "display")]
+            r"display:x11,name=:1,title=a\, b,scale=2,fps=30000/1001,size=8x6,format=yuv420,timeout=2.5",
+            #[cfg(feature = "display")]
+            "display:wayland,scale=64x48,fps=max",
             "mem:/run/x",
             "mem-listen:/run/x",
             "mem:/run/x,plain",
@@ -393,7 +403,7 @@ mod tests {
     /// Returns an address that the row's kind accepts, and the options that the kind requires.
     fn example(row: &Row) -> String {
         let address = row.address.replace("[ADDRESS:]PORT", "80").replace("HOST:PORT", "host:80");
-        let address = address.replace("SAMPLESxPULSES", "512x512");
+        let address = address.replace("SAMPLESxPULSES", "512x512").replace("[wayland|x11]", "x11");
         let required = match row.name {
             "eth" => ",to=02:00:00:00:00:01,port=1",
             "eth-listen" => ",port=1",
@@ -416,6 +426,7 @@ mod tests {
                     bywash_options::Value::Text("OCTAL") => "=0644".into(),
                     bywash_options::Value::Text("FINGERPRINT") => format!("={}", "0f".repeat(32)),
                     bywash_options::Value::Text("MAC|IP") => "=10.0.0.1".into(),
+                    bywash_options::Value::Text("WxH") => "=64x48".into(),
                     bywash_options::Value::Choice(words) => format!("={}", words[0]),
                     _ => "=7".into(),
                 };

@@ -51,9 +51,8 @@ pub struct Xvfb {
 }
 
 impl Xvfb {
-    /// Starts a server with another depth of its pixels.
-    pub fn with_depth(depth: u32) -> Xvfb {
-        let (width, height) = SCREEN;
+    /// Starts a server with a screen of this width, height and depth.
+    pub fn with_screen((width, height): (usize, usize), depth: u32) -> Xvfb {
         let mut process = started(
             Command::new("Xvfb")
                 .args(["-displayfd", "1", "-nolisten", "tcp", "-noreset", "-screen", "0"])
@@ -71,7 +70,7 @@ impl Xvfb {
 
 impl Server for Xvfb {
     fn start() -> Xvfb {
-        Xvfb::with_depth(24)
+        Xvfb::with_screen(SCREEN, 24)
     }
 
     fn kind(&self) -> &'static str {
@@ -122,12 +121,10 @@ impl Weston {
     fn socket(&self) -> PathBuf {
         self.folder.path().join("wayland-test")
     }
-}
 
-impl Server for Weston {
-    fn start() -> Weston {
+    /// Starts a compositor with a screen of this width and height.
+    pub fn with_screen((width, height): (usize, usize)) -> Weston {
         let folder = tempfile::tempdir().unwrap();
-        let (width, height) = SCREEN;
         std::fs::write(folder.path().join("weston.ini"), WESTON_INI).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let process = started(
@@ -150,6 +147,12 @@ impl Server for Weston {
             std::thread::sleep(Duration::from_millis(10));
         }
         weston
+    }
+}
+
+impl Server for Weston {
+    fn start() -> Weston {
+        Weston::with_screen(SCREEN)
     }
 
     fn kind(&self) -> &'static str {

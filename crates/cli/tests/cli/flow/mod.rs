@@ -3,6 +3,7 @@
 //! - [`files`]: between files and devices, by every mover
 //! - [`streams`]: pipes, sockets, memory
 //! - [`stages`]: what is done on the way
+//! - [`display`]: frames in windows
 //! - [`faults`]: every kind of end and every fault, as the table in the docs has them
 //! - [`failures`]: everything that can go wrong
 //! - [`peers`]: nc, socat, curl, nginx at the other end
@@ -11,6 +12,7 @@
 //! - [`hosts`]: datagrams and frames from host to host
 
 mod accel;
+mod display;
 mod failures;
 mod faults;
 mod files;

@@ -31,6 +31,7 @@ const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("docs/guide/containers.md", "rust", &["crates/bywash/src/lib.rs"]),
     ("docs/guide/containers.md", "c", &["crates/capi/tests/c.rs"]),
     ("docs/guide/containers.md", "python", &["python/tests/test_guide.py"]),
+    ("docs/guide/displays.md", "rust", &["crates/bywash/src/lib.rs"]),
     ("docs/guide/flow.md", "rust", &["crates/bywash/src/lib.rs"]),
     ("docs/guide/flow.md", "c", &["crates/capi/tests/c.rs"]),
     ("docs/guide/flow.md", "python", &["python/tests/test_guide.py"]),
@@ -158,6 +159,11 @@ fn the_examples_of_log() {
 #[test]
 fn the_examples_of_flow() {
     run_examples("docs/guide/flow.md", 14);
+}
+
+#[test]
+fn the_examples_of_displays() {
+    run_examples("docs/guide/displays.md", 7);
 }
 
 #[test]

@@ -81,6 +81,24 @@ case $HERE in
     ;;
 esac
 
+# A display without a screen, a video of two seconds, and raw frames.
+case $HERE in
+*display:*)
+    Xvfb :7 -nolisten tcp -screen 0 640x480x24 2> /dev/null &
+    wait_for /tmp/.X11-unix/X7
+    export DISPLAY=:7
+    unset WAYLAND_DISPLAY
+    head -c $((10 * 64 * 48 * 3)) big.img > frames.rgb
+    {
+        echo "YUV4MPEG2 W64 H48 F25:1 C420jpeg"
+        for _ in $(seq 50); do
+            echo FRAME
+            head -c $((64 * 48 * 3 / 2)) big.img
+        done
+    } > video.y4m
+    ;;
+esac
+
 # Hosts: `host`, which is also called backup, and this one, which has a backend.
 printf '127.0.0.1 localhost backend\n10.9.0.2 host backup\n' > hosts
 mount --bind hosts /etc/hosts
