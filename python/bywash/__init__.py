@@ -15,7 +15,7 @@ A flow moves data between files, sockets, pipes and programs:
 
 - `Path`, `Listener`, `socket_pair`: make a path between two programs
 - `Container`, `Received`, `Message`: containers to fill, and containers received
-- `Credentials`, `Stats`: credentials of a peer, and counters of a path
+- `Credentials`, `Stats`: credentials of a peer, and counters of a path; `MemoryRange`: memory of a container
 - `Flow`, `Running`: a flow, and a flow that was started
 - `Plan`, `Choice`, `Promises`, `Report`, `Piece`, `Hash`: plan of a flow, and report of its run
 - `bywash.errors`: the exceptions, all subclasses of `Error`
@@ -71,7 +71,7 @@ from .errors import (
     UnfitError,
     UnknownError,
 )
-from .records import Choice, Credentials, Hash, Piece, Plan, Promises, Report, Stats
+from .records import Choice, Credentials, Hash, MemoryRange, Piece, Plan, Promises, Report, Stats
 
 __all__ = [
     "BusyError",
@@ -94,6 +94,7 @@ __all__ = [
     "Listener",
     "LostError",
     "MESSAGE_PIECES_MAX",
+    "MemoryRange",
     "Message",
     "MisfitError",
     "MissingError",

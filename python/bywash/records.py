@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any, NamedTuple
 
-__all__ = ["Choice", "Credentials", "Hash", "Piece", "Plan", "Promises", "Report", "Stats"]
+__all__ = ["Choice", "Credentials", "Hash", "MemoryRange", "Piece", "Plan", "Promises", "Report", "Stats"]
 
 
 class Credentials(NamedTuple):
@@ -15,6 +15,17 @@ class Credentials(NamedTuple):
     """User number."""
     gid: int
     """Group number."""
+
+
+class MemoryRange(NamedTuple):
+    """Memory of a container, for a process that maps it by itself."""
+
+    fd: int
+    """Descriptor of the memory file, which remains the library's."""
+    offset: int
+    """Offset of the first byte in the file, in bytes."""
+    length: int
+    """Length, in bytes."""
 
 
 class Stats(NamedTuple):

@@ -2,6 +2,7 @@
 
 use crate::errors::{OrRaise, exception};
 use crate::hold::{Access, ContainerSlot};
+use crate::records::memory_range;
 use bywash_container::{Error, Shipment};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -79,6 +80,16 @@ impl Container {
                 place.length
             ))),
         }
+    }
+
+    /// Descriptor, offset and length of the memory, for a process that maps it by itself, such as a display server.
+    /// The descriptor remains the library's: duplicate it, or pass it through a socket. That process can
+    /// read the whole arena. Raises
+    /// ``NotMappedError`` for contents that are so small that they are outside of shared memory, on a sealed path before
+    /// the container is shipped, and if both ends
+    /// may write.
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        memory_range(py, self.hold.memory().or_raise(py)?)
     }
 
     /// Frees the memory now. Does nothing if the container was freed or shipped before.

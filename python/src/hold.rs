@@ -13,6 +13,7 @@
 use crate::errors::{ContainerError, Unavailable};
 use bywash_container::{Container, Error, Mapped, Received, Shipment};
 use bywash_link::ProcessGeneration;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{mem, ptr, slice};
 
@@ -102,6 +103,14 @@ impl ContainerSlot {
             Some(view) => Ok(view.length),
             None => Ok(slot.shipment()?.len()),
         }
+    }
+
+    /// Returns descriptor, offset and length of the container's memory.
+    pub(crate) fn memory(&self) -> Result<(RawFd, usize, usize), ContainerError> {
+        self.check_process()?;
+        let slot = self.slot();
+        let memory = slot.shipment()?.memory()?;
+        Ok((memory.descriptor.as_raw_fd(), memory.offset, memory.length))
     }
 
     /// Returns the address of the bytes and counts a view. The bytes stay in place until

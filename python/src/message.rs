@@ -3,7 +3,7 @@
 use crate::container::{BRIEF_BYTES, contiguous, fill_view, free_at_exit};
 use crate::errors::{ContainerError, OrRaise};
 use crate::hold::{Access, ContainerSlot};
-use crate::records::credentials;
+use crate::records::{credentials, memory_range};
 use bywash_container::{Credentials, Shipment};
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -54,6 +54,15 @@ impl Received {
     /// copied. The peer cannot change the copy after you have checked it.
     fn copy_to(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         copy_to_buffer(py, &[&self.hold], buffer)
+    }
+
+    /// Descriptor, offset and length of the memory, for a process that maps it by itself, such as a display server.
+    /// The descriptor remains the library's: duplicate it, or pass it through a socket. On a
+    /// checked path the shipper may write there at any time. Raises
+    /// ``NotMappedError`` for contents that are so small that they are outside of shared memory, and if both ends
+    /// may write.
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        memory_range(py, self.hold.memory().or_raise(py)?)
     }
 
     /// Returns the container to the peer now. Does nothing if it was freed or shipped on before.

@@ -5,6 +5,7 @@ use bywash_flow::plan::{Plan, RankedMover};
 use bywash_flow::{Piece, Report};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use std::os::fd::RawFd;
 
 /// Makes a named tuple from its module, class name and fields, and caches the class.
 macro_rules! record {
@@ -30,6 +31,13 @@ pub(crate) fn tuple<'py, V>(
 
 pub(crate) fn credentials<'py>(py: Python<'py>, known: Credentials) -> PyResult<Bound<'py, PyAny>> {
     record!(py, MODULE, "Credentials", { pid: known.pid, uid: known.uid, gid: known.gid })
+}
+
+pub(crate) fn memory_range<'py>(
+    py: Python<'py>,
+    (fd, offset, length): (RawFd, usize, usize),
+) -> PyResult<Bound<'py, PyAny>> {
+    record!(py, MODULE, "MemoryRange", { fd: fd, offset: offset, length: length })
 }
 
 pub(crate) fn stats<'py>(py: Python<'py>, known: Stats) -> PyResult<Bound<'py, PyAny>> {

@@ -49,6 +49,31 @@ def test_what_was_received_is_seen_where_it_is(pair, class_, nbytes):
     assert first.tobytes() == piece.tobytes() == bytes(memoryview(piece))
 
 
+@pytest.mark.parametrize("class_", ["checked", "trusted", "sealed"])
+def test_the_memory_can_be_read_by_its_descriptor(pair, class_):
+    one, other = pair(class_=class_)
+    data = os.urandom(100_000)
+    container = one.alloc(len(data))
+    container.copy_from(data)
+    if class_ == "sealed":
+        with pytest.raises(bywash.NotMappedError):
+            container.memory()
+    else:
+        assert os.pread(*memory_words(container.memory())) == data
+    one.ship(container)
+    [piece] = other.receive()
+    memory = piece.memory()
+    assert os.pread(*memory_words(memory)) == data and memory.length == len(data)
+    with pytest.raises(PermissionError):
+        os.pwrite(memory.fd, b"x", memory.offset)
+    with pytest.raises(ValueError):
+        container.memory()
+
+
+def memory_words(memory):
+    return memory.fd, memory.length, memory.offset
+
+
 def test_nothing_is_copied(peers):
     """The memory that is filled is the memory that is seen: a write by the one is a change for the other."""
     _, path = peers.start("add_one", class_="trusted", writable=True)

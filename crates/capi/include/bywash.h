@@ -456,6 +456,25 @@ typedef struct bywash_container {
 } bywash_container;
 
 /**
+ * Memory of a container, for a process that maps it by itself, such as a display server.
+ */
+typedef struct bywash_memory_range {
+  /**
+   * Descriptor of the memory file, which remains the library's: pass it on through a socket, or duplicate it. It is
+   * valid as long as the container is.
+   */
+  int fd;
+  /**
+   * Offset of the first byte in the file, in bytes.
+   */
+  size_t offset;
+  /**
+   * Length, in bytes.
+   */
+  size_t length;
+} bywash_memory_range;
+
+/**
  * Received message: one container, or several that were shipped together. Used by one thread at a time.
  */
 typedef struct bywash_message {
@@ -1094,6 +1113,14 @@ int bywash_container_length(struct bywash_container container, size_t *length);
 int bywash_container_capacity(struct bywash_container container, size_t *capacity);
 
 /**
+ * Returns descriptor, offset and length of a container's memory. A process that maps it can read the whole arena and
+ * write none of it. BYWASH_ERROR_NOT_MAPPED: the container is so small that it is outside of shared memory, it is on a
+ * sealed path and not shipped yet, or both ends may write to the arena.
+ */
+int bywash_container_memory(struct bywash_container container,
+                            struct bywash_memory_range *range);
+
+/**
  * Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change:
  * call bywash_container_map() again.
  */
@@ -1157,6 +1184,14 @@ int bywash_message_length(struct bywash_message message, size_t *length);
  * may be another process than the one that filled the message.
  */
 int bywash_message_origin(struct bywash_message message, struct bywash_credentials *origin);
+
+/**
+ * Returns descriptor, offset and length of the memory of piece `piece` of a message, for a process that maps it by
+ * itself; see bywash_container_memory(). On a checked path the shipper may write there at any time.
+ */
+int bywash_message_memory(struct bywash_message message,
+                          size_t piece,
+                          struct bywash_memory_range *range);
 
 /**
  * Returns the number of pieces of a message; pieces are numbered from 0. Most messages have one.

@@ -7,8 +7,9 @@ use crate::error::bywash_error::{BYWASH_ERROR_NOT_MAPPED, BYWASH_ERROR_TOO_LARGE
 use crate::error::{Failure, answer};
 use crate::handles::{Table, bywash_container, bywash_path, consume, put};
 use crate::path::{limit, path};
-use ::bywash_container::{Container, Shipment};
+use ::bywash_container::{Container, MemoryRange, Shipment};
 use std::ffi::c_int;
+use std::os::fd::AsRawFd;
 
 pub(crate) static CONTAINERS: Table<Shipment> = Table::new();
 
@@ -95,6 +96,40 @@ pub unsafe extern "C" fn bywash_container_capacity(
     let found = fillable(container, |container| Ok(container.capacity()));
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(capacity, found, c"the pointer for the capacity is null") }))
+}
+
+/// Memory of a container, for a process that maps it by itself, such as a display server.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bywash_memory_range {
+    /// Descriptor of the memory file, which remains the library's: pass it on through a socket, or duplicate it. It is
+    /// valid as long as the container is.
+    pub fd: c_int,
+    /// Offset of the first byte in the file, in bytes.
+    pub offset: usize,
+    /// Length, in bytes.
+    pub length: usize,
+}
+
+impl From<MemoryRange<'_>> for bywash_memory_range {
+    fn from(MemoryRange { descriptor, offset, length }: MemoryRange<'_>) -> bywash_memory_range {
+        bywash_memory_range { fd: descriptor.as_raw_fd(), offset, length }
+    }
+}
+
+pub(crate) const NULL_RANGE: &std::ffi::CStr = c"the pointer for the memory range is null";
+
+/// Returns descriptor, offset and length of a container's memory. A process that maps it can read the whole arena and
+/// write none of it. BYWASH_ERROR_NOT_MAPPED: the container is so small that it is outside of shared memory, it is on a
+/// sealed path and not shipped yet, or both ends may write to the arena.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_container_memory(
+    container: bywash_container,
+    range: *mut bywash_memory_range,
+) -> c_int {
+    let found = CONTAINERS.try_look(container, |shipment| Ok(shipment.memory()?.into()));
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
+    answer(found.and_then(|found: bywash_memory_range| unsafe { put(range, found, NULL_RANGE) }))
 }
 
 /// Sets the length of a container, up to its capacity (else BYWASH_ERROR_TOO_LARGE). The address may change:

@@ -5,6 +5,7 @@
 //! goes.
 
 use crate::bytes::{BRIEF_BYTES, answer_copied, to_fill};
+use crate::container::{NULL_RANGE, bywash_memory_range};
 use crate::error::bywash_error::BYWASH_ERROR_ARGUMENT;
 use crate::error::{Failure, answer};
 use crate::handles::{Table, bywash_message, bywash_path, consume, consume_live, put};
@@ -189,6 +190,19 @@ pub unsafe extern "C" fn bywash_message_origin(
     let found = MESSAGES.look(message, |held| held.origin.into());
     // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
     answer(found.and_then(|found| unsafe { put(origin, found, c"the pointer for the origin is null") }))
+}
+
+/// Returns descriptor, offset and length of the memory of piece `piece` of a message, for a process that maps it by
+/// itself; see bywash_container_memory(). On a checked path the shipper may write there at any time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bywash_message_memory(
+    message: bywash_message,
+    piece: usize,
+    range: *mut bywash_memory_range,
+) -> c_int {
+    let found = MESSAGES.try_look(message, |held| Ok(held.piece(piece)?.memory()?.into()));
+    // SAFETY: the header's rule: a pointer is null or valid, here to a variable of the caller.
+    answer(found.and_then(|found: bywash_memory_range| unsafe { put(range, found, NULL_RANGE) }))
 }
 
 /// Returns the number of pieces of a message; pieces are numbered from 0. Most messages have one.

@@ -3,6 +3,7 @@
 use crate::container::{Container, Inline, Message, Received, Storage};
 use crate::lane::{Control, LaneEnd, Receiver, Shipper, is_sealed};
 use crate::layout::{self, DEPTH_MAX, FLAG_SEALED, FLAG_WRITABLE, PROTOCOL, TICKETS_MAX};
+use crate::pool::MemoryRange;
 use crate::ship_error::ShipError;
 use crate::stats::{Counters, Stats};
 use bywash_link::{
@@ -246,6 +247,17 @@ impl Shipment {
     /// Returns true if the container has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns descriptor, offset and length of the memory, for a process that maps it by itself.
+    ///
+    /// # Errors
+    /// Those of [`Container::memory`] and [`Received::memory`].
+    pub fn memory(&self) -> Result<MemoryRange<'_>, Error> {
+        match self {
+            Shipment::Own(container) => container.memory(),
+            Shipment::Received(received) => received.memory(),
+        }
     }
 
     /// Returns the contents if they are stored in the value itself and can be shipped within a ring entry.

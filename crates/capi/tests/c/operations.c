@@ -7,6 +7,39 @@
 static const size_t SIZES[] = {1, 8, 119, 120, 121, 4096, 5000, 65536, 300000};
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
+/* The memory of containers, as a process that maps it by itself sees it. */
+static void memory(int class_)
+{
+	struct bywash_options options = small(class_);
+	struct bywash_path one = {0}, two = {0};
+	struct bywash_memory_range range = {0};
+	static uint8_t bytes[65536];
+	both_ends(options, &one, &two);
+	OK(bywash_options_free(&options));
+	struct bywash_container container = filled(one, sizeof bytes, 3);
+	if (class_ == BYWASH_CLASS_SEALED) {
+		FAILS(bywash_container_memory(container, &range), BYWASH_ERROR_NOT_MAPPED, "sealed");
+	} else {
+		OK(bywash_container_memory(container, &range));
+		CHECK(range.length == sizeof bytes);
+		CHECK(pread(range.fd, bytes, range.length, (off_t)range.offset) == (ssize_t)sizeof bytes);
+		CHECK(bytes[0] == byte_at(0, 3) && bytes[65535] == byte_at(65535, 3));
+		CHECK(pwrite(range.fd, bytes, 1, (off_t)range.offset) < 0);
+		FAILS(bywash_container_memory(container, NULL), BYWASH_ERROR_ARGUMENT, "null");
+	}
+	OK(bywash_ship(one, &container, BYWASH_FOREVER));
+	struct bywash_message message = {0};
+	OK(bywash_receive(two, 10 * SECOND, &message));
+	OK(bywash_message_memory(message, 0, &range));
+	CHECK(pread(range.fd, bytes, range.length, (off_t)range.offset) == (ssize_t)sizeof bytes);
+	CHECK(bytes[1] == byte_at(1, 3) && bytes[65535] == byte_at(65535, 3));
+	CHECK(pwrite(range.fd, bytes, 1, (off_t)range.offset) < 0);
+	FAILS(bywash_message_memory(message, 1, &range), BYWASH_ERROR_ARGUMENT, "piece 1");
+	OK(bywash_message_free(&message));
+	OK(bywash_path_close(&one));
+	OK(bywash_path_close(&two));
+}
+
 static void every_size(int class_, int maps)
 {
 	struct bywash_options options = small(class_);
@@ -289,6 +322,9 @@ int main(int count, char **arguments)
 	every_size(BYWASH_CLASS_CHECKED, 0);
 	every_size(BYWASH_CLASS_TRUSTED, 1);
 	every_size(BYWASH_CLASS_SEALED, 1);
+	memory(BYWASH_CLASS_CHECKED);
+	memory(BYWASH_CLASS_TRUSTED);
+	memory(BYWASH_CLASS_SEALED);
 	several_pieces();
 	written_in_place();
 	forwarded_without_looking();
