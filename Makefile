@@ -370,3 +370,4 @@ bench-quick: built
 	$(debug)/bywash bench flow --quick --pairs 1
 	$(debug)/bywash bench plan --quick --pairs 1
 	$(debug)/bywash bench serve --quick --pairs 1
+	$(debug)/bywash bench display --quick --pairs 1

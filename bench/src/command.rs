@@ -8,7 +8,7 @@ use crate::campaign::{Audience, Choice};
 use crate::error::{Attempt, Error};
 use crate::row::{Report, Row, Verdict};
 use crate::say::say;
-use crate::{flow, html, interrupt, ipc, log, nvme, plan, run, serve, table};
+use crate::{display, flow, html, interrupt, ipc, log, nvme, plan, run, serve, table};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fs;
@@ -102,6 +102,16 @@ what the processor executes; the C compiler makes the plugin (gcc). The kernel i
 numbers are instructions, not time, and the same on every host. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130
 interrupted.")]
     Nvme(FolderArgs),
+    /// Frames that a display server maps, against frames that are copied
+    #[command(after_help = "Examples:
+  bywash bench display --quick            does everything work? (some seconds)
+  bywash bench display --markdown         everything (about three minutes)
+  bywash bench display x11/720p           one size on one system
+
+Xvfb and Weston show the frames without a screen (Debian: xvfb, weston). All sides draw the same frames; the figures are the
+program's CPU time without the drawing, the display server's CPU time, and frames a second, which a compositor limits to those
+of its screen. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
+    Display(CommonArgs),
     /// Another process of a bench
     #[command(hide = true)]
     Peer {
@@ -178,6 +188,7 @@ pub fn main(arguments: BenchArgs) -> ExitCode {
         }
         Bench::Log(args) => with_folder(args, log::measure),
         Bench::Ipc(common) => measure(&common, None, String::new(), ipc::measure),
+        Bench::Display(common) => measure(&common, None, String::new(), display::measure),
         Bench::Flow(args) => with_folder(args, flow::measure),
         Bench::Plan(args) => with_folder(args, plan::measure),
         Bench::Serve(args) => with_folder(args, serve::measure),

@@ -12,6 +12,7 @@
 //! - `run`: unmodified programs with the preloaded library against the kernel alone
 //! - `log`: programs that commit, with a commit log against the kernel alone
 //! - `ipc`: containers and channels against other transports between two processes
+//! - `display`: frames that a display server maps against frames that are copied
 //! - `flow`: flows against programs and hand-written loops that move the same bytes
 //! - `plan`: the simulator's engine and the model against what one would write in Python
 //! - `nvme`: instructions of our NVMe driver and of the kernel's paths, counted in a virtual machine
@@ -34,6 +35,7 @@ mod campaign;
 mod child;
 mod clock;
 pub mod command;
+mod display;
 pub mod engine;
 pub mod error;
 mod figure;

@@ -1,0 +1,154 @@
+//! `bywash bench display`: frames that are handed to a display server as containers, against frames that are copied.
+//!
+//! Every side draws the same frames of XRGB pixels and has the same server show them, one after the other. What is
+//! compared is the processor time of the program for a frame without the drawing, which is all that differs. The display
+//! server's processor time is shown beside it.
+//!
+//! - `sides`: the ways in which a frame reaches the server
+//! - `servers`: Xvfb and Weston, and their processor time
+
+mod servers;
+mod sides;
+
+use crate::campaign::{self, Audience, Choice};
+use crate::engine::{Metric, Rounds, Runs, Side};
+use crate::error::Error;
+use crate::row::{Report, Row};
+use servers::{DisplayServer, System};
+use sides::{Handing, Spent};
+
+/// Sizes of frames: name, width and height.
+const SIZES: [(&str, usize, usize); 4] =
+    [("480p", 854, 480), ("720p", 1280, 720), ("1080p", 1920, 1080), ("4K", 3840, 2160)];
+/// Height from which the goal is asked for.
+const GOAL_HEIGHT: usize = 720;
+/// Ratio of the program's processor time for handing a frame over to that of the best copying side.
+const GOAL: f64 = 4.0;
+/// Frames of a run, and of a quick one.
+const FRAMES: usize = 120;
+const FRAMES_QUICK: usize = 12;
+
+/// A system with the sides that hand frames to it, ours first.
+const SYSTEMS: [(System, &[(&str, Handing)]); 2] = [
+    (
+        System::X11,
+        &[
+            ("bywash", Handing::Container),
+            ("MIT-SHM with a copy", Handing::Copied),
+            ("XPutImage", Handing::PutImage),
+        ],
+    ),
+    (System::Wayland, &[("bywash", Handing::Container), ("wl_shm with a copy", Handing::Copied)]),
+];
+
+/// A case: frames of a size on a system.
+#[derive(Clone, Copy)]
+struct Case {
+    system: System,
+    sides: &'static [(&'static str, Handing)],
+    size: (&'static str, usize, usize),
+}
+
+impl Case {
+    fn head(&self) -> Row {
+        Row::head("display", &format!("{}, {}", self.system.name(), self.size.0), "")
+    }
+
+    fn goal(&self) -> Option<f64> {
+        (self.size.2 >= GOAL_HEIGHT).then_some(GOAL)
+    }
+
+    fn metrics(&self) -> [Metric<'static, Spent>; 3] {
+        [
+            Metric::cost("CPU time a frame, program", "us", |spent: &Spent| spent.program * 1e6),
+            Metric::cost("CPU time a frame, display server", "us", |spent: &Spent| spent.server * 1e6),
+            Metric::rate("frames", "1/s", |spent: &Spent| 1.0 / spent.wall),
+        ]
+    }
+
+    fn declared(&self) -> Vec<Row> {
+        let [program, ..] = self.metrics();
+        let peers = self.sides.iter().skip(1);
+        peers.map(|(name, _)| program.head(&self.head(), name, self.goal())).collect()
+    }
+
+    fn measure(&self, frames: usize, rounds: Rounds) -> Result<Vec<Row>, Error> {
+        let server = DisplayServer::start(self.system)?;
+        let (_, width, height) = self.size;
+        let turn = |(name, handing): &(&'static str, Handing)| {
+            let (server, handing) = (&server, *handing);
+            Side::new(*name, move || sides::run(server, handing, (width, height), frames))
+        };
+        let runs = rounds.run(self.sides.iter().map(turn).collect())?;
+        let metrics = self.metrics();
+        let (ours, peers) = (&runs[0], &runs[1..]);
+        let rows = metrics.iter().enumerate().flat_map(|(number, metric)| {
+            peers.iter().map(move |peer| {
+                let goal = self.goal().filter(|_| number == 0);
+                noted(metric.row(&self.head(), ours, peer, goal), ours)
+            })
+        });
+        Ok(rows.collect())
+    }
+}
+
+/// Adds the time of drawing, which no side's figure includes.
+fn noted(row: Row, ours: &Runs<Spent>) -> Row {
+    match (row.ratio, ours.median(|spent| spent.drawing)) {
+        (Some(_), Some(drawing)) => {
+            Row { note: format!("without the drawing, which takes {:.0} us", drawing * 1e6), ..row }
+        }
+        _ => row,
+    }
+}
+
+/// Measures the chosen cases. Returns the report, and whether the run was interrupted.
+///
+/// # Errors
+/// [`Error::Usage`] if no case has such a name.
+pub fn measure(choice: &Choice, audience: &mut dyn Audience) -> Result<(Report, bool), Error> {
+    let (rounds, frames) = (choice.rounds(), if choice.quick { FRAMES_QUICK } else { FRAMES });
+    let cases = SYSTEMS.iter().flat_map(|(system, sides)| {
+        SIZES.iter().map(move |size| Case { system: *system, sides, size: *size })
+    });
+    let cases = cases.map(|case| {
+        let name = format!("display: {}", case.head().case);
+        campaign::Case::new(name, case.declared(), move || case.measure(frames, rounds))
+    });
+    let cases = campaign::choose(cases.collect(), &choice.names, |case| &case.name)?;
+    Ok(campaign::run(cases, audience))
+}
+
+/// Error of a side.
+fn broken(what: impl ToString) -> Error {
+    Error::failed("the display", what.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_copying_side_and_large_frames_a_goal() {
+        for (system, sides) in SYSTEMS {
+            assert_eq!(sides[0].1, Handing::Container, "{}", system.name());
+            assert!(sides.iter().any(|side| side.1 == Handing::Copied), "{}", system.name());
+            for size in SIZES {
+                let declared = Case { system, sides, size }.declared();
+                assert_eq!(declared.len(), sides.len() - 1);
+                assert!(declared.iter().all(|row| row.goal.is_some() == (size.0 != "480p")));
+            }
+        }
+    }
+
+    #[test]
+    fn all_sides_show_frames() {
+        for (system, sides) in SYSTEMS {
+            let server = DisplayServer::start(system).unwrap_or_else(|error| panic!("{error}"));
+            for (name, handing) in sides {
+                let spent = sides::run(&server, *handing, (320, 240), 5).unwrap();
+                assert!(spent.wall > 0.0 && spent.drawing > 0.0 && spent.program > 0.0, "{name}: {spent:?}");
+            }
+        }
+    }
+}
