@@ -186,32 +186,41 @@ fn read_events(
     connection: &Connection,
     name: &DisplayName,
 ) -> Result<(), Error> {
-    let failed = |error: WaylandError| match (connection.protocol_error(), error) {
-        (Some(error), _) | (None, WaylandError::Protocol(error)) => {
-            name.refused(format!("{} (error {} of {})", error.message, error.code, error.object_interface))
-        }
-        (None, WaylandError::Io(error)) => name.gone(error),
-    };
     for _ in 0..READS_MAX {
         queue.dispatch_pending(state).map_err(|error| match error {
-            DispatchError::Backend(error) => failed(error),
+            DispatchError::Backend(error) => failed(error, connection, name),
             error => name.refused(error.to_string()),
         })?;
-        match queue.flush() {
-            // What is left is sent next time: a server that reads nothing returns no frames, which has a limit.
-            Err(WaylandError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // The reason of a refusal may still be there to be read.
-            Err(WaylandError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            other => other.map_err(failed)?,
-        }
+        flush(queue, connection, name)?;
         let Some(guard) = queue.prepare_read() else { continue };
         match guard.read() {
             Ok(_) => {}
             Err(WaylandError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(failed(error, connection, name)),
         }
     }
     Ok(())
+}
+
+/// Sends what is queued, without waiting.
+fn flush(queue: &EventQueue<State>, connection: &Connection, name: &DisplayName) -> Result<(), Error> {
+    match queue.flush() {
+        // What is left is sent next time: a server that reads nothing returns no frames, which has a limit.
+        Err(WaylandError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        // The reason of a refusal may still be there to be read.
+        Err(WaylandError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| failed(error, connection, name)),
+    }
+}
+
+/// Returns the error for a connection that failed: the compositor's reason, if it gave one.
+fn failed(error: WaylandError, connection: &Connection, name: &DisplayName) -> Error {
+    match (connection.protocol_error(), error) {
+        (Some(error), _) | (None, WaylandError::Protocol(error)) => {
+            name.refused(format!("{} (error {} of {})", error.message, error.code, error.object_interface))
+        }
+        (None, WaylandError::Io(error)) => name.gone(error),
+    }
 }
 
 impl Backend for Window {
@@ -239,7 +248,8 @@ impl Backend for Window {
         }
         self.surface.frame(&self.queue.handle(), NextFrame);
         self.surface.commit();
-        read_events(&mut self.queue, &mut self.state, &self.connection, &self.name)
+        // What the compositor has sent is read when the next frame is asked for.
+        flush(&self.queue, &self.connection, &self.name)
     }
 }
 
