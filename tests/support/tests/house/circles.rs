@@ -241,7 +241,7 @@ impl Crate {
 #[test]
 fn modules_do_not_use_each_other_in_circles() {
     let mut found = Vec::new();
-    for folder in ["crates", "bench", "python", "web", "fuzz"] {
+    for folder in ["crates", "bench", "examples", "python", "web", "fuzz"] {
         crates(&root().join(folder), &mut found);
     }
     crates(&root().join("tests/support/src"), &mut found);

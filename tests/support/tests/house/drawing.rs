@@ -25,7 +25,7 @@ fn named_in(manifest: &str) -> BTreeSet<String> {
 
 fn from_manifests() -> Dependencies {
     let mut all = Dependencies::new();
-    for folder in ["crates", "bench", "python", "tests", "web", "fuzz"] {
+    for folder in ["crates", "bench", "examples", "python", "tests", "web", "fuzz"] {
         let manifests = fs::read_dir(root().join(folder))
             .expect("a folder of crates")
             .flatten()

@@ -59,7 +59,8 @@ fn locked(lock: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 /// Manifests of all crates of the repository, by the names of their packages.
 fn manifests() -> BTreeMap<String, String> {
-    let folders = ["", "crates", "bench", "tests", "fuzz", "python", "web"].map(|folder| root().join(folder));
+    let folders = ["", "crates", "bench", "examples", "tests", "fuzz", "python", "web"]
+        .map(|folder| root().join(folder));
     let below = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder").flatten());
     let all = below.map(|entry| entry.path()).chain(folders.iter().cloned());
     let texts = all.filter_map(|folder| fs::read_to_string(folder.join("Cargo.toml")).ok());

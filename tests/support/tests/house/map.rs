@@ -10,8 +10,18 @@ fn read(path: &str) -> String {
 
 /// Returns the paths in backticks: everything below a folder of the repository.
 fn paths(text: &str) -> Vec<&str> {
-    let folders =
-        ["bench/", "crates/", "docs/", "freestanding/", "fuzz/", "python/", "scripts/", "tests/", "web/"];
+    let folders = [
+        "bench/",
+        "crates/",
+        "docs/",
+        "examples/",
+        "freestanding/",
+        "fuzz/",
+        "python/",
+        "scripts/",
+        "tests/",
+        "web/",
+    ];
     let spans = text.split('`').skip(1).step_by(2);
     spans
         .filter(|span| folders.iter().any(|folder| span.starts_with(folder)) && !span.contains([' ', '*']))

@@ -1,0 +1,160 @@
+//! Contents of responses: bytes of containers, which are handed to the socket where they are.
+
+use crate::cache::{Cache, ReadError, Reader};
+use crate::counters::Counters;
+use crate::memory::{Chunk, MEMORY_TIMEOUT};
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// The cache, and the counts of one thread that serves from it.
+#[derive(Debug)]
+pub struct Worker {
+    /// The cache, which all threads share.
+    pub cache: Arc<Cache>,
+    /// Counts of this thread.
+    pub counters: Arc<Counters>,
+}
+
+/// Contents of a response.
+#[derive(Debug)]
+pub enum Body {
+    /// No contents, or all that is left of them.
+    Rest(Bytes),
+    /// Parts of a file, one after the other.
+    Parts(Box<Parts>),
+}
+
+/// Range of a file, of which some parts are still to be sent.
+#[derive(Debug)]
+pub struct Parts {
+    worker: Arc<Worker>,
+    reader: Reader,
+    left: Range<u64>,
+    next: Next,
+}
+
+/// The part of a file that is sent next.
+#[derive(Debug)]
+enum Next {
+    /// It is in a container.
+    Here(Arc<Chunk>),
+    /// It is being read. If it is read ahead of its turn, it does not wait for memory.
+    Reading { task: JoinHandle<Result<Arc<Chunk>, ReadError>>, is_ahead: bool },
+}
+
+impl Body {
+    /// Returns the contents `range` of a file, which is not empty, and whose first part is at hand.
+    pub fn new(worker: &Arc<Worker>, reader: Reader, range: Range<u64>, first: Arc<Chunk>) -> Body {
+        let worker = worker.clone();
+        let mut parts = Parts { worker, reader, left: range, next: Next::Here(first.clone()) };
+        if parts.part_end() < parts.left.end {
+            return Body::Parts(Box::new(parts));
+        }
+        let bytes = parts.take(&first);
+        parts.worker.counters.bytes.add(bytes.len() as u64);
+        Body::Rest(bytes)
+    }
+}
+
+impl Parts {
+    /// Returns the number of the part that is next.
+    fn index(&self) -> u64 {
+        self.left.start / self.worker.cache.part_bytes()
+    }
+
+    /// Returns the offset in the file at which the next part ends.
+    fn part_end(&self) -> u64 {
+        ((self.index() + 1) * self.worker.cache.part_bytes()).min(self.left.end)
+    }
+
+    /// Takes what is wanted of a chunk, which is the next part.
+    fn take(&mut self, chunk: &Arc<Chunk>) -> Bytes {
+        let begin = self.left.start - self.index() * self.worker.cache.part_bytes();
+        let end = begin + (self.part_end() - self.left.start);
+        self.left.start = self.part_end();
+        // Both lie within a container, so within memory.
+        chunk.bytes().slice(begin as usize..end as usize)
+    }
+
+    /// Begins to read the next part.
+    fn read(&mut self, is_ahead: bool) {
+        let (worker, reader, index) = (self.worker.clone(), self.reader.clone(), self.index());
+        let task = tokio::spawn(async move {
+            let deadline = Instant::now() + if is_ahead { Default::default() } else { MEMORY_TIMEOUT };
+            worker.cache.part(&reader, index, deadline, &worker.counters).await
+        });
+        self.next = Next::Reading { task, is_ahead };
+    }
+
+    fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Result<Bytes, ReadError>> {
+        let chunk = loop {
+            match &mut self.next {
+                Next::Here(chunk) => break chunk.clone(),
+                Next::Reading { task, is_ahead } => match (ready!(Pin::new(task).poll(context)), *is_ahead) {
+                    (Ok(Ok(chunk)), _) => break chunk,
+                    (Ok(Err(ReadError::NoMemory)), true) => self.read(false),
+                    (Ok(Err(error)), _) => return Poll::Ready(Err(error)),
+                    (Err(error), _) => return Poll::Ready(Err(std::io::Error::other(error).into())),
+                },
+            }
+        };
+        let bytes = self.take(&chunk);
+        if !self.left.is_empty() {
+            drop(chunk);
+            self.read(true);
+        }
+        Poll::Ready(Ok(bytes))
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        if let Next::Reading { task, .. } = &self.next {
+            task.abort();
+        }
+    }
+}
+
+impl hyper::body::Body for Body {
+    type Data = Bytes;
+    type Error = ReadError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ReadError>>> {
+        match self.get_mut() {
+            Body::Rest(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Body::Rest(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Body::Parts(parts) if parts.left.is_empty() => Poll::Ready(None),
+            Body::Parts(parts) => {
+                let bytes = ready!(parts.poll_part(context));
+                match &bytes {
+                    Ok(bytes) => parts.worker.counters.bytes.add(bytes.len() as u64),
+                    Err(_) => parts.worker.counters.broken.add(1),
+                }
+                Poll::Ready(Some(bytes.map(Frame::data)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Body::Rest(bytes) => bytes.is_empty(),
+            Body::Parts(parts) => parts.left.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Body::Rest(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Body::Parts(parts) => SizeHint::with_exact(parts.left.end - parts.left.start),
+        }
+    }
+}

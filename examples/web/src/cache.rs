@@ -1,0 +1,321 @@
+//! The cache: properties of files, and their contents in containers.
+//!
+//! A file's contents are cached in parts of equal length, of which the last one is shorter. Small files are one part.
+//!
+//! No response mixes two versions of a file. Each part belongs to a version ([`Version`]): the file must have had it before
+//! and after the part was read, else the part is thrown away. A version that is not settled yet is served, but neither
+//! it nor its contents are kept. A change through a mapping of the file is noticed when the file system changes the
+//! file's times, which may be later.
+//!
+//! The lock is held to look something up, to insert and to evict, never while a file is opened or read.
+
+use crate::clock::Clock;
+use crate::content_type::content_type;
+use crate::counters::Counters;
+use crate::folder::{Folder, Found, Version};
+use crate::memory::{Chunk, Memory};
+use crate::preconditions::Validators;
+use bywash_container::Container;
+use hyper::header::HeaderValue;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::{self, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Failure to read a file's contents.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file has another version than the one that was to be read.
+    #[error("the file changed while it was read")]
+    Changed,
+    /// All containers of the cache are being sent.
+    #[error("all of the cache is being sent to clients; a larger cache (--cache) serves more at a time")]
+    NoMemory,
+    /// The kernel cannot open or read the file.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The arena gives no containers.
+    #[error("{0}")]
+    Arena(#[from] bywash_container::Error),
+}
+
+/// File in one version, and the fields of a response that tell it.
+#[derive(Debug)]
+pub struct File {
+    id: u64,
+    name: Arc<str>,
+    version: Version,
+    /// True if the version was settled before anything was read.
+    is_settled: bool,
+    modified_at: SystemTime,
+    tag_text: String,
+    /// Media type.
+    pub content_type: HeaderValue,
+    /// Entity tag.
+    pub tag: HeaderValue,
+    /// Time of the last change.
+    pub modified: HeaderValue,
+    /// Length of the whole file.
+    pub length: HeaderValue,
+}
+
+impl File {
+    fn new(id: u64, name: Arc<str>, version: Version) -> File {
+        let (tag_text, modified_at) = (version.tag(), version.modified());
+        let value = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""));
+        File {
+            id,
+            version,
+            is_settled: !tag_text.starts_with('W'),
+            modified_at,
+            content_type: HeaderValue::from_static(content_type(&name)),
+            tag: value(&tag_text),
+            modified: value(&httpdate::fmt_http_date(modified_at)),
+            length: HeaderValue::from(version.bytes),
+            tag_text,
+            name,
+        }
+    }
+
+    /// Returns the length, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.version.bytes
+    }
+
+    /// Returns what conditional requests compare.
+    pub fn validators(&self) -> Validators<'_> {
+        Validators { tag: &self.tag_text, modified: self.modified_at }
+    }
+}
+
+/// File that is being sent: in one version, and open if a part of it had to be read. A clone is of the same file.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    /// The file.
+    pub file: Arc<File>,
+    descriptor: Option<Arc<OwnedFd>>,
+}
+
+/// Files of a folder and their contents, as far as there is memory. Shared by all threads.
+#[derive(Debug)]
+pub struct Cache {
+    folder: Folder,
+    memory: Memory,
+    part_bytes: u64,
+    check_interval: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    files: Clock<Arc<str>, Checked>,
+    /// Parts of files, by the file's number and their own.
+    parts: Clock<(u64, u64), Arc<Chunk>>,
+    next_id: u64,
+}
+
+/// File that had its version at a time.
+#[derive(Debug)]
+struct Checked {
+    file: Arc<File>,
+    at: Instant,
+}
+
+impl Cache {
+    /// Makes an empty cache of the files of a folder, in parts of `part_bytes` bytes. It looks at a file again if it has
+    /// not done so for `check_interval`, and knows at most `files_max` files.
+    pub fn new(
+        folder: Folder,
+        memory: Memory,
+        part_bytes: u64,
+        check_interval: Duration,
+        files_max: usize,
+    ) -> Cache {
+        // Containers of up to 120 bytes take no memory of the arena, so that their number needs a limit, too.
+        let parts_max = files_max.saturating_add(usize::try_from(memory.usage().0 / part_bytes).unwrap_or(0));
+        let state = State { files: Clock::new(files_max), parts: Clock::new(parts_max), next_id: 0 };
+        Cache { folder, memory, part_bytes, check_interval, state: Mutex::new(state) }
+    }
+
+    /// Returns the length of a part, in bytes.
+    pub fn part_bytes(&self) -> u64 {
+        self.part_bytes
+    }
+
+    /// Returns the size of the arena, and the part of it that is in containers, in bytes.
+    pub fn usage(&self) -> (u64, u64) {
+        self.memory.usage()
+    }
+
+    /// Finds the file of a relative name, in the version that it has now, or had a check interval ago. `None` for a
+    /// folder.
+    ///
+    /// # Errors
+    /// The kernel's error if the file cannot be opened.
+    pub async fn find(&self, name: &str) -> io::Result<Option<Reader>> {
+        let now = Instant::now();
+        let known = self.lock().files.get(name).and_then(|checked| {
+            let is_fresh = now.duration_since(checked.at) < self.check_interval;
+            is_fresh.then(|| checked.file.clone())
+        });
+        if let Some(file) = known {
+            return Ok(Some(Reader { file, descriptor: None }));
+        }
+        match self.open(name).await? {
+            Found::Folder => Ok(None),
+            Found::File(descriptor, version) => {
+                let file = self.note(name, version, now);
+                Ok(Some(Reader { file, descriptor: Some(Arc::new(descriptor)) }))
+            }
+        }
+    }
+
+    /// Forgets the version of a file, so that the next request looks at the file.
+    pub fn forget(&self, name: &str) {
+        self.lock().files.remove(name);
+    }
+
+    /// Returns part `index` of a file: from the cache, or read into a container. While all containers are being sent, it
+    /// waits until `deadline`.
+    ///
+    /// # Errors
+    /// - [`ReadError::Changed`] if the file has another version by now, or is gone.
+    /// - [`ReadError::NoMemory`] if no container became free in time.
+    /// - [`ReadError::Io`] if the kernel cannot read the file.
+    pub async fn part(
+        &self,
+        reader: &Reader,
+        index: u64,
+        deadline: tokio::time::Instant,
+        counters: &Counters,
+    ) -> Result<Arc<Chunk>, ReadError> {
+        let file = &reader.file;
+        let key = (file.id, index);
+        if let Some(chunk) = self.lock().parts.get(&key) {
+            counters.hits.add(1);
+            return Ok(chunk.clone());
+        }
+        counters.misses.add(1);
+        let offset = index * self.part_bytes;
+        let bytes = file.version.bytes.saturating_sub(offset).min(self.part_bytes);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let descriptor = self.descriptor(reader).await?;
+        let container = self.memory.alloc(bytes, deadline, || self.evict()).await?;
+        let container = container.ok_or(ReadError::NoMemory)?;
+        let container = fill(&descriptor, container, offset).await?;
+        if Version::read(&descriptor)? != file.version {
+            return Err(ReadError::Changed);
+        }
+        let chunk = self.memory.chunk(container);
+        if file.is_settled {
+            let mut state = self.lock();
+            // Another request may have been faster: both have the same bytes.
+            state.parts.insert(key, chunk.clone(), is_idle);
+        }
+        Ok(chunk)
+    }
+
+    /// Frees the memory of a part that has not been used lately and that is not being sent. Returns false if there is
+    /// none.
+    fn evict(&self) -> bool {
+        let evicted = self.lock().parts.evict(is_idle);
+        evicted.is_some()
+    }
+
+    /// Returns the descriptor of a reader's file, which is opened if it is not open.
+    async fn descriptor(&self, reader: &Reader) -> Result<Arc<OwnedFd>, ReadError> {
+        if let Some(descriptor) = &reader.descriptor {
+            return Ok(descriptor.clone());
+        }
+        match self.open(&reader.file.name).await {
+            Ok(Found::File(descriptor, version)) if version == reader.file.version => {
+                Ok(Arc::new(descriptor))
+            }
+            Ok(_) => Err(ReadError::Changed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ReadError::Changed),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a file, on another thread if the kernel has to ask a device.
+    async fn open(&self, name: &str) -> io::Result<Found> {
+        if let Some(found) = self.folder.open_cached(name)? {
+            return Ok(found);
+        }
+        let (folder, name) = (self.folder.clone(), name.to_owned());
+        blocking(move || folder.open_file(&name)).await?
+    }
+
+    /// Notes the version of a file, and returns the file: the same one as before if the version is the same.
+    fn note(&self, name: &str, version: Version, at: Instant) -> Arc<File> {
+        let mut state = self.lock();
+        if let Some(known) = state.files.get(name)
+            && known.file.version == version
+        {
+            known.at = at;
+            return known.file.clone();
+        }
+        state.next_id += 1;
+        let name: Arc<str> = name.into();
+        let file = Arc::new(File::new(state.next_id, name.clone(), version));
+        if file.is_settled {
+            state.files.insert(name, Checked { file: file.clone(), at }, |_| true);
+        }
+        file
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns true if only the cache holds a chunk. As the cache's lock is held, nobody else can begin to hold it.
+fn is_idle(chunk: &Arc<Chunk>) -> bool {
+    Arc::strong_count(chunk) == 1
+}
+
+/// Reads from `offset` on until the container is full: what the kernel has in memory at once, the rest on another
+/// thread.
+async fn fill(file: &Arc<OwnedFd>, mut container: Container, offset: u64) -> Result<Container, ReadError> {
+    let mut done = 0;
+    while done < container.len() {
+        let mut rest = [IoSliceMut::new(&mut container[done..])];
+        match rustix::io::preadv2(file, &mut rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
+            Ok(0) => return Err(ReadError::Changed),
+            Ok(bytes) => done += bytes,
+            Err(Errno::INTR) => {}
+            // Not in memory, or a file system that cannot tell.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP) => {
+                let file = file.clone();
+                return blocking(move || fill_blocking(&file, container, offset, done)).await?;
+            }
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
+    Ok(container)
+}
+
+fn fill_blocking(
+    file: &OwnedFd,
+    mut container: Container,
+    offset: u64,
+    mut done: usize,
+) -> Result<Container, ReadError> {
+    while done < container.len() {
+        match rustix::io::pread(file, &mut container[done..], offset + done as u64) {
+            Ok(0) => return Err(ReadError::Changed),
+            Ok(bytes) => done += bytes,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+    }
+    Ok(container)
+}
+
+/// Runs what may wait for a device on a thread for that.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    // It fails only if the server is ending, or if the work panicked.
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+}
