@@ -209,7 +209,7 @@ def test_volumes_of_a_queue(device_server):
     with pytest.raises(bywash.DeniedError):
         queue.write(volume, 0, bytes(BLOCK))
     queue.read(volume, 0, BLOCK)
-    with pytest.raises(bywash.BusyError, match="reap them, then close it"):
+    with pytest.raises(bywash.BusyError, match="reap them first"):
         queue.close_volume(volume)
     queue.reap()
     queue.close_volume(volume)
