@@ -20,6 +20,11 @@ use tempfile::TempDir;
 #[path = "../examples/log.rs"]
 mod log;
 
+/// The example program that the guide to NVMe shows.
+#[expect(dead_code, reason = "it begins in the middle here")]
+#[path = "../examples/sum.rs"]
+mod sum;
+
 struct Bench {
     folder: TempDir,
     server: Option<Server>,
@@ -264,4 +269,18 @@ fn the_program_of_the_guide_works() {
     let mut bytes = [0; 4096];
     client.open("log", Access::Read).unwrap().read_at(&mut bytes, 8192).unwrap();
     assert_eq!(bytes, [7; 4096]);
+}
+
+#[test]
+fn the_program_of_the_guide_to_nvme_works() {
+    let page = include_str!("../../../docs/guide/nvme.md");
+    let shown = page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    assert!(include_str!("../examples/sum.rs").ends_with(shown), "the guide shows another program");
+    for choice in [PathChoice::Mapped, PathChoice::Channel] {
+        let bench = Bench::new();
+        let client = bench.client(options(choice));
+        client.create(NewVolume::new("log", "memory", 1 << 20)).unwrap();
+        client.open("log", Access::ReadWrite).unwrap().write_at(&[7; 4096], 8192).unwrap();
+        assert_eq!(sum::sum(bench.socket().to_str().unwrap()).unwrap(), 7 * 4096);
+    }
 }

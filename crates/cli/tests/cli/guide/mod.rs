@@ -35,6 +35,7 @@ const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("docs/guide/flow.md", "rust", &["crates/bywash/src/lib.rs"]),
     ("docs/guide/flow.md", "c", &["crates/capi/tests/c.rs"]),
     ("docs/guide/flow.md", "python", &["python/tests/test_guide.py"]),
+    ("docs/guide/nvme.md", "rust", &["crates/client/tests/server.rs"]),
     ("docs/guide/plan.md", "python", &["python/tests/test_guide.py"]),
     ("docs/guide/serve.md", "rust", &["crates/client/tests/server.rs"]),
     ("docs/guide/serve.md", "c", &["crates/capi/tests/c.rs"]),
