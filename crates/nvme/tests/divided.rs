@@ -283,6 +283,42 @@ fn what_a_dropped_queue_leaves_does_not_hold_up_the_others() {
     assert_eq!(model.counts().faults, 0);
 }
 
+/// Each of several commands that wait for claims of other devices is tried again, not the first one alone.
+#[test]
+fn of_several_commands_that_wait_for_others_each_is_tried() {
+    let model = Model::new(usual());
+    let mut all = divide(&model, &Options::default(), 2);
+    let (one, other) = all.split_at_mut(1);
+    let (one, other) = (&mut *one[0], &mut *other[0]);
+    let (area, two) = (Area::new(4096), Area::new(4096));
+    let (block, blocks) = ([area.segment(0, 512)], [two.segment(0, 1024)]);
+    model.hold();
+    // Writes keep three comparisons of the other device away; the one that comes first is that of the second.
+    for token in 0..3u64 {
+        one.submit(Command::write(token, token * 4096, &block).owner(area.clone())).unwrap();
+    }
+    one.reap(&mut |_| panic!("it is held"));
+    for token in [1, 0, 2u64] {
+        let command = Command::compare_and_write(token, token * 4096, &blocks);
+        other.submit(command.owner(two.clone())).unwrap();
+    }
+    other.reap(&mut |_| panic!("its range is in use"));
+    assert_eq!(model.in_flight(), 3);
+    model.release_some(1);
+    assert_eq!(one.reap(&mut |completion| assert_eq!(completion.token, 0)), 1);
+    for _ in 0..10 {
+        other.reap(&mut |_| panic!("it is held"));
+    }
+    assert_eq!(model.in_flight(), 3, "the second comparison is under way");
+    model.release();
+    let mut done = 0;
+    for _ in 0..20 {
+        one.reap(&mut |completion| assert_eq!(completion.result, Ok(())));
+        done += other.reap(&mut |completion| assert_eq!(completion.result, Ok(())));
+    }
+    assert_eq!(done, 3);
+}
+
 /// Threads add to one number by compare-and-write, and write the blocks beside it, by commands that go the short way, while the controller
 /// breaks down: no addition is lost.
 #[test]

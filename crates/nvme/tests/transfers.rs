@@ -178,6 +178,29 @@ fn errors_and_a_removed_controller_are_told() {
     assert!(rig.device.release(read));
 }
 
+/// Resets count against a controller only if no command completes between them, whichever way it is reaped.
+#[test]
+fn a_controller_whose_reads_complete_between_resets_is_not_given_up() {
+    let mut rig = Rig::new(usual(), 1, 4);
+    let read = rig.prepare(Operation::Read, 0, PAGE).unwrap();
+    for round in 0..10 {
+        // Nothing is in flight while the controller is reset.
+        rig.model.break_down();
+        while rig.model.counts().resets == round {
+            assert_eq!(rig.device.reap_one(), None);
+            rig.model.advance(Duration::from_millis(5));
+        }
+        for _ in 0..1000 {
+            assert_eq!(rig.device.reap_one(), None);
+            rig.model.advance(Duration::from_millis(1));
+        }
+        for token in 0..3 {
+            assert!(rig.device.submit_transfer(read, token, 0));
+            assert_eq!(rig.next(), (token, Ok(())), "after reset {round}");
+        }
+    }
+}
+
 #[test]
 fn random_transfers_with_one_pair_of_queues_survive_random_trouble() {
     survive_random_trouble("random_transfers_with_one", 1);

@@ -325,22 +325,21 @@ impl<F: Function> Nvme<F> {
                 && entry.is_success()
                 && let Some(slot) = slots.get_mut(usize::from(entry.identifier()))
             {
-                if slot.issue.is_reading_of(0) {
+                let mut take = || {
                     queue.completions.pop();
                     queue.free_in_time(function, 1);
                     order.leave(false);
+                    controller.note_progress();
                     if order.in_flight() == 0 {
                         controller.rest();
                     }
+                };
+                if slot.issue.is_reading_of(0) {
+                    take();
                     return Some((slot.complete_reading(), Ok(())));
                 }
                 if slot.issue.is_read_of(0) {
-                    queue.completions.pop();
-                    queue.free_in_time(function, 1);
-                    order.leave(false);
-                    if order.in_flight() == 0 {
-                        controller.rest();
-                    }
+                    take();
                     free.give(entry.identifier());
                     return Some((slot.complete_direct().token, Ok(())));
                 }

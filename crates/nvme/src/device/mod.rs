@@ -273,31 +273,37 @@ impl<F: Function> Nvme<F> {
             return;
         }
         while let Some(number) = self.runnable.pop() {
-            self.issue_claimed(number, ClaimAttempt::First);
+            self.issue_claimed(number);
         }
     }
 
-    /// Submits the next command of a slot if it has the claim that it needs, or gets it.
-    fn issue_claimed(&mut self, number: u16, attempt: ClaimAttempt) {
-        let slot = &mut self.slots[usize::from(number)];
-        if let Some(claims) = &self.claims
-            && !slot.has_claim
-            && let Some((range, is_alone)) = slot.claimed()
-        {
-            if !claims.try_claim(&range, is_alone, attempt) {
-                return self.blocked.push(number);
-            }
-            slot.has_claim = true;
-        }
-        self.issue(number);
+    /// Claims what the slot's command has to, unless it has the claim already. Returns false if another device has it.
+    fn claim(&mut self, number: u16, attempt: ClaimAttempt) -> bool {
+        let (slot, Some(claims)) = (&mut self.slots[usize::from(number)], &self.claims) else { return true };
+        let Some((range, is_alone)) = slot.claimed() else { return true };
+        slot.has_claim = slot.has_claim || claims.try_claim(&range, is_alone, attempt);
+        slot.has_claim
     }
 
-    /// Submits commands that waited for the claim of another device and get it now.
+    /// Submits the next command of a slot, unless it has to wait for the claim of another device.
+    fn issue_claimed(&mut self, number: u16) {
+        match self.claim(number, ClaimAttempt::First) {
+            true => self.issue(number),
+            false => self.blocked.push(number),
+        }
+    }
+
+    /// Submits commands that waited for the claim of another device and need not any more.
     #[cold]
     fn issue_blocked(&mut self) {
-        for _ in 0..self.blocked.len() {
-            let number = self.blocked.swap_remove(0);
-            self.issue_claimed(number, ClaimAttempt::Again);
+        let mut at = 0;
+        while let Some(&number) = self.blocked.get(at) {
+            if self.claim(number, ClaimAttempt::Again) {
+                self.blocked.swap_remove(at);
+                self.issue(number);
+            } else {
+                at += 1;
+            }
         }
     }
 
@@ -367,7 +373,7 @@ impl<F: Function> Nvme<F> {
         if blockers > 0 {
             self.order.wait();
         } else if self.controller.is_ready() {
-            self.issue_claimed(number, ClaimAttempt::First);
+            self.issue_claimed(number);
         } else {
             self.runnable.push(number);
         }
