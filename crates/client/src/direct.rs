@@ -218,11 +218,6 @@ impl Direct {
         self.is_here() && self.device.submit_transfer(transfer, token, self.offset + offset)
     }
 
-    /// Returns true if no request by a transfer is in flight.
-    pub(crate) fn is_idle(&self, transfer: TransferId) -> bool {
-        self.device.is_idle(transfer)
-    }
-
     /// Gives a transfer back. Returns false if a request by it is in flight.
     pub(crate) fn release(&mut self, transfer: TransferId) -> bool {
         self.device.release(transfer)

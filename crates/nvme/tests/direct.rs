@@ -479,6 +479,24 @@ mod inside {
                 assert!(queue.release_transfer(*transfer).unwrap().is_some());
             }
         }
+        // A request that has completed and was not reaped is in flight.
+        let buffer = queue.alloc(BLOCK).unwrap();
+        let read = queue.prepare(volume, TransferKind::Read, buffer).unwrap();
+        queue.submit_transfer(read, 0, 1).unwrap();
+        queue.wait_for(1, LIMIT).unwrap();
+        assert!(matches!(queue.submit_transfer(read, 0, 2), Err(Error::Busy)));
+        assert!(matches!(queue.release_transfer(read), Err(Error::Busy)));
+        assert_eq!(queue.reap().unwrap().user_data, 1);
+        // The depth counts requests by transfers, too.
+        let others: Vec<_> = (0..queue.depth() as u64)
+            .map(|number| queue.read(volume, number * BLOCK as u64, vec![0; BLOCK], number))
+            .collect();
+        assert!(others.iter().all(Result::is_ok));
+        assert!(matches!(queue.submit_transfer(read, 0, 2), Err(Error::Full { .. })));
+        while queue.in_flight() > 0 {
+            queue.reap().unwrap().outcome.unwrap();
+        }
+        queue.release_transfer(read).unwrap();
         // Requests of several ranges.
         let (first, second) = (pattern(31, BLOCK), pattern(32, PIECE));
         queue.write_many(&[(volume, 0, &first), (volume, 1 << 20, &second)], true, 1).unwrap();

@@ -118,7 +118,7 @@ impl Queue {
             match as_transfer(token) {
                 Some(transfer) if result.is_ok() => {
                     self.direct_in_flight -= 1;
-                    let user_data = self.transfers.user_data(transfer);
+                    let (user_data, ..) = self.transfers.end(transfer);
                     return Some(Completion { user_data, outcome: Ok(()), memory: None });
                 }
                 _ if is_last(&mut self.slots, token, result) => {
@@ -186,7 +186,7 @@ impl Queue {
     fn finish_direct(&mut self, token: u64, result: Result<(), CommandError>) -> Completion {
         self.direct_in_flight -= 1;
         if let Some(transfer) = as_transfer(token) {
-            let (user_data, volume, shape) = self.transfers.last_request(transfer);
+            let (user_data, volume, shape) = self.transfers.end(transfer);
             let outcome = result.map_err(|error| self.error_of(volume, &shape, error));
             return Completion { user_data, outcome, memory: None };
         }

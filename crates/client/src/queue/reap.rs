@@ -343,9 +343,11 @@ impl Queue {
             (KeptMemory::Buffer, Some(inner)) if !is_lost => {
                 Some(RequestMemory::Arena(Buffer { inner, generation: self.session.generation }))
             }
-            (KeptMemory::Transfer(transfer), Some(inner)) if !is_lost => {
-                let buffer = Buffer { inner, generation: self.session.generation };
-                self.transfers.give_back(transfer, buffer);
+            (KeptMemory::Transfer(transfer), inner) => {
+                let (inner, lost) = if is_lost { (None, inner) } else { (inner, None) };
+                self.quarantined.extend(lost);
+                let generation = self.session.generation;
+                self.transfers.end_at_channel(transfer, inner.map(|inner| Buffer { inner, generation }));
                 None
             }
             (KeptMemory::Own(mut bytes), Some(buffer)) => {
@@ -492,11 +494,15 @@ impl Queue {
     /// Ends the request in slot `number` with an error.
     fn fail(&mut self, number: u32, error: Error) {
         let slot = &mut self.slots[number as usize];
+        let user_data = slot.user_data;
         let room = match std::mem::take(&mut slot.keep) {
             KeptMemory::Own(bytes) => Some(RequestMemory::Own(bytes)),
+            KeptMemory::Transfer(transfer) => {
+                self.transfers.end_at_channel(transfer, None);
+                None
+            }
             _ => None,
         };
-        let user_data = slot.user_data;
         self.free.push(number);
         self.ready.push_known(Completion { user_data, outcome: Err(error), memory: room });
     }

@@ -60,6 +60,8 @@ const NOWHERE: Prepared = Prepared { hardware: u32::MAX, transfer: None };
 
 struct Transfer {
     tag: u32,
+    /// True if a request by the transfer was submitted and not reaped. A request to mapped memory is carried out at once.
+    is_in_flight: bool,
     prepared: Prepared,
     /// Greatest offset in the volume, in bytes.
     last: u64,
@@ -84,7 +86,6 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    #[inline(always)]
     fn get(&self, transfer: TransferId) -> Option<&Transfer> {
         self.all.get(transfer.index as usize)?.as_ref().filter(|found| found.tag == transfer.tag)
     }
@@ -94,28 +95,22 @@ impl Transfers {
         self.all.get_mut(transfer.index as usize)?.as_mut().filter(|found| found.tag == transfer.tag)
     }
 
-    /// Returns the user data of the last request by a transfer, which is in flight.
+    /// Notes that the request in flight by a transfer is being reaped, and returns its user data, the index of its volume, and its
+    /// shape.
     #[inline(always)]
-    pub(super) fn user_data(&self, index: u32) -> u64 {
-        match self.all.get(index as usize) {
-            Some(Some(transfer)) => transfer.user_data,
-            // Not reached: a transfer in flight is not released.
-            _ => 0,
-        }
-    }
-
-    /// Returns user data, index of the volume and shape of the last request by a transfer, which is in flight.
-    pub(super) fn last_request(&self, index: u32) -> (u64, u32, RequestHeader) {
-        let Some(Some(transfer)) = self.all.get(index as usize) else {
-            return (0, u32::MAX, RequestHeader::new(Opcode::Flush, false, 0, 0));
+    pub(super) fn end(&mut self, index: u32) -> (u64, u32, RequestHeader) {
+        let Some(Some(transfer)) = self.all.get_mut(index as usize) else {
+            unreachable!("a transfer in flight is not released")
         };
+        transfer.is_in_flight = false;
         (transfer.user_data, transfer.volume.index, transfer.shape(transfer.offset))
     }
 
-    /// Gives a transfer the buffer back that the channel has had.
-    pub(super) fn give_back(&mut self, index: u32, buffer: Buffer) {
+    /// Notes that the request in flight by a transfer, which the channel has had, is being reaped. Gives the transfer its
+    /// buffer back, unless that was lost.
+    pub(super) fn end_at_channel(&mut self, index: u32, buffer: Option<Buffer>) {
         if let Some(Some(transfer)) = self.all.get_mut(index as usize) {
-            transfer.buffer = Some(buffer);
+            (transfer.is_in_flight, transfer.buffer) = (false, buffer);
         }
     }
 
@@ -167,6 +162,7 @@ impl Queue {
         let tag = self.transfers.made.wrapping_add(1);
         let mut transfer = Transfer {
             tag,
+            is_in_flight: false,
             prepared: NOWHERE,
             last: 0,
             block_mask: 0,
@@ -238,15 +234,18 @@ impl Queue {
         offset: u64,
         user_data: u64,
     ) -> Result<(), Error> {
+        let has_room = self.in_flight() < self.depth();
         let Queue { transfers, hardware, direct_in_flight, .. } = self;
-        if let Some(found) = transfers.get_mut(transfer)
+        if has_room
+            && let Some(found) = transfers.get_mut(transfer)
+            && !found.is_in_flight
             && offset <= found.last
             && offset & found.block_mask == 0
             && let Some(Some(direct)) = hardware.get_mut(found.prepared.hardware as usize)
             && let Some(prepared) = found.prepared.transfer
             && direct.submit_transfer(prepared, TRANSFER | u64::from(transfer.index), offset)
         {
-            (found.user_data, found.offset) = (user_data, offset);
+            (found.user_data, found.offset, found.is_in_flight) = (user_data, offset, true);
             *direct_in_flight += 1;
             return Ok(());
         }
@@ -266,7 +265,7 @@ impl Queue {
         match as_transfer(token) {
             Some(transfer) if result.is_ok() => {
                 self.direct_in_flight -= 1;
-                Some(self.transfers.user_data(transfer))
+                Some(self.transfers.end(transfer).0)
             }
             _ => {
                 if is_last(&mut self.slots, token, result) {
@@ -301,38 +300,36 @@ impl Queue {
             self.push_ready(user_data, outcome, None);
             return Ok(());
         }
-        if self.is_busy(id) {
+        if found.is_in_flight {
             return Err(Error::Busy);
         }
-        if found.prepared.transfer.is_some() {
-            // Hardware takes no more requests.
-            return Err(Error::Full { depth: self.depth() as u32 });
-        }
-        let found = self.transfers.get_mut(id).and_then(|found| found.buffer.take());
-        let buffer = found.ok_or(Error::BufferLost)?;
-        let buffer = match buffer.generation == self.session.generation {
-            true => buffer,
-            false => match self.copied(&buffer) {
-                Ok(copy) => copy,
-                Err(error) => {
-                    self.transfers.give_back(id.index, buffer);
-                    return Err(error);
-                }
-            },
-        };
         if self.hardware[volume.index as usize].is_some() {
-            // The hardware is new.
-            self.transfers.give_back(id.index, buffer);
+            if found.prepared.transfer.is_some() {
+                // Hardware takes no more requests.
+                return Err(Error::Full { depth: self.depth() as u32 });
+            }
+            // The hardware is new, or the transfer's buffer is not in its arena.
+            self.renew_buffer(id)?;
             self.prepare_hardware(id);
             if self.transfers.get(id).is_some_and(|found| found.prepared.transfer.is_some()) {
                 return self.submit_transfer(id, offset, user_data);
             }
-            let Some(buffer) = self.transfers.get_mut(id).and_then(|found| found.buffer.take()) else {
-                return Err(Error::BufferLost);
-            };
-            return self.send_transfer(id, volume, shape, buffer, user_data);
         }
-        self.send_transfer(id, volume, shape, buffer, user_data)
+        self.renew_buffer(id)?;
+        self.send_transfer(id, volume, shape, user_data)
+    }
+
+    /// Copies the buffer of a transfer into the current arena, if it belongs to an earlier one.
+    fn renew_buffer(&mut self, id: TransferId) -> Result<(), Error> {
+        let found = self.transfers.get(id).and_then(|found| found.buffer.as_ref());
+        let buffer = found.ok_or(Error::BufferLost)?;
+        if buffer.generation != self.session.generation {
+            let copy = self.copied(buffer)?;
+            if let Some(found) = self.transfers.get_mut(id) {
+                found.buffer = Some(copy);
+            }
+        }
+        Ok(())
     }
 
     /// Submits a request by a transfer, like any other.
@@ -341,42 +338,31 @@ impl Queue {
         id: TransferId,
         volume: VolumeId,
         shape: RequestHeader,
-        buffer: Buffer,
         user_data: u64,
     ) -> Result<(), Error> {
-        let keep = KeptMemory::Transfer(id.index);
-        let sent = self.send(volume.index, shape, Some(buffer.inner), keep, user_data);
+        let Some(found) = self.transfers.get_mut(id) else { return Ok(()) };
+        found.is_in_flight = true;
+        let (buffer, keep) = (found.buffer.take(), KeptMemory::Transfer(id.index));
+        let sent = self.send(volume.index, shape, buffer.map(|buffer| buffer.inner), keep, user_data);
         sent.map_err(|refused| {
-            if let Some(RequestMemory::Arena(buffer)) = refused.memory {
-                self.transfers.give_back(id.index, buffer);
-            }
+            let buffer = match refused.memory {
+                Some(RequestMemory::Arena(buffer)) => Some(buffer),
+                _ => None,
+            };
+            self.transfers.end_at_channel(id.index, buffer);
             refused.error
         })
     }
 
     /// Returns true if a request by a transfer is in flight.
     fn is_busy(&self, id: TransferId) -> bool {
-        let in_slot =
-            |slot: &super::Slot| matches!(slot.keep, KeptMemory::Transfer(index) if index == id.index);
-        self.transfers.get(id).is_some_and(|found| {
-            match self.hardware.get(found.prepared.hardware as usize) {
-                Some(Some(direct)) => {
-                    found.prepared.transfer.is_some_and(|prepared| !direct.is_idle(prepared))
-                }
-                // A slot that is free keeps nothing.
-                _ => found.buffer.is_none() && self.slots.iter().any(in_slot),
-            }
-        })
+        self.transfers.get(id).is_some_and(|found| found.is_in_flight)
     }
 
     /// Returns true if a request by a transfer of a volume is in flight.
     pub(super) fn has_busy_transfer(&self, volume: VolumeId) -> bool {
-        let all = self.transfers.all.iter().enumerate();
-        let of_volume = |(index, transfer): (usize, &Option<Transfer>)| {
-            let transfer = transfer.as_ref().filter(|transfer| transfer.volume == volume)?;
-            Some(TransferId { index: index as u32, tag: transfer.tag })
-        };
-        all.filter_map(of_volume).any(|id| self.is_busy(id))
+        let mut all = self.transfers.all.iter().flatten();
+        all.any(|transfer| transfer.volume == volume && transfer.is_in_flight)
     }
 
     /// Returns the buffer of a transfer, to fill or to read it while no request by the transfer is in flight.

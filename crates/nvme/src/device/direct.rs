@@ -66,7 +66,7 @@ impl<F: Function> Nvme<F> {
     }
 
     /// Returns true if a transfer is known and not in flight.
-    pub fn is_idle(&self, transfer: TransferId) -> bool {
+    fn is_idle(&self, transfer: TransferId) -> bool {
         self.slots.get(usize::from(transfer.0)).is_some_and(|slot| slot.is_reserved() && !slot.is_used())
     }
 
