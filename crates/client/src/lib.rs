@@ -48,7 +48,8 @@
 //! [`Client`], and side by side by a [`Queue`]. A queue with such requests in flight is to be polled ([`Queue::arm`]).
 //!
 //! *Transfers.* A program that reads or writes the same buffers again and again prepares them ([`Queue::prepare`]). Such a
-//! request is submitted with an offset alone, and takes about as many instructions as the driver where the volume is direct.
+//! request is submitted with an offset alone, and takes a quarter of the instructions of another one where the volume is
+//! direct.
 //!
 //! - [`Client`], [`Options`], [`PathChoice`], [`Reconnect`], [`Wait`]: the connection
 //! - [`Volume`], [`ReadPiece`], [`WritePiece`], [`MappedMemory`]: calls that block

@@ -28,7 +28,7 @@ pub enum Error {
         kind: DisplayKind,
         /// Name of the display.
         name: String,
-        /// What is missing, and what to do.
+        /// Property that the display lacks, and the remedy.
         what: String,
     },
     /// An option has an invalid value.
@@ -87,7 +87,7 @@ pub enum Error {
         kind: DisplayKind,
         /// Name of the display.
         name: String,
-        /// What is missing, as a past participle.
+        /// Event that did not come about, as a past participle.
         what: &'static str,
         /// Timeout of the surface.
         timeout: Duration,

@@ -1,13 +1,15 @@
 //! Transfers: requests that are prepared once, with their volume and their memory, and submitted many times.
 //!
 //! ```text
-//!     prepare: volume, right, length, pages of the buffer ─► transfer ─┬─ direct:  offset, command of the controller
-//!                                                                    ├─ channel: as any request
-//!     submit:  offset, user data ────────────────────────────────────┴─ mapped:  copied at once
+//!     prepare: volume, right, length, pages of the buffer ─► transfer
+//!                                                               │
+//!     submit:  offset, user data ──────────────────────────────►├─ direct:  command of the controller
+//!                                                               ├─ channel: like any request
+//!                                                               └─ mapped:  copied at once
 //! ```
 //!
-//! Where the volume is direct, submitting and reaping a transfer takes about as many instructions as the driver alone;
-//! `bywash bench nvme` counts them. On other paths a transfer is a request whose buffer needs not be passed each time.
+//! A transfer of a direct volume takes a quarter of the instructions of another request, and up to twice those of the driver
+//! alone; `bywash bench nvme` counts them. On other paths it is a request whose buffer needs not be passed each time.
 //!
 //! Invariant: the buffer of a transfer is in the transfer, unless the channel has it; hardware accesses it only while a request
 //! by the transfer is in flight there. Called by programs, and by `reap` and `direct`, which complete requests by transfers.

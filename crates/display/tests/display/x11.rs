@@ -1,4 +1,4 @@
-//! What X11 alone does.
+//! Tests of windows of X11 that those of Wayland do not share.
 
 use crate::surfaces::{draw, options};
 use bywash_display::{DisplayKind, Error, Surface, SurfaceOptions};

@@ -76,7 +76,7 @@ struct HubState<F: Function> {
     waiting: Option<(ResetReason, Duration)>,
     /// Last odd epoch that each device has seen; `None` for one that was dropped.
     seen: Vec<Option<u32>>,
-    /// What dropped devices have left that the controller was told of.
+    /// Queues and memory of dropped devices, of which the controller was told; kept until it is shut down.
     left: Vec<Box<dyn Any + Send>>,
 }
 

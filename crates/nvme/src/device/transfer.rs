@@ -1,13 +1,7 @@
 //! Transfers: reads and writes of one piece of registered memory, which are checked once and submitted any number of times.
 //!
-//! ```text
-//!     operation ─┐                                        ┌─ offset: aligned, not behind the last one
-//!     memory ────┼─► checks, addresses of pages ► Transfer ┤                                  ► 40 bytes of stores
-//!     region ────┘           once                         └─ each time
-//! ```
-//!
 //! Invariant: the memory of a transfer lies in the region that it names, as long as the region is registered. A region that
-//! was unregistered is noticed by its generation. Called by the device and its users.
+//! was unregistered is noticed by its generation. Called by `direct`, whose head has the whole picture.
 
 use super::regions::Regions;
 use super::shape::{Limits, Shape};

@@ -81,7 +81,7 @@ struct User {
     /// Slots of the user's members, by the index of their connection.
     members: Vec<u32>,
     count: usize,
-    /// What the user was served since the last exchange.
+    /// Service that the user was given since the last exchange.
     served: Served,
 }
 

@@ -52,7 +52,7 @@ pub(super) struct Windows {
     round_ns: u64,
 }
 
-/// What a user has in flight on all cores together, as an exchange knows it.
+/// Commands that a user has in flight on all cores together, as an exchange knows them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UseOfDevice {
     /// Cost of the commands in flight.
