@@ -158,20 +158,13 @@ impl<F: Function> Nvme<F> {
         let ([segment], Some(region)) = (command.segments(), command.registered_region()) else {
             return None;
         };
-        let (operation, offset, bytes) = (command.operation(), command.offset(), segment.bytes() as u64);
-        let has_commands = self.order.in_flight() > 0;
-        if !self.is_usual
-            || !self.limits.is_direct(operation, offset, bytes)
-            || !self.controller.begin(has_commands)
-        {
+        if !self.is_usual {
             return None;
         }
-        let found = self.regions.find_one(region, segment.base().addr(), bytes)?;
-        if !found.1.is_multiple_of(4) {
-            return None;
-        }
-        let shape = Shape::direct(operation, bytes, found, &self.limits);
-        self.has_no_conflict(&shape, offset).then_some(shape)
+        let (operation, offset) = (command.operation(), command.offset());
+        let shape = Shape::find(operation, offset, segment, region, (&self.limits, &self.regions))?;
+        (self.controller.begin(self.order.in_flight() > 0) && self.has_no_conflict(&shape, offset))
+            .then_some(shape)
     }
 
     /// Submits a command of a shape, which can be carried out directly and now.

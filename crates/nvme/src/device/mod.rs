@@ -30,6 +30,7 @@ mod link;
 mod options;
 mod order;
 mod pinner;
+mod recovery;
 mod regions;
 mod shape;
 mod slot;
@@ -39,10 +40,10 @@ pub use options::{DEPTH_MAX, Options, QUEUES_MAX};
 pub use transfer::TransferId;
 
 use crate::completion::{Entry, IoEntry, StatusField};
-use crate::controller::{AbortSent, Controller, Identity, ResetStep, Settings};
+use crate::controller::{Controller, Identity, Settings};
 use crate::dma::{DmaMemory, PAGE};
 use crate::error::Error;
-use crate::event::{Event, ResetReason};
+use crate::event::Event;
 use crate::function::Function;
 use crate::queue::QueuePair;
 use bounce::BounceBuffers;
@@ -388,61 +389,6 @@ impl<F: Function> Nvme<F> {
         }
     }
 
-    fn kick(&mut self) {
-        if !self.controller.is_ready() {
-            self.recover();
-        }
-        self.run();
-        if self.controller.is_ready() {
-            self.ring();
-        }
-    }
-
-    /// Goes on with a reset, and repeats commands when those that were in flight are certainly not any more.
-    #[cold]
-    fn recover(&mut self) {
-        if let Some(ResetStep::Stopped) = self.controller.advance(&mut self.queues) {
-            self.repeat_all();
-        }
-        self.fail_if_lost();
-    }
-
-    fn repeat_all(&mut self) {
-        for number in 0..self.slots.len() as u16 {
-            let slot = &mut self.slots[usize::from(number)];
-            if slot.is_issued() {
-                slot.clear_issued();
-                self.repeat(number, CommandError::Io(libc::ETIMEDOUT));
-            }
-        }
-    }
-
-    /// Has a slot's command submitted again, or fails it if that has happened too often.
-    fn repeat(&mut self, number: u16, failure: CommandError) {
-        let slot = &mut self.slots[usize::from(number)];
-        if slot.count_repeat() > REPEATS_MAX {
-            return self.finish(number, Err(failure));
-        }
-        self.stats.repeated += 1;
-        self.runnable.push(number);
-    }
-
-    /// Fails all commands if the controller is lost. They are in flight no longer: the controller is cut off from memory.
-    fn fail_if_lost(&mut self) {
-        let Some(errno) = self.controller.failure() else { return };
-        if self.order.in_flight() == 0 {
-            return;
-        }
-        for number in 0..self.slots.len() as u16 {
-            if self.slots[usize::from(number)].is_used() {
-                self.finish(number, Err(CommandError::Io(errno)));
-            }
-        }
-        self.runnable.clear();
-        self.blocked.clear();
-        self.bounce.numbers.forget_waiting();
-    }
-
     /// Takes a completion of a pair of queues and those behind it, after `count` others, and keeps them for
     /// [`Nvme::give_out`].
     #[inline(never)]
@@ -588,56 +534,6 @@ impl<F: Function> Nvme<F> {
             count += 1;
         }
         count
-    }
-
-    /// Looks at the clock, the controller's status and late commands, if it is time to.
-    #[cold]
-    fn check(&mut self) {
-        let now = self.function.now();
-        if now < self.next_check || !self.controller.is_ready() {
-            return;
-        }
-        self.next_check = now + CHECK;
-        if self.function.release_requested() {
-            self.controller.note(Event::ReleaseRequested);
-        }
-        self.controller.check(now);
-        if self.controller.is_ready() {
-            self.check_deadlines(now);
-        }
-        self.fail_if_lost();
-    }
-
-    fn check_deadlines(&mut self, now: Duration) {
-        for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_issued()) {
-            match slot.deadline {
-                None => slot.deadline = Some(now + self.options.timeout),
-                Some(deadline) if now < deadline => {}
-                Some(_) if slot.is_aborted() => return self.controller.reset(ResetReason::Timeout),
-                Some(_) => {
-                    let queue = self.queues[slot.queue()].number;
-                    match self.controller.abort(queue, number as u16, self.options.abort_timeout) {
-                        AbortSent::Yes => {
-                            slot.set_aborted();
-                            slot.deadline = Some(now + self.options.abort_timeout);
-                            self.stats.aborts += 1;
-                        }
-                        // Tried again at the next check.
-                        AbortSent::Busy => {}
-                    }
-                }
-            }
-        }
-    }
-
-    /// Returns the time at which something has to be looked at, even without an interrupt.
-    fn alarm(&self) -> Option<Duration> {
-        let now = self.function.now();
-        if !self.controller.is_ready() {
-            return self.controller.failure().is_none().then(|| now + Duration::from_millis(5));
-        }
-        let issued = self.slots.iter().filter(|slot| slot.is_issued());
-        issued.map(|slot| slot.deadline.unwrap_or(now + self.options.timeout)).min()
     }
 
     fn has_completion(&self) -> bool {

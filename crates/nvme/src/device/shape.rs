@@ -3,11 +3,12 @@
 //! Invariant: a shape describes memory that one command of the controller reads or writes without a copy. Called by slots and
 //! transfers.
 
+use super::regions::Regions;
 use crate::command::{self, BLOCKS_MAX, io};
 use crate::controller::Identity;
 use crate::data::PRP_BYTES_MAX;
 use crate::dma::PAGE;
-use bywash_device::{Access, Operation};
+use bywash_device::{Access, Operation, RegionId, Segment};
 
 /// Limits of the controller's commands, and its namespace.
 #[derive(Clone, Copy, Debug)]
@@ -114,15 +115,29 @@ impl Shape {
         Shape { address: 0, second: 0, blocks: 0, bytes, region: 0, listed: 0, operation, opcode: 0 }
     }
 
+    /// Describes a read or write of one segment in a registered region at an offset of the device. `None` if one command of the
+    /// controller cannot carry it out without a copy, or if the region is not registered or does not contain the segment.
+    #[inline(always)]
+    pub(super) fn find(
+        operation: Operation,
+        offset: u64,
+        segment: &Segment,
+        region: RegionId,
+        (limits, regions): (&Limits, &Regions),
+    ) -> Option<Shape> {
+        let bytes = segment.bytes() as u64;
+        if !limits.is_direct(operation, offset, bytes) {
+            return None;
+        }
+        let found = regions.find_one(region, segment.base().addr(), bytes)?;
+        // Physical region pages begin at a multiple of four bytes.
+        found.1.is_multiple_of(4).then(|| Shape::direct(operation, bytes, found, limits))
+    }
+
     /// Describes a read or write of `bytes` bytes, whole blocks and at most [`Limits::direct_max`], of the memory that the
     /// controller has at `address`.
     #[inline(always)]
-    pub(super) fn direct(
-        operation: Operation,
-        bytes: u64,
-        (region, address): (u32, u64),
-        limits: &Limits,
-    ) -> Shape {
+    fn direct(operation: Operation, bytes: u64, (region, address): (u32, u64), limits: &Limits) -> Shape {
         let page = PAGE as u64;
         let second = (address & !(page - 1)) + page;
         // Bytes of the memory that are behind its first page.

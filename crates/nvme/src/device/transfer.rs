@@ -29,13 +29,7 @@ impl Prepared {
     /// Returns the shape of the transfer's commands; `None` if one command of the controller cannot carry it out without a
     /// copy, or if the region is not registered or does not contain the memory.
     pub(super) fn shape(&self, limits: &Limits, regions: &Regions) -> Option<Shape> {
-        let [segment] = &self.segment;
-        let bytes = segment.bytes() as u64;
-        if !limits.is_direct(self.operation, 0, bytes) {
-            return None;
-        }
-        let found = regions.find_one(self.region, segment.base().addr(), bytes)?;
-        found.1.is_multiple_of(4).then(|| Shape::direct(self.operation, bytes, found, limits))
+        Shape::find(self.operation, 0, &self.segment[0], self.region, (limits, regions))
     }
 
     /// Returns the same as a command with this token, which the device checks and looks up anew.
