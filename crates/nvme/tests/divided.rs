@@ -1,6 +1,6 @@
 //! A controller in software whose pairs of queues belong to several threads: each has a device, and one's trouble is everybody's.
 //!
-//! `BYWASH_NVME_SEED` runs the random test with that one seed.
+//! `BYWASH_STRESS_SEED` runs the random test with that one seed.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,6 +8,7 @@ use bywash_device::testing::conformance::{Area, CASES, Subject, pattern};
 use bywash_device::{Command, CommandError, Device, RegionId, queues};
 use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
 use bywash_nvme::{Nvme, Options};
+use bywash_support::peers::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -385,12 +386,7 @@ fn compare_and_write_is_atomic_for_all_threads() {
 /// loses commands and fails to abort them: no command is lost or doubled, and each block has what was last written to it.
 #[test]
 fn random_commands_of_several_threads_survive_random_trouble() {
-    let given = std::env::var("BYWASH_NVME_SEED").ok().and_then(|seed| seed.parse().ok());
-    let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let seed: u64 = given.unwrap_or(clock.as_nanos() as u64);
-    println!(
-        "again: BYWASH_NVME_SEED={seed} cargo test -p bywash-nvme --features testing --test divided random"
-    );
+    let seed = Random::seeded("random_commands_of_several_threads").0;
     let threads = 3;
     let timeout = Duration::from_millis(500);
     let model = Model::new(ModelOptions { queue_entries_max: 16, shuffle: Some(seed), ..usual() });
@@ -407,7 +403,8 @@ fn random_commands_of_several_threads_survive_random_trouble() {
         }
         let (model, running, is_over) = (&model, &running, &is_over);
         scope.spawn(move || {
-            let (mut chance, mut troubled) = (random(seed), 0);
+            let (mut random, mut troubled) = (Random(seed), 0);
+            let mut chance = |below| random.below(below);
             while running.load(Ordering::Relaxed) > 0 {
                 // A command that is repeated four times fails, so some have to complete in between.
                 let completed = model.counts().completed;
@@ -442,22 +439,13 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn random(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed | 1;
-    move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 8) % below
-    }
-}
-
 /// Memory of a command in flight, what it is to find there if it reads, and the registered region.
 type InFlight = (Arc<Area>, Option<Vec<u8>>, Option<RegionId>);
 
 /// Writes and reads the 64 blocks from `first` on.
 fn work(mut device: Box<dyn Device>, seed: u64, first: u64) {
-    let mut chance = random(seed);
+    let mut random = Random(seed);
+    let mut chance = |below| random.below(below);
     let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
     let mut in_flight: BTreeMap<u64, InFlight> = BTreeMap::new();
     let end = Instant::now() + LIMIT;

@@ -1,6 +1,6 @@
 //! The device on a controller in software: the conformance suite of devices, and what controllers do wrong.
 //!
-//! `BYWASH_NVME_SEED` runs the random tests with that one seed.
+//! `BYWASH_STRESS_SEED` runs the random tests with that one seed.
 //!
 //! One file, though a long one: each test is a few calls of the same helpers, and a sentence on what the controller does wrong.
 
@@ -10,6 +10,7 @@ use bywash_device::testing::conformance::{Area, CASES, Subject, pattern};
 use bywash_device::{Command, CommandError, Completion, Device, PinnedRegion, Region, RegionId};
 use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
 use bywash_nvme::{Error, Event, Nvme, Options, ResetReason};
+use bywash_support::peers::Random;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -706,17 +707,6 @@ fn memory_that_does_not_consist_of_whole_pages_is_not_pinned() {
     assert_eq!((model.mapped_bytes(), Arc::strong_count(&area)), (before, 1));
 }
 
-/// Returns the seed of a random test, and prints how to run it again.
-fn seed(test: &str) -> u64 {
-    let given = std::env::var("BYWASH_NVME_SEED").ok().and_then(|seed| seed.parse().ok());
-    let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let seed = given.unwrap_or(clock.as_nanos() as u64);
-    println!(
-        "again: BYWASH_NVME_SEED={seed} cargo test -p bywash-nvme --features testing --test model {test}"
-    );
-    seed
-}
-
 /// Random reads and writes of single blocks while the controller breaks down, loses commands and fails some, compared
 /// with a map: the queues go round many times, no command is lost, and a block has what was last written to it.
 #[test]
@@ -730,14 +720,9 @@ fn random_commands_in_registered_memory_survive_random_trouble() {
 }
 
 fn survive_random_trouble(test: &str, is_registered: bool) {
-    let seed = seed(test);
-    let mut state = seed | 1;
-    let mut chance = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 8) % below
-    };
+    let mut random = Random::seeded(test);
+    let seed = random.0;
+    let mut chance = |below| random.below(below);
     let model = Model::new(ModelOptions { queue_entries_max: 16, shuffle: Some(seed), ..usual() });
     let mut device = open(&model, &Options { queues: 2, ..quick() });
     let blocks = 40;

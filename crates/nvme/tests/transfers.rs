@@ -1,6 +1,6 @@
 //! Transfers on a controller in software: prepared once, submitted many times, among other commands and in trouble.
 //!
-//! `BYWASH_NVME_SEED` runs the random tests with that one seed.
+//! `BYWASH_STRESS_SEED` runs the random tests with that one seed.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,6 +8,7 @@ use bywash_device::testing::conformance::{Area, pattern};
 use bywash_device::{Command, CommandError, Device, Operation, Region, RegionId};
 use bywash_nvme::testing::{Model, ModelNamespace, ModelOptions};
 use bywash_nvme::{Nvme, Options, TransferId};
+use bywash_support::peers::Random;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,19 +222,9 @@ struct InFlight {
 /// Random transfers and commands of single blocks while the controller breaks down, loses commands and takes its time, compared with a
 /// map: no command is lost or doubled, and they take effect in the order of their submission.
 fn survive_random_trouble(test: &str, queues: u16) {
-    let given = std::env::var("BYWASH_NVME_SEED").ok().and_then(|seed| seed.parse().ok());
-    let clock = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
-    let seed = given.unwrap_or(clock.as_nanos() as u64);
-    println!(
-        "again: BYWASH_NVME_SEED={seed} cargo test -p bywash-nvme --features testing --test transfers {test}"
-    );
-    let mut state = seed | 1;
-    let mut chance = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 8) % below
-    };
+    let mut random = Random::seeded(test);
+    let seed = random.0;
+    let mut chance = |below| random.below(below);
     let options = ModelOptions { queue_entries_max: 64, shuffle: Some(seed), ..usual() };
     let mut rig = Rig::new(options, queues, 64);
     let mut idle: Vec<(TransferId, bool, usize)> = (0..16)
