@@ -20,6 +20,7 @@
 
 use super::free::FreeSlots;
 use super::issue::Key;
+use super::link::Link;
 use super::order::Order;
 use super::shape::Shape;
 use super::slot::Slot;
@@ -27,6 +28,7 @@ use super::transfer::{Prepared, TransferId};
 use super::{Nvme, POLLS, QueueFull, release_claim};
 use crate::completion::IoEntry;
 use crate::function::Function;
+use crate::queue::QueuePair;
 use bywash_device::{
     ClaimAttempt, Claims, Command, CommandError, Completion, Device, MemoryOwner, Operation, RegionId,
     Segment,
@@ -318,21 +320,12 @@ impl<F: Function> Nvme<F> {
                 && entry.is_success()
                 && let Some(slot) = slots.get_mut(usize::from(entry.identifier()))
             {
-                let mut take = || {
-                    queue.completions.pop();
-                    queue.free_in_time(function, 1);
-                    order.leave(false);
-                    controller.note_progress();
-                    if order.in_flight() == 0 {
-                        controller.rest();
-                    }
-                };
                 if slot.issue.is_reading_of(0) {
-                    take();
+                    take_read(queue, function, order, controller);
                     return Some((slot.complete_reading(), Ok(())));
                 }
                 if slot.issue.is_read_of(0) {
-                    take();
+                    take_read(queue, function, order, controller);
                     free.give(entry.identifier());
                     return Some((slot.complete_direct().token, Ok(())));
                 }
@@ -371,6 +364,23 @@ impl<F: Function> Nvme<F> {
         let done = self.finished.pop_front();
         self.settle();
         done.map(|done| (done.token, done.result))
+    }
+}
+
+/// Takes the completion of a direct read from a queue, for which it is the next one.
+#[inline(always)]
+fn take_read<F: Function>(
+    queue: &mut QueuePair<F>,
+    function: &F,
+    order: &mut Order,
+    controller: &mut Link<F>,
+) {
+    queue.completions.pop();
+    queue.free_in_time(function, 1);
+    order.leave(false);
+    controller.note_progress();
+    if order.in_flight() == 0 {
+        controller.rest();
     }
 }
 
