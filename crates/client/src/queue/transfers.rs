@@ -56,19 +56,19 @@ struct Prepared {
     /// Index of the volume; [`NOWHERE`] if the transfer is not prepared for hardware.
     hardware: u32,
     transfer: Option<bywash_nvme::TransferId>,
+    /// Greatest offset in the volume, in bytes.
+    last: u64,
+    /// Size of the volume's block less one, in bytes.
+    block_mask: u64,
 }
 
-const NOWHERE: Prepared = Prepared { hardware: u32::MAX, transfer: None };
+const NOWHERE: Prepared = Prepared { hardware: u32::MAX, transfer: None, last: 0, block_mask: 0 };
 
 struct Transfer {
     tag: u32,
     /// True if a request by the transfer was submitted and not reaped. A request to mapped memory is carried out at once.
     is_in_flight: bool,
     prepared: Prepared,
-    /// Greatest offset in the volume, in bytes.
-    last: u64,
-    /// Size of the volume's block less one, in bytes.
-    block_mask: u64,
     /// User data and offset of the last request.
     user_data: u64,
     offset: u64,
@@ -162,12 +162,10 @@ impl Queue {
     ) -> Result<TransferId, SubmitError> {
         let bytes = buffer.len() as u64;
         let tag = self.transfers.made.wrapping_add(1);
-        let mut transfer = Transfer {
+        let transfer = Transfer {
             tag,
             is_in_flight: false,
             prepared: NOWHERE,
-            last: 0,
-            block_mask: 0,
             user_data: 0,
             offset: 0,
             volume,
@@ -176,20 +174,14 @@ impl Queue {
             buffer: Some(buffer),
         };
         let refused = |error, transfer: Transfer| SubmitError::new(error, transfer.buffer.map(Buffer::into));
-        let (last, block) = match self.check(volume, transfer.right(), &transfer.shape(0)) {
+        match self.check(volume, transfer.right(), &transfer.shape(0)) {
             Ok(grant) if bytes == 0 => {
-                let error = Error::Misaligned {
-                    volume: grant.name.clone(),
-                    offset: 0,
-                    length: 0,
-                    block: grant.block,
-                };
-                return Err(refused(error, transfer));
+                let (volume, block) = (grant.name.clone(), grant.block);
+                return Err(refused(Error::Misaligned { volume, offset: 0, length: 0, block }, transfer));
             }
-            Ok(grant) => (grant.bytes - bytes, grant.block),
+            Ok(_) => {}
             Err(error) => return Err(refused(error, transfer)),
-        };
-        (transfer.last, transfer.block_mask) = (last, u64::from(block) - 1);
+        }
         let all = &self.transfers.all;
         let index = all.iter().position(Option::is_none).unwrap_or(all.len());
         if index >= self.depth() {
@@ -209,7 +201,12 @@ impl Queue {
     /// Prepares a transfer for the hardware behind its volume, if there is hardware that can access its buffer.
     fn prepare_hardware(&mut self, id: TransferId) {
         let generation = self.session.generation;
+        let volume = self.transfers.get(id).map(|transfer| transfer.volume);
+        let Some(Ok(grant)) = volume.map(|volume| self.grant(volume)) else { return };
+        let (volume_bytes, block) = (grant.bytes, grant.block);
         let Some(transfer) = self.transfers.get_mut(id) else { return };
+        // The volume may have shrunk since the transfer was made.
+        let Some(last) = volume_bytes.checked_sub(transfer.bytes) else { return };
         let Some(Some(direct)) = self.hardware.get_mut(transfer.volume.index as usize) else { return };
         let Some(buffer) = transfer.buffer.as_ref().filter(|buffer| buffer.generation == generation) else {
             return;
@@ -219,7 +216,8 @@ impl Queue {
         // out for reading and writing only meanwhile.
         let prepared = unsafe { direct.prepare(is_write, buffer.as_ptr(), buffer.len()) };
         if prepared.is_some() {
-            transfer.prepared = Prepared { hardware: transfer.volume.index, transfer: prepared };
+            let (hardware, block_mask) = (transfer.volume.index, u64::from(block) - 1);
+            transfer.prepared = Prepared { hardware, transfer: prepared, last, block_mask };
         }
     }
 
@@ -241,8 +239,8 @@ impl Queue {
         if has_room
             && let Some(found) = transfers.get_mut(transfer)
             && !found.is_in_flight
-            && offset <= found.last
-            && offset & found.block_mask == 0
+            && offset <= found.prepared.last
+            && offset & found.prepared.block_mask == 0
             && let Some(Some(direct)) = hardware.get_mut(found.prepared.hardware as usize)
             && let Some(prepared) = found.prepared.transfer
             && direct.submit_transfer(prepared, TRANSFER | u64::from(transfer.index), offset)
@@ -284,8 +282,11 @@ impl Queue {
         let found = self.transfers.get(id).ok_or(Error::Foreign { what: "transfer", of: "queue" })?;
         let (volume, right, shape) = (found.volume, found.right(), found.shape(offset));
         let grant = self.check(volume, right, &shape)?;
+        if found.is_in_flight {
+            return Err(Error::Busy);
+        }
         if let Some(memory) = &grant.memory {
-            let buffer = found.buffer.as_ref().ok_or(Error::Busy)?;
+            let buffer = found.buffer.as_ref().ok_or(Error::BufferLost)?;
             let (at, bytes) = (buffer.as_ptr(), buffer.len());
             let outcome = match found.kind {
                 TransferKind::Read => {
@@ -301,9 +302,6 @@ impl Queue {
             };
             self.push_ready(user_data, outcome, None);
             return Ok(());
-        }
-        if found.is_in_flight {
-            return Err(Error::Busy);
         }
         if self.hardware[volume.index as usize].is_some() {
             if found.prepared.transfer.is_some() {
