@@ -156,6 +156,11 @@ impl SpinPolicy {
         None
     }
 
+    /// Returns about the time that a number of looks takes, for an end whose looks take longer than a pause of the processor.
+    pub fn duration(looks: u32) -> Duration {
+        Duration::from_nanos(u64::from(looks / LOOKS) * u64::from(looks_ns()))
+    }
+
     /// Records a wait that ended while the end was spinning.
     pub fn found(&self, reason: Reason, peer: PeerState) {
         match reason {
@@ -230,10 +235,13 @@ impl SpinPolicy {
 
 /// Returns about how many looks a thread takes within `time`: a multiple of [`LOOKS`], and at least one.
 fn looks_within(time: Duration) -> u32 {
-    /// Time that [`LOOKS`] looks take, in nanoseconds. A processor's pause instruction takes 10 to 140
-    /// cycles.
+    (time.as_nanos() as u32 / looks_ns()).max(1) * LOOKS
+}
+
+/// Returns the time that [`LOOKS`] looks take, in nanoseconds. A processor's pause instruction takes 10 to 140 cycles.
+fn looks_ns() -> u32 {
     static LOOKS_NS: OnceLock<u32> = OnceLock::new();
-    let looks_ns = *LOOKS_NS.get_or_init(|| {
+    *LOOKS_NS.get_or_init(|| {
         // The shortest of eight measurements, since the scheduler may suspend the thread during one.
         let once = || {
             let begun = Instant::now();
@@ -241,8 +249,7 @@ fn looks_within(time: Duration) -> u32 {
             begun.elapsed().as_nanos() as u32
         };
         (0..8).map(|_| once()).min().unwrap_or(0).clamp(LOOKS, LOOKS * 1000)
-    });
-    (time.as_nanos() as u32 / looks_ns).max(1) * LOOKS
+    })
 }
 
 #[cfg(test)]

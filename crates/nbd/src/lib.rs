@@ -89,6 +89,7 @@ mod socket;
 mod stats;
 #[cfg(feature = "tls")]
 mod tls;
+mod waiter;
 
 #[cfg(not(feature = "tls"))]
 use no_tls as tls;

@@ -12,7 +12,7 @@
 //! between sockets and buffers, in the kernel; whoever has more processors than that needs serves more exports,
 //! each at a listener of its own.
 //!
-//! Invariant: the thread sleeps only in poll(2), and no client can make it wait. Called by `export`.
+//! Invariant: the thread waits for clients only in poll(2) (`waiter`), and no client can make it wait. Called by `export`.
 
 use crate::connection::{Connection, Received};
 use crate::engine::{Engine, Finished};
@@ -21,8 +21,9 @@ use crate::order::{Order, OrderReceiver};
 use crate::pace::Pace;
 use crate::socket::{Closing, Listener};
 use crate::tls::Tls;
+use crate::waiter::Waiter;
 use bywash_export::{Error, PollList, Signal};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::thread::{nanosleep, set_current_timer_slack};
 use slab::Slab;
 use std::num::NonZeroU64;
@@ -61,6 +62,7 @@ pub(crate) struct Service<R> {
     /// Time by which clients must have received their last replies, once the server stops.
     stopping: Option<Instant>,
     pace: Pace,
+    waiter: Waiter,
     /// Number of requests before the last turn.
     requests: u64,
     /// Keys of the connections that have something to receive; empty between turns.
@@ -121,6 +123,7 @@ impl<R: FnMut(Event)> Service<R> {
             accepts_from: None,
             stopping: None,
             pace: Pace::default(),
+            waiter: Waiter::default(),
             requests: 0,
             ready: Vec::new(),
             gone: Vec::new(),
@@ -402,8 +405,7 @@ impl<R: FnMut(Event)> Service<R> {
             (.., true) => Some(&UNTIL_CHECK),
             _ => None,
         };
-        // An error of poll(2) needs no handling: everything is looked at again in the next turn.
-        let _ = poll(&mut waiting, limit);
+        self.waiter.wait(&mut waiting, limit);
         let [stop, client, order] = [0, 1, 2].map(|at| !waiting[at].revents().is_empty());
         let mut states = std::mem::take(&mut self.states);
         states.extend(waiting[3..].iter().map(PollFd::revents));
