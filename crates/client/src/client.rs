@@ -292,7 +292,7 @@ impl Shared {
         end: Instant,
     ) -> Result<Arc<Grant>, Error> {
         // Threads take turns with hardware.
-        let driver = DriverSettings { depth: 1, interrupts: true, timeout: self.options.timeout };
+        let driver = DriverSettings { depth: 1, timeout: self.options.timeout };
         attached.session.open(origin, self.options.choice, driver, end).map(Arc::new)
     }
 }

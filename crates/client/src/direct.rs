@@ -26,12 +26,12 @@ use bywash_protocol::layout::{FUA, Opcode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Number of polls for a completion before a thread sleeps.
-const SPINS: u32 = 2000;
+pub(crate) const SPINS: u32 = 2000;
 /// Number of polls after which the grant is looked at.
 const LOOK_EVERY: u32 = 64;
 /// Greatest time that a thread sleeps before it looks at the grant again.
@@ -54,8 +54,6 @@ pub(crate) struct GrantedFunction {
 pub(crate) struct DriverSettings {
     /// Greatest number of requests in flight.
     pub(crate) depth: usize,
-    /// True if completions cause interrupts, so that a thread can sleep until one comes.
-    pub(crate) interrupts: bool,
     /// Time after which a command of the controller is aborted.
     pub(crate) timeout: Duration,
 }
@@ -96,12 +94,12 @@ impl Direct {
         let options = Options {
             namespace: Some(namespace),
             depth: settings.depth.min(bywash_nvme::DEPTH_MAX),
-            interrupts: settings.interrupts,
             timeout: settings.timeout,
             ..Options::default()
         };
         let function = Vfio::from_descriptors(&parsed, descriptors).map_err(failed)?;
-        let device = Nvme::open(function, &options).map_err(failed)?;
+        let mut device = Nvme::open(function, &options).map_err(failed)?;
+        device.silence().map_err(failed)?;
         let geometry = device.geometry();
         let has_room = offset.checked_add(bytes).is_some_and(|end| end <= geometry.bytes);
         if !has_room || geometry.block != block || !offset.is_multiple_of(block.into()) {
@@ -268,16 +266,27 @@ impl Direct {
                 while self.reap_one().is_some() {}
                 return Err(error);
             }
-            match polls >= SPINS && !self.device.arm() {
+            match polls >= SPINS && !self.arm() {
                 true => self.sleep(),
                 false => std::hint::spin_loop(),
             }
         }
     }
 
+    /// Prepares the descriptor for a sleep: it becomes readable when a request completes. The first call enables interrupts.
+    /// Returns true if the caller has to poll instead, since a completion is there or there are no interrupts.
+    pub(crate) fn arm(&mut self) -> bool {
+        !self.is_here() || self.device.arm()
+    }
+
+    /// Returns the descriptor to sleep on, if the function has interrupts.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.device.descriptor()
+    }
+
     /// Sleeps until a completion comes, but not long.
     fn sleep(&self) {
-        match self.device.descriptor() {
+        match self.descriptor() {
             // A signal wakes the thread as well, and it looks again.
             Some(descriptor) => drop(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&SLEEP))),
             None => std::thread::sleep(Duration::from_micros(50)),

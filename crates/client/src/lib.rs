@@ -45,7 +45,8 @@
 //! hardware limits the client to the namespace, and the IOMMU limits the controller to this process's memory. Memory that
 //! a queue has allocated is not copied. When the grant is revoked or the server dies, requests in flight fail, and may have
 //! been carried out; they are not submitted again. The ranges of a request are carried out one after the other by a
-//! [`Client`], and side by side by a [`Queue`]. A queue with such requests in flight is to be polled ([`Queue::arm`]).
+//! [`Client`], and side by side by a [`Queue`]. A program that only polls has no interrupts; the first call of [`Queue::arm`], or of a
+//! function that waits longer than a short while, enables them.
 //!
 //! *Transfers.* A program that reads or writes the same buffers again and again prepares them ([`Queue::prepare`]). Such a
 //! request is submitted with an offset alone, and takes a quarter of the instructions of another one where the volume is

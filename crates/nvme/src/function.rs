@@ -61,8 +61,15 @@ pub trait Function: Send + Sync + 'static {
     /// if there is none for the interrupt `vector`.
     fn descriptor(&self, vector: u16) -> Option<BorrowedFd<'_>>;
 
-    /// Makes the descriptor of `vector` unreadable until the next interrupt, or until the time `alarm`.
-    fn arm(&self, vector: u16, alarm: Option<Duration>);
+    /// Makes the descriptor of `vector` unreadable until the next interrupt, or until the time `alarm`. Returns false if
+    /// there is no such descriptor, or if the kernel refuses to pass interrupts on.
+    fn arm(&self, vector: u16, alarm: Option<Duration>) -> bool;
+
+    /// Ends interrupts until the next [`Function::arm`], so that they cost a user nothing who polls.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel refuses.
+    fn silence(&self) -> Result<(), Error>;
 
     /// Makes the descriptor of `vector` readable, as an interrupt would.
     fn wake(&self, vector: u16);

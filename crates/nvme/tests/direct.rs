@@ -67,6 +67,7 @@ inside makes_volumes
 inside has_each_namespace_by_its_function
 inside tells_what_does_not_fit
 inside carries_out_transfers
+inside sleeps_until_requests_complete
 inside goes_through_the_channel_where_it_is_not_trusted
 say granted
 inside revokes_under_load
@@ -123,6 +124,7 @@ mod inside {
     use bywash_protocol::{ControlReply, ControlRequest, MESSAGE_BYTES_MAX, VERSION};
     use bywash_server::{LimitsFile, Server};
     use bywash_support::guest::script::check_is_inside;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use std::os::unix::process::CommandExt;
     use std::path::Path;
     use std::process::Command;
@@ -412,15 +414,24 @@ mod inside {
 
     /// Opens the volume 'one' directly by a queue, when another client has given it back.
     fn open_queue() -> (Queue, VolumeId) {
-        let end = Instant::now() + LIMIT;
         let mut queue = Queue::connect(SOCKET, Options::new().limit(LIMIT).depth(32)).unwrap();
+        let volume = open_one(&mut queue);
+        (queue, volume)
+    }
+
+    fn open_one(queue: &mut Queue) -> VolumeId {
+        let end = Instant::now() + LIMIT;
         loop {
-            let volume = queue.open("one", Access::ReadWrite).unwrap();
-            if queue.path(volume).unwrap().is_direct() {
-                return (queue, volume);
-            }
-            assert!(Instant::now() < end, "one is {}", queue.path(volume).unwrap());
-            queue.close(volume).unwrap();
+            let found = match queue.open("one", Access::ReadWrite) {
+                Ok(volume) if queue.path(volume).unwrap().is_direct() => return volume,
+                Ok(volume) => {
+                    let path = queue.path(volume).unwrap().to_string();
+                    queue.close(volume).unwrap();
+                    path
+                }
+                Err(refused) => refused.to_string(),
+            };
+            assert!(Instant::now() < end, "one: {found}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -545,6 +556,87 @@ mod inside {
         revoker.join().unwrap();
         queue.close(volume).unwrap();
         println!("guest: {done} transfers until the revocation");
+    }
+
+    /// Returns the number of interrupts that functions of controllers have passed on to programs.
+    fn interrupts() -> u64 {
+        let all = std::fs::read_to_string("/proc/interrupts").unwrap();
+        let counts = |line: &str| -> u64 {
+            line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok()).sum()
+        };
+        all.lines().filter(|line| line.contains("vfio-msix")).map(counts).sum()
+    }
+
+    fn sleep(queue: &Queue) {
+        let limit = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let found = poll(&mut [PollFd::new(queue, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(found, 1, "nothing has woken the program");
+    }
+
+    /// Waits in an event loop until a request has completed.
+    fn reap_by_events(queue: &mut Queue) -> u64 {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(completion) = queue.try_reap().unwrap() {
+                completion.outcome.unwrap();
+                return completion.user_data;
+            }
+            assert!(Instant::now() < end);
+            if !queue.arm().unwrap() {
+                sleep(queue);
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "run in the guest by the test above"]
+    fn sleeps_until_requests_complete() {
+        let (mut queue, volume) = open_queue();
+        let read = |queue: &mut Queue, tag| {
+            let buffer = queue.alloc(BLOCK).unwrap();
+            queue.read(volume, 0, buffer, tag).unwrap();
+        };
+        let before = interrupts();
+        for tag in 0..100 {
+            read(&mut queue, tag);
+            while queue.try_reap().unwrap().is_none() {}
+        }
+        assert_eq!(interrupts(), before, "a queue that was only polled has interrupts");
+        assert!(!queue.arm().unwrap(), "nothing is there");
+        for tag in 0..100 {
+            read(&mut queue, tag);
+            // The queue was armed before, and the request makes its descriptor readable nevertheless.
+            sleep(&queue);
+            assert_eq!(reap_by_events(&mut queue), tag);
+            assert!(!queue.arm().unwrap());
+        }
+        assert!(interrupts() >= before + 100, "{before}, {}", interrupts());
+        // Side by side with requests over the channel, and by calls that wait.
+        let mut client =
+            Queue::connect(SOCKET, Options::new().limit(LIMIT).choice(PathChoice::Channel)).unwrap();
+        for tag in 0..10 {
+            (0..16).for_each(|number| read(&mut queue, tag * 16 + number));
+            queue.wait_for(16, LIMIT).unwrap();
+            let mut done: Vec<u64> = (0..16).map(|_| queue.reap().unwrap().user_data).collect();
+            done.sort_unstable();
+            assert!(done.iter().copied().eq(tag * 16..tag * 16 + 16), "{done:?}");
+        }
+        let two = client.open("two", Access::ReadWrite).unwrap();
+        client.read(two, 0, vec![0; BLOCK], 1).unwrap();
+        assert_eq!(reap_by_events(&mut client), 1);
+        // A thread for callbacks sleeps as well, before the volume is opened, too.
+        drop(queue);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let queue = Queue::connect(SOCKET, Options::new().limit(LIMIT).depth(32)).unwrap();
+        let called = queue.dispatch(move |done| sender.send(done.unwrap().user_data).unwrap()).unwrap();
+        let volume = called.with(open_one);
+        for tag in 0..50 {
+            called
+                .with(|queue| queue.read(volume, 0, vec![0; BLOCK], tag))
+                .map_err(|error| error.to_string())
+                .unwrap();
+            assert_eq!(receiver.recv_timeout(LIMIT).unwrap(), tag);
+        }
     }
 
     #[test]

@@ -404,8 +404,11 @@ mod inside {
         fn descriptor(&self, vector: u16) -> Option<BorrowedFd<'_>> {
             self.function.descriptor(vector)
         }
-        fn arm(&self, vector: u16, alarm: Option<Duration>) {
-            self.function.arm(vector, alarm);
+        fn arm(&self, vector: u16, alarm: Option<Duration>) -> bool {
+            self.function.arm(vector, alarm)
+        }
+        fn silence(&self) -> Result<(), Error> {
+            self.function.silence()
         }
         fn wake(&self, vector: u16) {
             self.function.wake(vector);

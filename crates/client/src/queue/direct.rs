@@ -23,10 +23,9 @@ pub(super) fn take_hardware(grant: &mut Grant, channel: &bywash_channel::Client)
 }
 
 impl Queue {
-    /// Returns the settings of the driver of direct volumes: completions are polled for, and transfers have slots beside those
-    /// of other requests.
+    /// Returns the settings of the driver of direct volumes: transfers have slots beside those of other requests.
     pub(super) fn driver(&self) -> DriverSettings {
-        DriverSettings { depth: 2 * self.slots.len(), interrupts: false, timeout: self.options.timeout }
+        DriverSettings { depth: 2 * self.slots.len(), timeout: self.options.timeout }
     }
 
     /// Submits a request to the hardware behind a volume, with the free slot `number`.

@@ -78,8 +78,8 @@ impl Queue {
 impl Shared {
     fn run(&self, mut callback: impl FnMut(Result<Completion, Error>)) {
         let mut taken = Vec::with_capacity(AT_A_TIME);
-        // The queue closes its own descriptor when it connects again, maybe while this thread sleeps, so it
-        // sleeps on a copy.
+        // The queue closes its own descriptor when it connects again or opens a direct volume, maybe while this thread
+        // sleeps, so it sleeps on a copy.
         let mut descriptor: Option<(u64, OwnedFd)> = None;
         while !self.stop.load(Relaxed) {
             let mut queue = lock(&self.queue);
@@ -88,9 +88,9 @@ impl Shared {
                 (Ok(_), true) => queue.arm(),
                 _ => Ok(true),
             };
-            if descriptor.as_ref().is_none_or(|(generation, _)| *generation != queue.reconnects()) {
+            if descriptor.as_ref().is_none_or(|(number, _)| *number != queue.descriptors) {
                 let copy = queue.as_fd().try_clone_to_owned().ok();
-                descriptor = copy.map(|copy| (queue.reconnects(), copy));
+                descriptor = copy.map(|copy| (queue.descriptors, copy));
             }
             drop(queue);
             taken.drain(..).for_each(|completion| callback(Ok(completion)));
@@ -122,9 +122,9 @@ impl QueueDispatcher {
     /// thread calls back for requests that complete at once. Meanwhile it reaps nothing.
     pub fn with<R>(&self, use_it: impl FnOnce(&mut Queue) -> R) -> R {
         let mut queue = lock(&self.shared.queue);
-        let before = queue.reconnects();
+        let before = queue.descriptors;
         let answer = use_it(&mut queue);
-        let must_look = queue.ready.len() > 0 || queue.reconnects() != before || queue.end.is_some();
+        let must_look = queue.ready.len() > 0 || queue.descriptors != before || queue.end.is_some();
         drop(queue);
         if must_look {
             self.shared.wake();

@@ -24,6 +24,7 @@
 
 mod direct;
 mod dispatch;
+mod joint;
 mod many;
 mod memory;
 mod pieces;
@@ -48,6 +49,7 @@ use crate::request::RequestHeader;
 use crate::session::Session;
 use bywash_device::CommandError;
 use bywash_protocol::layout::Opcode;
+use joint::Joint;
 use memory::KeptMemory;
 use ready::Ready;
 use send::Slot;
@@ -92,6 +94,10 @@ pub struct Queue {
     next_hardware: usize,
     /// Number of looks at hardware.
     looks: u32,
+    /// Descriptors of the channel and of all hardware, if there is hardware.
+    joint: Option<Joint>,
+    /// Number of times that the descriptor has changed.
+    descriptors: u64,
     /// Requests to mapped volumes that are carried out, and others that need no channel, until they are
     /// reaped.
     ready: Ready,
@@ -143,6 +149,8 @@ impl Queue {
             direct_done: Vec::new(),
             next_hardware: 0,
             looks: 0,
+            joint: None,
+            descriptors: 0,
             ready: Ready::new(depth),
             is_ready_next: false,
             quarantined: Vec::new(),
@@ -183,7 +191,8 @@ impl Queue {
         self.slots.len() - self.free.len() - self.direct_slots + self.direct_in_flight + self.ready.len()
     }
 
-    /// Returns the number of times that the queue has connected again. Each time its file descriptor changes.
+    /// Returns the number of times that the queue has connected again. Each time its file descriptor changes, as it does
+    /// when a direct volume is opened.
     pub fn reconnects(&self) -> u64 {
         self.session.generation
     }
@@ -216,6 +225,6 @@ impl fmt::Debug for Queue {
 
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+        self.joint.as_ref().map_or(self.channel.as_fd(), Joint::as_fd)
     }
 }

@@ -9,6 +9,7 @@ use super::memory::{Buffer, Completion, KeptMemory, RequestMemory};
 use super::ready::ReadyKind;
 use super::volumes::OpenVolume;
 use crate::client::{connect_again, make_channel};
+use crate::direct::SPINS;
 use crate::error::Error;
 use crate::mapped::fence_behind_reads;
 use crate::options::Reconnect;
@@ -122,6 +123,7 @@ impl Queue {
     #[inline(never)]
     fn wait(&mut self, limit: Duration) -> Result<Completion, Error> {
         let end = Instant::now().checked_add(limit);
+        let mut looks = 0u32;
         loop {
             if let Some(completion) = self.try_reap()? {
                 return Ok(completion);
@@ -135,7 +137,11 @@ impl Queue {
             }
             let left = end.map_or(limit, |end| end.saturating_duration_since(Instant::now()));
             if is_direct && !left.is_zero() {
-                std::hint::spin_loop();
+                looks = looks.saturating_add(1);
+                match looks >= SPINS && !self.arm()? {
+                    true => self.sleep(left),
+                    false => std::hint::spin_loop(),
+                }
                 continue;
             }
             match self.channel.reap_within(left) {
@@ -162,6 +168,7 @@ impl Queue {
     /// error here: reaping reports it.
     pub fn wait_for(&mut self, least: usize, limit: Duration) -> Result<(), Error> {
         let end = Instant::now().checked_add(limit);
+        let mut looks = 0u32;
         loop {
             self.poll_direct(least);
             let here = self.ready.len() + self.direct_done.len();
@@ -178,7 +185,11 @@ impl Queue {
                 if self.in_flight_over_channel() > 0 {
                     return Ok(());
                 }
-                std::hint::spin_loop();
+                looks = looks.saturating_add(1);
+                match looks >= SPINS && !self.arm_hardware() {
+                    true => self.sleep(left),
+                    false => std::hint::spin_loop(),
+                }
                 continue;
             }
             match self.channel.wait_for(missing, left) {
@@ -207,13 +218,15 @@ impl Queue {
 
     /// Prepares to wait in an event loop. After `Ok(false)` the descriptor of [`AsFd`](std::os::fd::AsFd)
     /// becomes readable when a request completes or the server dies. `Ok(true)` means that a request can be
-    /// reaped already, or that requests to a direct volume are in flight, for which the program has to poll. The
-    /// descriptor changes when [`Queue::reconnects`] does.
+    /// reaped already, or that requests to a direct volume without interrupts are in flight, for which the program
+    /// has to poll. While requests to direct volumes are in flight, the descriptor also becomes readable now and
+    /// then, since a grant that was revoked signals nothing. It changes when [`Queue::reconnects`] does, and when a
+    /// direct volume is opened.
     ///
     /// # Errors
     /// Same as [`Queue::try_reap`].
     pub fn arm(&mut self) -> Result<bool, Error> {
-        if self.direct_in_flight > 0 {
+        if !self.direct_done.is_empty() || self.arm_hardware() {
             return Ok(true);
         }
         if self.ready.len() == 0 {
@@ -447,7 +460,7 @@ impl Queue {
             }
         }
         (self.session, self.channel) = (session, channel);
-        Ok(())
+        self.join_descriptors()
     }
 
     /// Submits a request again that was not completed.

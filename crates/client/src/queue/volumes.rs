@@ -88,6 +88,13 @@ impl Queue {
             }
         };
         self.hardware[index] = hardware;
+        if self.hardware[index].is_some()
+            && let Err(error) = self.join_descriptors()
+        {
+            self.forget_hardware(index as u32);
+            self.volumes[index] = None;
+            return Err(error);
+        }
         Ok(VolumeId { index: index as u32, tag })
     }
 

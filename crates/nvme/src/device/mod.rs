@@ -258,6 +258,14 @@ impl<F: Function> Nvme<F> {
         self.controller.next_event()
     }
 
+    /// Ends interrupts until the next call of [`Device::arm`], so that they cost a user nothing who polls.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the kernel refuses.
+    pub fn silence(&mut self) -> Result<(), Error> {
+        self.function.silence()
+    }
+
     /// Gives the controller up, because it is not this device's any more: cuts it off from memory at once, and fails all
     /// commands, those in flight included, with ENODEV.
     pub fn give_up(&mut self) {
@@ -579,10 +587,9 @@ impl<F: Function> Device for Nvme<F> {
         if has_news || !self.finished.is_empty() || !self.blocked.is_empty() {
             return true;
         }
-        if self.descriptor().is_none() {
+        if !self.options.interrupts || !self.function.arm(self.vector, self.alarm()) {
             return self.in_flight() > 0;
         }
-        self.function.arm(self.vector, self.alarm());
         // Completions that came before the descriptor was armed are found here, later ones make it readable.
         self.has_completion()
     }

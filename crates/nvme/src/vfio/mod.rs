@@ -30,6 +30,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,9 +38,10 @@ use std::time::{Duration, Instant};
 const REGISTERS_MAX: usize = DOORBELLS + 4 * PAGE;
 /// Offset of the command register in PCI's configuration space.
 const PCI_COMMAND: u64 = 4;
-/// Bits of the command register: memory space, bus master.
+/// Bits of the command register: memory space, bus master, no interrupts by a pin, which nobody would take.
 const PCI_MEMORY: u16 = 1 << 1;
 const PCI_BUS_MASTER: u16 = 1 << 2;
+const PCI_NO_INTX: u16 = 1 << 10;
 /// End of the addresses that are used if the kernel does not list those that it allows: 39 bits, which every IOMMU has.
 const ADDRESSES_END: u64 = 1 << 39;
 
@@ -54,6 +56,8 @@ pub struct Vfio {
     /// Descriptors of interrupt 0, if the function has interrupts, and their number.
     interrupts: Option<Interrupts>,
     vectors: u16,
+    /// True while interrupts do not signal their descriptors.
+    is_silent: AtomicBool,
     /// Descriptors of the interrupts from 1 on, once they are used.
     more_interrupts: OnceLock<Box<[Interrupts]>>,
     release_request: Option<OwnedFd>,
@@ -110,6 +114,7 @@ impl Vfio {
             space: Mutex::new(space),
             interrupts: None,
             vectors: 0,
+            is_silent: AtomicBool::new(false),
             more_interrupts: OnceLock::new(),
             release_request: None,
             start: Instant::now(),
@@ -118,7 +123,7 @@ impl Vfio {
             container,
         };
         vfio.config = region(&vfio.device, REGION_CONFIG)?.offset;
-        vfio.set_command(|command| command | PCI_MEMORY | PCI_BUS_MASTER)?;
+        vfio.set_command(|command| command | PCI_MEMORY | PCI_BUS_MASTER | PCI_NO_INTX)?;
         vfio.enable_interrupts()?;
         Ok(vfio)
     }
@@ -145,9 +150,8 @@ impl Vfio {
     fn enable_interrupts(&mut self) -> Result<(), Error> {
         let vectors = self.irqs(IRQ_MSIX)?;
         if vectors > 0 {
-            let interrupts = Interrupts::new()?;
-            self.signal(IRQ_MSIX, &[interrupts.interrupt()])?;
-            self.interrupts = Some(interrupts);
+            self.interrupts = Some(Interrupts::new()?);
+            self.signal_all()?;
             self.vectors = vectors.min(IRQS_MAX as u32) as u16;
         }
         if self.irqs(IRQ_REQUEST)? > 0 {
@@ -184,6 +188,13 @@ impl Vfio {
         unsafe { ioctl(&self.device, DEVICE_SET_IRQS, &raw mut set) }
             .map_err(|error| Error::io(format!("enable the interrupts of {}", self.address), error))?;
         Ok(())
+    }
+
+    /// Has the interrupts whose descriptors were made signal them. The kernel adds none to those that do so already.
+    fn signal_all(&self) -> Result<(), Error> {
+        let more = self.more_interrupts.get().into_iter().flatten();
+        let all: Vec<_> = self.interrupts.iter().chain(more).map(Interrupts::interrupt).collect();
+        self.signal(IRQ_MSIX, &all)
     }
 
     fn interrupts(&self, vector: u16) -> Option<&Interrupts> {
@@ -478,25 +489,37 @@ impl Function for Vfio {
     }
 
     fn use_vectors(&self, count: u16) -> Result<(), Error> {
-        let Some(first) = &self.interrupts else { return Ok(()) };
+        if self.interrupts.is_none() {
+            return Ok(());
+        }
         let more: Box<[Interrupts]> = (1..count).map(|_| Interrupts::new()).collect::<Result<_, _>>()?;
-        // The kernel adds no interrupts to those that are enabled.
-        self.signal(IRQ_MSIX, &[])?;
-        let all: Vec<_> = std::iter::once(first).chain(&more).map(Interrupts::interrupt).collect();
-        self.signal(IRQ_MSIX, &all)?;
         // Once: a second call would have changed nothing that is in use.
         let _ = self.more_interrupts.set(more);
-        Ok(())
+        self.signal(IRQ_MSIX, &[])?;
+        self.signal_all()
     }
 
     fn descriptor(&self, vector: u16) -> Option<BorrowedFd<'_>> {
         self.interrupts(vector).map(Interrupts::descriptor)
     }
 
-    fn arm(&self, vector: u16, alarm: Option<Duration>) {
-        if let Some(interrupts) = self.interrupts(vector) {
-            interrupts.arm(alarm.map(|alarm| alarm.saturating_sub(self.now())));
+    fn arm(&self, vector: u16, alarm: Option<Duration>) -> bool {
+        let Some(interrupts) = self.interrupts(vector) else { return false };
+        if self.is_silent.load(Relaxed) {
+            if self.signal_all().is_err() {
+                return false;
+            }
+            self.is_silent.store(false, Relaxed);
         }
+        interrupts.arm(alarm.map(|alarm| alarm.saturating_sub(self.now())));
+        true
+    }
+
+    fn silence(&self) -> Result<(), Error> {
+        if self.interrupts.is_some() && !self.is_silent.swap(true, Relaxed) {
+            self.signal(IRQ_MSIX, &[])?;
+        }
+        Ok(())
     }
 
     fn wake(&self, vector: u16) {
