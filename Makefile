@@ -209,7 +209,7 @@ spelling:
 
 # ---- testing ----------------------------------------------------------------------------------------
 
-.PHONY: packages test parts note-machine nothing-left built unit programs cores browser python loom miri fuzz fuzz-random bench-peers bench-quick
+.PHONY: packages test parts note-machine nothing-left built unit waiting programs cores browser python loom miri fuzz fuzz-random bench-peers bench-quick
 packages:
 	scripts/packages test
 
@@ -245,12 +245,13 @@ before := $(target)/machine-before
 test: export TESTS_OF_BYWASH := $(shell echo $$$$-$$(date +%s))
 test: packages note-machine parts nothing-left
 # The first list builds what all others use, in the common folder, which only one build at a time can use; the second one
-# begins with what builds in folders of its own. Much of `unit` and `programs` is waiting. What `words` does is one of the
+# begins with what builds in folders of its own. Much of what the tests do is waiting. What `words` does is one of the
 # tests of `unit`.
 parts: page
-	scripts/side-by-side "format subjects publishable spelling unit browser" \
-	  "licences advisories miri loom fuzz-random clippy docs" \
-	  "programs cores python bench-quick"
+	scripts/side-by-side "format subjects publishable spelling unit cores" \
+	  "licences advisories miri loom fuzz-random clippy docs browser" \
+	  "programs python bench-quick" \
+	  "waiting"
 
 note-machine:
 	mkdir -p $(target)
@@ -267,8 +268,19 @@ built:
 	$(CARGO) build --locked $(freestanding)
 	$(CARGO) build --locked $(tested) --all-targets $(features)
 
+# Tests that wait more than they compute: for guests, for power cuts, for peers that die, and for the command.
+waiting_tests := cli cuts direct disk guest keeper kill mutants nvme recorder serve ublk
+waiting: built
+	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --no-fail-fast $(features) $(waiting_tests:%=--test %)
+
+# All other tests, but those of `programs`, and the examples in documentation.
+unit_tests = $(filter-out $(waiting_tests),$(shell scripts/test-names bywash-behaviour bywash-programs))
+tested_unit = $(tested) --exclude bywash-behaviour --exclude bywash-programs --no-fail-fast $(features)
 unit: built
-	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --exclude bywash-behaviour --exclude bywash-programs --no-fail-fast $(features)
+	export BYWASH_BUILT=1; status=0; \
+	$(CARGO) test --locked $(tested_unit) --lib --bins $(unit_tests:%=--test %) || status=$$?; \
+	$(CARGO) test --locked $(tested_unit) --doc || status=$$?; \
+	exit $$status
 
 # What clients see of a device server, on two cores, of which every machine has enough: the behaviour of the server, its clients
 # and its exports. The same of the command: BYWASH_TEST_CORES=2 cargo test -p bywash-cli --test cli -- serve
