@@ -153,10 +153,11 @@ step /sbin/bywash nvme verify $bad --length 128K
 said 'all of 128 KiB can be read'
 say bad block
 
-/sbin/bywash nvme verify $slow --by verify > /tmp/step 2>&1 &
+# By reads: QEMU itself crashes now and then if a Verify is in flight when the controller is disabled.
+/sbin/bywash nvme verify $slow --by read > /tmp/step 2>&1 &
 verifier=$!
 count=0
-until grep -q Verify /tmp/step; do
+until grep -q 'read into memory' /tmp/step; do
     count=$((count + 1)); [ $count -lt 600 ] || { cat /tmp/step; fail 'it does not begin'; }
     sleep 0.1
 done

@@ -180,7 +180,7 @@ fn a_flow_to_a_display_is_cancelled_while_it_waits() {
     place.file("slow.y4m", y4m("F1:100", 2));
     let running = BackgroundChild::flow(&place, &["slow.y4m", &display(&server, "title=x")]);
     wait_for(&server, "flow-cancelled", &gray(0));
-    running.signal("INT");
+    running.signal("TERM");
     let begin = Instant::now();
     assert!(!running.finish().status.success());
     assert!(begin.elapsed() < Duration::from_secs(10));
