@@ -34,6 +34,7 @@
 //! - [`Container`], [`Received`], [`Message`]: the data that moves
 //! - [`Pool`], [`Trust`]: containers for a process that maps an arena by itself, such as a display server;
 //!   [`MemoryRange`]: descriptor, offset and length of a container's memory
+//! - [`DeviceMemory`]: memory that a driver of the kernel made, such as a frame in a display adapter
 //! - [`Wait`]: the way in which an end waits; [`Stats`]: counts of its operations
 //! - feature `async`: the waiting operations as futures for any executor: `receive_async` and others
 //! - [`Error`]: every error of this crate
@@ -42,17 +43,20 @@
 //! connection, the memory and the waiting are in `bywash-link`.
 
 mod container;
+mod device_memory;
 mod lane;
 mod layout;
 mod path;
 mod pool;
 mod ship_error;
 mod stats;
+mod store;
 #[cfg(feature = "async")]
 mod tasks;
 
 pub use bywash_link::{ArenaUse, Credentials, Error, HugePages, Wait, socket_pair};
 pub use container::{Container, MESSAGE_PIECES_MAX, Mapped, Message, Received};
+pub use device_memory::DeviceMemory;
 pub use path::{Class, Listener, Options, Path, Shipment};
 pub use pool::{MemoryRange, Pool, PoolContainer, PoolShipment, Trust};
 pub use ship_error::ShipError;

@@ -22,6 +22,7 @@
 //!
 //! Called by `bywash-display`, and by programs that feed another consumer of shared memory.
 
+use crate::store;
 use bywash_link::{Arena, ArenaUse, Block, BlockAllocator, Error, HugePages, PAGE, ProcessGeneration};
 use bywash_link::{Holder, SpinLock, Writers};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -214,8 +215,8 @@ impl PoolContainer {
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         let to = self.range(offset, bytes.len());
         // SAFETY: the range lies within the block, as `range` asserts, so within the mapped arena, and this value
-        // alone stores there; the source is memory of the caller, which does not overlap a pool of others' bytes.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        // alone stores there.
+        unsafe { store::bytes(to, bytes) };
     }
 
     /// Stores words in little-endian order, from `offset` on, without reading what is there: for a program that
@@ -227,11 +228,15 @@ impl PoolContainer {
     pub fn write_words(&mut self, offset: usize, words: impl ExactSizeIterator<Item = u32>) {
         let count = words.len();
         let to = self.range(offset, count.saturating_mul(4));
-        for (at, word) in (0..count).zip(words) {
-            // SAFETY: word `at` of `count` lies within the range that `range` asserted, and this value alone
-            // stores there; a store through a pointer makes no reference to bytes that others may write.
-            unsafe { to.add(4 * at).cast::<u32>().write_unaligned(word.to_le()) };
-        }
+        // SAFETY: as many words lie within the range that `range` asserted, and this value alone stores there.
+        unsafe { store::words(to, count, words) };
+    }
+
+    /// Returns the address of the first byte, for a program that stores through pointers: with [`Trust::Writer`] there
+    /// must be no reference to the bytes, since another process may write them. No store is allowed once the container
+    /// was shipped.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.pool.base(self.offset)
     }
 
     /// Returns the contents, if nobody else can write them: with [`Trust::Reader`].
@@ -318,6 +323,7 @@ mod tests {
         let mut container = pool.alloc(100).unwrap();
         container.bytes_mut().unwrap()[..3].copy_from_slice(b"abc");
         container.write(3, b"def");
+        assert_eq!(container.as_mut_ptr(), container.bytes_mut().unwrap().as_mut_ptr());
         container.write_words(8, [0x0102_0304, 5].into_iter());
         let offset = container.memory().offset;
         assert_eq!(read(&pool, offset, 16), b"abcdef\0\0\x04\x03\x02\x01\x05\0\0\0");

@@ -352,6 +352,19 @@ impl Mapping {
             .map_err(|error| Error::io(format!("map {bytes} bytes of memory"), error))
     }
 
+    /// Maps `bytes` bytes of a device's memory for reading and writing, from `offset` bytes of its file on.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if mmap(2) fails, which it does for an offset that is no multiple of the page size.
+    pub fn device(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> Result<Mapping, Error> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address of the kernel's choice, replaces nothing.
+        let base = unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, offset) }
+            .map_err(|error| Error::io(format!("map {bytes} bytes of a device's memory"), error))?;
+        Ok(Mapping { base: base.cast(), bytes, is_writable: true, only_in: None })
+    }
+
     /// Returns the first address.
     pub fn base(&self) -> *mut u8 {
         self.base
