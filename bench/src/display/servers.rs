@@ -3,7 +3,7 @@
 use super::broken;
 use crate::error::Error;
 use bywash_display::DisplayKind;
-use bywash_support::displays::{Server, Weston, Xvfb};
+use bywash_support::displays::{Server, ServerProcess, Weston, Xvfb};
 use std::fs;
 use std::path::Path;
 

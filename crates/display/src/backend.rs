@@ -1,7 +1,7 @@
 //! The interface that each kind of display implements.
 //!
-//! A back end shows one window, whose frames lie in the arena of a pool at fixed offsets, the *slots*. It sends
-//! requests and reads events, and keeps no memory. It never waits but while it is opened, and there no longer than
+//! A back end shows one window, whose frames lie in the arena of a pool at fixed offsets, or in an adapter: the *slots*.
+//! It sends requests and reads events, and keeps no memory. It never waits but while it is opened, and there no longer than
 //! the timeout. Called by [`crate::Surface`], which owns the pool and knows who holds each frame.
 
 use crate::error::Error;
@@ -45,6 +45,8 @@ pub(crate) struct WindowOptions<'a> {
     pub(crate) title: &'a str,
     pub(crate) width: u32,
     pub(crate) height: u32,
+    /// Size of the screen's mode, in pixels; `None` for the preferred one.
+    pub(crate) mode: Option<(u32, u32)>,
     /// Greatest time that the server may take to answer.
     pub(crate) timeout: Duration,
 }
@@ -84,6 +86,12 @@ pub(crate) trait Backend: Send {
     /// # Errors
     /// Those of [`Backend::dispatch`].
     fn present(&mut self, slot: usize, damage: &[Rectangle]) -> Result<(), Error>;
+
+    /// Returns true if the display may ask for no frames because nobody sees the window. Then the next frame may be
+    /// presented nevertheless.
+    fn may_be_unseen(&self) -> bool {
+        true
+    }
 }
 
 /// A display by its kind and name, which makes errors that name it.

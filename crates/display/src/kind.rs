@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Kind of a display: the protocol that its server speaks.
+/// Kind of a display: the protocol that its server speaks, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DisplayKind {
@@ -13,14 +13,17 @@ pub enum DisplayKind {
     /// An X server, which attaches the arena for reading (MIT-SHM). The display's name is as in `DISPLAY`, and
     /// the server is on this machine.
     X11,
+    /// A screen of a display adapter without a display server (kernel mode setting). The display's name is the path of
+    /// the card, such as "/dev/dri/card0"; without a name it is the first one to which a screen is connected.
+    Kms,
 }
 
 impl DisplayKind {
     /// All kinds, in the order in which [`DisplayKind::detect`] looks for them.
-    pub const ALL: [DisplayKind; 2] = [DisplayKind::Wayland, DisplayKind::X11];
+    pub const ALL: [DisplayKind; 3] = [DisplayKind::Wayland, DisplayKind::X11, DisplayKind::Kms];
 
     /// Finds the kind of the display that the environment names: Wayland by `WAYLAND_DISPLAY`, X11 by `DISPLAY`;
-    /// `None` if it names none.
+    /// `None` if it names none. It never names [`DisplayKind::Kms`].
     pub fn detect() -> Option<DisplayKind> {
         DisplayKind::ALL.into_iter().find(|kind| kind.named_by_environment().is_some())
     }
@@ -35,20 +38,22 @@ impl DisplayKind {
         match self {
             DisplayKind::Wayland => "wayland",
             DisplayKind::X11 => "x11",
+            DisplayKind::Kms => "kms",
         }
     }
 
-    /// Returns the variable of the environment that names a display of this kind.
-    pub(crate) fn variable(self) -> &'static str {
+    /// Returns the variable of the environment that names a display of this kind; `None` for cards.
+    pub(crate) fn variable(self) -> Option<&'static str> {
         match self {
-            DisplayKind::Wayland => "WAYLAND_DISPLAY",
-            DisplayKind::X11 => "DISPLAY",
+            DisplayKind::Wayland => Some("WAYLAND_DISPLAY"),
+            DisplayKind::X11 => Some("DISPLAY"),
+            DisplayKind::Kms => None,
         }
     }
 
     /// Returns the name of the display that the environment names.
     pub(crate) fn named_by_environment(self) -> Option<String> {
-        std::env::var(self.variable()).ok().filter(|name| !name.is_empty())
+        std::env::var(self.variable()?).ok().filter(|name| !name.is_empty())
     }
 }
 

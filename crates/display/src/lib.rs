@@ -18,19 +18,22 @@
 //!
 //! - [`Surface`], [`SurfaceOptions`], [`SurfaceStats`]: a window
 //! - [`Frame`], [`Rectangle`]: the memory to draw into, and the parts of it that have changed
-//! - [`DisplayKind`]: Wayland or X11
+//! - [`DisplayKind`]: Wayland, X11, or a screen without a server (KMS)
 //! - [`Error`]: every error of this crate
 //!
 //! A display server that dies, or that returns no frame within [`SurfaceOptions::timeout`], is an error, not a
 //! hang. A Wayland compositor can write to the frames; this crate never reads them.
 //!
-//! Inside: `backend` is the interface that each kind of display implements, `wayland` and `x11` are the two.
+//! Inside: `backend` is the interface that each kind of display implements, `wayland`, `x11` and `kms` are the three;
+//! `memory` is that of a frame.
 
 #![forbid(unsafe_code)]
 
 mod backend;
 mod error;
 mod kind;
+mod kms;
+mod memory;
 mod surface;
 mod wayland;
 mod x11;

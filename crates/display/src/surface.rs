@@ -9,8 +9,10 @@ use crate::backend::{
 };
 use crate::error::Error;
 use crate::kind::DisplayKind;
+use crate::kms::{self, FrameLayout};
+use crate::memory::{Memory, Shipped};
 use crate::{wayland, x11};
-use bywash_container::{Pool, PoolContainer, PoolShipment, Trust};
+use bywash_container::{MemoryRange, Pool, Trust};
 use rustix::event::PollFlags;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +36,7 @@ pub struct SurfaceOptions {
     frames: usize,
     timeout: Duration,
     display: Option<String>,
+    mode: Option<(u32, u32)>,
 }
 
 impl SurfaceOptions {
@@ -41,7 +44,8 @@ impl SurfaceOptions {
     /// display that the environment names.
     pub fn new(width: u32, height: u32) -> SurfaceOptions {
         let timeout = Duration::from_secs(5);
-        SurfaceOptions { width, height, title: "bywash".into(), frames: 3, timeout, display: None }
+        let title = "bywash".into();
+        SurfaceOptions { width, height, title, frames: 3, timeout, display: None, mode: None }
     }
 
     /// Sets the title of the window. Default "bywash".
@@ -64,10 +68,32 @@ impl SurfaceOptions {
     }
 
     /// Names the display: for X11 as in `DISPLAY` (":0"), for Wayland its socket, by path or by name in
-    /// `XDG_RUNTIME_DIR`. Default the one that the environment names.
+    /// `XDG_RUNTIME_DIR`, for KMS the path of the card. Default the one that the environment names, and for KMS the
+    /// first card to which a screen is connected.
     pub fn display(mut self, name: impl Into<String>) -> SurfaceOptions {
         self.display = Some(name.into());
         self
+    }
+
+    /// Sets the size of the screen's mode, in pixels, for KMS alone. Default the mode that the screen prefers. A frame
+    /// that is smaller lies in the middle.
+    pub fn mode(mut self, width: u32, height: u32) -> SurfaceOptions {
+        self.mode = Some((width, height));
+        self
+    }
+
+    /// Finds the display that the options or the environment name.
+    fn name(&self, kind: DisplayKind) -> Result<DisplayName, Error> {
+        let named = self.display.clone().or_else(|| kind.named_by_environment());
+        let name = match (named, kind.variable()) {
+            (Some(name), _) => name,
+            (None, Some(variable)) => {
+                let what = format!("{variable} is not set; set it, or name the display");
+                return Err(Error::NoDisplay(what));
+            }
+            (None, None) => kms::first_card()?,
+        };
+        Ok(DisplayName { kind, name })
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -102,12 +128,12 @@ pub struct SurfaceStats {
 pub struct Surface {
     backend: Box<dyn Backend>,
     name: DisplayName,
-    pool: Pool,
     width: u32,
     height: u32,
+    layout: FrameLayout,
     free: FreeFrames,
     /// Frames that the server holds, by slot.
-    shipped: Vec<Option<PoolShipment>>,
+    shipped: Vec<Option<Shipped>>,
     events: Events,
     timeout: Duration,
     /// Time at which the last frame was presented; `None` before the first one.
@@ -118,7 +144,37 @@ pub struct Surface {
 }
 
 /// Free frames by slot, to which a dropped [`Frame`] returns.
-type FreeFrames = Arc<Mutex<Vec<(usize, PoolContainer)>>>;
+type FreeFrames = Arc<Mutex<Vec<(usize, Memory)>>>;
+
+/// Opens a window of a display server, and makes its frames: containers of one arena.
+fn open_window(
+    name: &DisplayName,
+    window: &WindowOptions<'_>,
+    frames: usize,
+) -> Result<(Box<dyn Backend>, Vec<Memory>), Error> {
+    let WindowOptions { width, height, .. } = *window;
+    if window.mode.is_some() {
+        return Err(name.unsupported("its server chooses the mode of the screen; leave out the mode"));
+    }
+    let bytes = width as usize * height as usize * PIXEL_BYTES;
+    // Room for the rounding of blocks: an eighth.
+    let arena_bytes = (bytes + bytes / 8).next_multiple_of(4096) * frames;
+    if arena_bytes > i32::MAX as usize {
+        return Err(name.unsupported(format!(
+            "{frames} frames of {width}x{height} pixels are more than 2 GiB; use fewer or smaller ones"
+        )));
+    }
+    let is_x11 = name.kind == DisplayKind::X11;
+    let pool = Pool::create(arena_bytes, if is_x11 { Trust::Reader } else { Trust::Writer })?;
+    let containers = (0..frames).map(|_| pool.alloc(bytes)).collect::<Result<Vec<_>, _>>()?;
+    let offsets: Vec<usize> = containers.iter().map(|container| container.memory().offset).collect();
+    let memory = FrameMemory { descriptor: pool.as_fd(), bytes: pool.bytes(), offsets: &offsets };
+    let backend: Box<dyn Backend> = match is_x11 {
+        true => Box::new(x11::Window::open(name, window, &memory)?),
+        false => Box::new(wayland::Window::open(name, window, &memory)?),
+    };
+    Ok((backend, containers.into_iter().map(Memory::Container).collect()))
+}
 
 impl Surface {
     /// Opens a window on a display of this kind. The window cannot be resized by the user.
@@ -131,39 +187,26 @@ impl Surface {
     /// - [`Error::Memory`] if there is no memory for the frames.
     pub fn open(kind: DisplayKind, options: &SurfaceOptions) -> Result<Surface, Error> {
         options.check()?;
-        let SurfaceOptions { width, height, frames, timeout, .. } = *options;
-        let named = options.display.clone().or_else(|| kind.named_by_environment()).ok_or_else(|| {
-            Error::NoDisplay(format!("{} is not set; set it, or name the display", kind.variable()))
-        })?;
-        let name = DisplayName { kind, name: named };
-        let bytes = width as usize * height as usize * PIXEL_BYTES;
-        // Room for the rounding of blocks: an eighth.
-        let arena_bytes = (bytes + bytes / 8).next_multiple_of(4096) * frames;
-        if arena_bytes > i32::MAX as usize {
-            return Err(name.unsupported(format!(
-                "{frames} frames of {width}x{height} pixels are more than 2 GiB; use fewer or smaller ones"
-            )));
-        }
-        let trust = match kind {
-            DisplayKind::Wayland => Trust::Writer,
-            DisplayKind::X11 => Trust::Reader,
-        };
-        let pool = Pool::create(arena_bytes, trust)?;
-        let containers = (0..frames).map(|_| pool.alloc(bytes)).collect::<Result<Vec<_>, _>>()?;
-        let offsets: Vec<usize> = containers.iter().map(|container| container.memory().offset).collect();
-        let memory = FrameMemory { descriptor: pool.as_fd(), bytes: pool.bytes(), offsets: &offsets };
-        let window = WindowOptions { title: &options.title, width, height, timeout };
-        let backend: Box<dyn Backend> = match kind {
-            DisplayKind::Wayland => Box::new(wayland::Window::open(&name, &window, &memory)?),
-            DisplayKind::X11 => Box::new(x11::Window::open(&name, &window, &memory)?),
+        let SurfaceOptions { width, height, frames, timeout, mode, .. } = *options;
+        let name = options.name(kind)?;
+        let window = WindowOptions { title: &options.title, width, height, mode, timeout };
+        let (backend, memories, layout): (Box<dyn Backend>, _, _) = match kind {
+            DisplayKind::Wayland | DisplayKind::X11 => {
+                let (backend, memories) = open_window(&name, &window, frames)?;
+                (backend, memories, FrameLayout { offset: 0, row_bytes: width as usize * PIXEL_BYTES })
+            }
+            DisplayKind::Kms => {
+                let (screen, memories, layout) = kms::Screen::open(&name, &window, frames)?;
+                (Box::new(screen), memories, layout)
+            }
         };
         Ok(Surface {
             backend,
             name,
-            pool,
             width,
             height,
-            free: Arc::new(Mutex::new(containers.into_iter().enumerate().collect())),
+            layout,
+            free: Arc::new(Mutex::new(memories.into_iter().enumerate().collect())),
             shipped: (0..frames).map(|_| None).collect(),
             events: Events::default(),
             timeout,
@@ -171,6 +214,18 @@ impl Surface {
             waiting_since: None,
             stats: SurfaceStats::default(),
         })
+    }
+
+    /// Returns width and height, in pixels, of the screen that a surface with these options would have for itself;
+    /// `None` if it would share a screen with other windows. For a program that draws as large as the screen.
+    ///
+    /// # Errors
+    /// Those of [`Surface::open`] that concern a card and its mode.
+    pub fn screen_size(kind: DisplayKind, options: &SurfaceOptions) -> Result<Option<(u32, u32)>, Error> {
+        match kind {
+            DisplayKind::Wayland | DisplayKind::X11 => Ok(None),
+            DisplayKind::Kms => kms::screen_size(&options.name(kind)?, options.mode).map(Some),
+        }
     }
 
     /// Returns the width in pixels.
@@ -207,6 +262,21 @@ impl Surface {
         }
     }
 
+    /// Like [`Surface::frame`], but waits no longer than `limit`: `None` if there is no frame then.
+    ///
+    /// # Errors
+    /// Same as [`Surface::try_frame`].
+    pub fn frame_within(&mut self, limit: Duration) -> Result<Option<Frame>, Error> {
+        let begin = Instant::now();
+        loop {
+            let left = limit.saturating_sub(begin.elapsed());
+            match self.try_frame()? {
+                None if !left.is_zero() => self.wait(Instant::now() + left.min(UNSEEN_INTERVAL))?,
+                other => return Ok(other),
+            }
+        }
+    }
+
     /// Like [`Surface::frame`], but does not wait: `None` if the display has not asked for a frame yet, or holds
     /// all of them. Then the descriptor of [`AsFd`] becomes readable, or 100 ms pass, before there is one: a
     /// compositor asks for no frames of a window that nobody sees, and such a window goes on slowly.
@@ -222,20 +292,20 @@ impl Surface {
         self.dispatch()?;
         let is_paced = self.events.is_ready || self.is_unseen();
         let free = if is_paced { lock(&self.free).pop() } else { None };
-        let Some((slot, container)) = free else {
+        let Some((slot, memory)) = free else {
             self.check_timeout(is_paced)?;
             return Ok(None);
         };
         self.waiting_since = None;
-        let row_bytes = self.width as usize * PIXEL_BYTES;
-        let home = self.free.clone();
+        let FrameLayout { offset, row_bytes } = self.layout;
         Ok(Some(Frame {
             slot,
-            container: Some(container),
+            memory: Some(memory),
             width: self.width,
             height: self.height,
+            offset,
             row_bytes,
-            home,
+            home: self.free.clone(),
         }))
     }
 
@@ -257,8 +327,8 @@ impl Surface {
         if !self.events.is_ready && self.presented_at.is_some() {
             self.stats.unseen += 1;
         }
-        let Some(container) = frame.container.take() else { return Ok(()) };
-        self.shipped[frame.slot] = Some(container.ship());
+        let Some(memory) = frame.memory.take() else { return Ok(()) };
+        self.shipped[frame.slot] = Some(memory.ship());
         self.events.is_ready = false;
         self.presented_at = Some(Instant::now());
         self.stats.presented += 1;
@@ -283,8 +353,12 @@ impl Surface {
     pub fn finish(&mut self) -> Result<(), Error> {
         loop {
             self.dispatch()?;
-            if self.presented_at.is_none() || self.events.is_ready || self.is_unseen() {
+            let Some(presented_at) = self.presented_at else { return Ok(()) };
+            if self.events.is_ready || self.is_unseen() {
                 return Ok(());
+            }
+            if presented_at.elapsed() >= self.timeout {
+                return Err(self.name.silent("shown the frame", self.timeout));
             }
             self.wait(Instant::now() + UNSEEN_INTERVAL)?;
         }
@@ -308,7 +382,7 @@ impl Surface {
 
     /// Returns true if the display has not asked for a frame for so long that nobody can be seeing the window.
     fn is_unseen(&self) -> bool {
-        self.presented_at.is_some_and(|at| at.elapsed() >= UNSEEN_INTERVAL)
+        self.backend.may_be_unseen() && self.presented_at.is_some_and(|at| at.elapsed() >= UNSEEN_INTERVAL)
     }
 
     /// Checks that the wait for the server has not taken too long.
@@ -324,6 +398,7 @@ impl Surface {
         let (DisplayName { kind, name }, timeout) = (self.name.clone(), self.timeout);
         match is_paced {
             true => Err(Error::NotReturned { kind, name, shipped, timeout }),
+            false if self.presented_at.is_some() => Err(self.name.silent("shown the frame", timeout)),
             false => Err(self.name.silent("shown the window", timeout)),
         }
     }
@@ -342,13 +417,12 @@ impl std::fmt::Debug for Surface {
             .field("display", &self.name)
             .field("width", &self.width)
             .field("height", &self.height)
-            .field("pool", &self.pool)
             .field("stats", &self.stats)
             .finish_non_exhaustive()
     }
 }
 
-fn lock(free: &FreeFrames) -> std::sync::MutexGuard<'_, Vec<(usize, PoolContainer)>> {
+fn lock(free: &FreeFrames) -> std::sync::MutexGuard<'_, Vec<(usize, Memory)>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -357,9 +431,11 @@ fn lock(free: &FreeFrames) -> std::sync::MutexGuard<'_, Vec<(usize, PoolContaine
 pub struct Frame {
     slot: usize,
     /// The memory; `None` once the frame was presented.
-    container: Option<PoolContainer>,
+    memory: Option<Memory>,
     width: u32,
     height: u32,
+    /// Offset of the first pixel in the memory, in bytes.
+    offset: usize,
     row_bytes: usize,
     home: FreeFrames,
 }
@@ -375,9 +451,20 @@ impl Frame {
         self.height
     }
 
-    /// Returns the distance between the beginnings of two rows, in bytes.
+    /// Returns the distance between the beginnings of two rows, in bytes. With KMS there are other pixels in between, if
+    /// the frame is smaller than the screen.
     pub fn row_bytes(&self) -> usize {
         self.row_bytes
+    }
+
+    /// Returns the number of bytes from the first pixel up to the end of the last one.
+    pub fn len(&self) -> usize {
+        (self.height as usize - 1) * self.row_bytes + self.width as usize * PIXEL_BYTES
+    }
+
+    /// Returns false: a frame has at least one pixel.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Stores pixels in row `y`, from column `x` on, straight into the memory that the server reads.
@@ -395,7 +482,8 @@ impl Frame {
             self.height
         );
         let offset = y as usize * self.row_bytes + x as usize * PIXEL_BYTES;
-        self.memory().write_words(offset, pixels);
+        let at = self.offset + offset;
+        self.memory().write_words(at, pixels);
     }
 
     /// Copies bytes into the memory, from `offset` bytes behind the frame's beginning on: for pixels that lie in
@@ -405,7 +493,14 @@ impl Frame {
     /// If they do not fit into the frame.
     #[inline]
     pub fn write_bytes(&mut self, offset: usize, bytes: &[u8]) {
-        self.memory().write(offset, bytes);
+        let length = self.len();
+        assert!(
+            offset <= length && bytes.len() <= length - offset,
+            "{} bytes from {offset} on do not fit into a frame of {length}",
+            bytes.len()
+        );
+        let at = self.offset + offset;
+        self.memory().write(at, bytes);
     }
 
     /// Sets all pixels.
@@ -415,14 +510,30 @@ impl Frame {
         }
     }
 
+    /// Returns the address of the first pixel, for a program that stores through pointers: [`Frame::len`] bytes, rows
+    /// [`Frame::row_bytes`] apart. The display server or the adapter may access them, so that there must be no reference
+    /// to them, and no store once the frame was presented or dropped.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        let offset = self.offset;
+        self.memory().as_mut_ptr().wrapping_add(offset)
+    }
+
+    /// Returns descriptor, offset and length of the memory of [`Frame::len`] bytes from the first pixel on, for a process
+    /// that maps it by itself. With KMS the descriptor is that of the card.
+    pub fn memory_range(&mut self) -> MemoryRange<'_> {
+        let (offset, length) = (self.offset, self.len());
+        let whole = self.memory().range();
+        MemoryRange { offset: whole.offset + offset, length, ..whole }
+    }
+
     /// Returns the bytes, if nobody else can write them: on X11, whose server attaches a sealed arena.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.memory().bytes_mut()
     }
 
-    fn memory(&mut self) -> &mut PoolContainer {
-        match &mut self.container {
-            Some(container) => container,
+    fn memory(&mut self) -> &mut Memory {
+        match &mut self.memory {
+            Some(memory) => memory,
             None => unreachable!("a frame has its memory until `Surface::present` consumes it"),
         }
     }
@@ -430,8 +541,8 @@ impl Frame {
 
 impl Drop for Frame {
     fn drop(&mut self) {
-        if let Some(container) = self.container.take() {
-            lock(&self.home).push((self.slot, container));
+        if let Some(memory) = self.memory.take() {
+            lock(&self.home).push((self.slot, memory));
         }
     }
 }

@@ -31,6 +31,8 @@ struct Display {
     pace: Pace,
     /// Size and pixels of raw frames; `None` for y4m.
     raw: Option<Picture>,
+    /// Width and height of the screen's mode, for KMS.
+    mode: Option<(usize, usize)>,
     timeout: Option<Duration>,
 }
 
@@ -41,6 +43,8 @@ enum Scale {
     Times(usize),
     /// Width and height, in pixels.
     Size(usize, usize),
+    /// As large as the screen allows without distortion, for KMS.
+    Fit,
 }
 
 /// Frames a second.
@@ -57,13 +61,19 @@ enum Pace {
 pub(super) static KIND: EndpointKind = EndpointKind {
     row: Row {
         name: "display",
-        address: "[wayland|x11]",
+        address: "[wayland|x11|kms]",
         sentence: "shows frames in a window: y4m of 8 bits, or raw ones with size=; without a kind, on the display that \
-                   the environment names",
+                   the environment names; kms: on a screen without a display server",
         options: &[
-            OptionRow::new("name", Value::Text("NAME"), "the display, such as :1, or the path of a Wayland socket"),
+            OptionRow::new("name", Value::Text("NAME"), "the display, such as :1, the path of a Wayland socket, or /dev/dri/card0"),
             OptionRow::new("title", Value::Text("TEXT"), "title of the window").or("bywash"),
-            OptionRow::new("scale", Value::Text("N|WxH"), "size of the window: times the picture's, or in pixels").or("1"),
+            OptionRow::new(
+                "scale",
+                Value::Text("N|WxH|fit"),
+                "size of the window: times the picture's, in pixels, or (kms) as large as the screen allows",
+            )
+            .or("1"),
+            OptionRow::new("mode", Value::Text("WxH"), "size of the screen's mode (kms); by default the one it prefers"),
             OptionRow::new(
                 "fps",
                 Value::Text("source|max|N"),
@@ -91,6 +101,7 @@ fn parse(words: &mut Words<'_>) -> Result<Endpoint, Error> {
             words.error(format!("there is no display of the kind '{text}'{}", among(text, &known)))
         })?),
     };
+    let mode = words.value("mode", size)?;
     let size = words.value("size", size)?;
     let format = words.choice("format")?.map(PixelFormat::numbered);
     if format.is_some() && size.is_none() {
@@ -110,9 +121,20 @@ fn parse(words: &mut Words<'_>) -> Result<Endpoint, Error> {
         scale: words.value("scale", scale)?,
         pace,
         raw,
+        mode,
         timeout: words.duration("timeout")?,
     };
     words.check_all_taken()?;
+    let is_kms = display.kind == Some(DisplayKind::Kms);
+    for (option, is_given) in
+        [("mode", display.mode.is_some()), ("scale=fit", display.scale == Some(Scale::Fit))]
+    {
+        if is_given && !is_kms {
+            return Err(words
+                .error(format!("{option} is for a screen without a server: display:kms"))
+                .into());
+        }
+    }
     Ok(Endpoint::new(display))
 }
 
@@ -125,9 +147,12 @@ fn size(text: &str) -> Result<(usize, usize), String> {
 }
 
 fn scale(text: &str) -> Result<Scale, String> {
+    if text == "fit" {
+        return Ok(Scale::Fit);
+    }
     match text.parse() {
         Ok(times @ 1..=64) => Ok(Scale::Times(times)),
-        Ok(_) => Err(format!("'{text}' is no scale: give 1 to 64, or WIDTHxHEIGHT")),
+        Ok(_) => Err(format!("'{text}' is no scale: give 1 to 64, WIDTHxHEIGHT, or fit")),
         Err(_) => size(text).map(|(width, height)| Scale::Size(width, height)),
     }
 }
@@ -190,6 +215,25 @@ impl EndpointType for Display {
 }
 
 impl Display {
+    /// Returns the options of a window of this size.
+    fn options(&self, width: u32, height: u32) -> SurfaceOptions {
+        let mut options = SurfaceOptions::new(width, height);
+        if let Some(title) = &self.title {
+            options = options.title(title);
+        }
+        if let Some(name) = &self.name {
+            options = options.display(name);
+        }
+        if let Some((width, height)) = self.mode {
+            // Sides of at most `SIDE_MAX`.
+            options = options.mode(width as u32, height as u32);
+        }
+        if let Some(limit) = self.timeout {
+            options = options.timeout(limit);
+        }
+        options
+    }
+
     fn sink_only(&self) -> Error {
         Error::Usage(format!("{self} shows frames and has none to give; name it as the sink"))
     }
@@ -206,6 +250,7 @@ impl fmt::Display for Display {
         match self.scale {
             Some(Scale::Times(times)) => option(out, "scale", Some(times))?,
             Some(Scale::Size(width, height)) => write!(out, ",scale={width}x{height}")?,
+            Some(Scale::Fit) => out.write_str(",scale=fit")?,
             None => {}
         }
         match self.pace {
@@ -217,7 +262,20 @@ impl fmt::Display for Display {
         if let Some(Picture { width, height, format, .. }) = self.raw {
             write!(out, ",size={width}x{height},format={}", format.name())?;
         }
+        if let Some((width, height)) = self.mode {
+            write!(out, ",mode={width}x{height}")?;
+        }
         option(out, "timeout", self.timeout.map(|timeout| timeout.as_secs_f64()))
+    }
+}
+
+/// Returns the greatest size of a picture on a screen that keeps its shape.
+fn fit(picture: &Picture, (across, down): (u32, u32)) -> (usize, usize) {
+    let (across, down) = (across as usize, down as usize);
+    if picture.width * down > across * picture.height {
+        (across, (picture.height * across / picture.width).max(1))
+    } else {
+        ((picture.width * down / picture.height).max(1), down)
     }
 }
 
@@ -267,22 +325,19 @@ impl Screen {
                 Error::Data(format!("{}: its header says no rate (F); give fps=max, or a number", self.name))
             })?),
         };
+        let side = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
+        let options = |width, height| self.endpoint.options(side(width), side(height));
         let (width, height) = match self.endpoint.scale {
             None => (picture.width, picture.height),
             Some(Scale::Times(times)) => (times * picture.width, times * picture.height),
             Some(Scale::Size(width, height)) => (width, height),
+            Some(Scale::Fit) => {
+                let screen = Surface::screen_size(self.kind, &options(picture.width, picture.height));
+                let screen = screen.map_err(|error| failed(&self.name, error))?;
+                screen.map_or((picture.width, picture.height), |screen| fit(&picture, screen))
+            }
         };
-        let side = |side: usize| u32::try_from(side).unwrap_or(u32::MAX);
-        let mut options = SurfaceOptions::new(side(width), side(height));
-        if let Some(title) = &self.endpoint.title {
-            options = options.title(title);
-        }
-        if let Some(name) = &self.endpoint.name {
-            options = options.display(name);
-        }
-        if let Some(limit) = self.endpoint.timeout {
-            options = options.timeout(limit);
-        }
+        let options = options(width, height);
         let surface = Surface::open(self.kind, &options).map_err(|error| failed(&self.name, error))?;
         self.showing.update(|shown| {
             (shown.display, shown.width, shown.height) = (self.kind.to_string(), side(width), side(height));
@@ -390,20 +445,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_picture_fits_and_keeps_its_shape() {
+        let fits = |width, height, screen| {
+            fit(&Picture { width, height, format: PixelFormat::Xrgb, is_full_range: false }, screen)
+        };
+        assert_eq!(fits(176, 144, (1920, 1080)), (1320, 1080));
+        assert_eq!(fits(1920, 800, (1280, 1024)), (1280, 533));
+        assert_eq!(fits(640, 480, (640, 480)), (640, 480));
+        assert_eq!(fits(16384, 1, (320, 200)), (320, 1));
+    }
+
+    #[test]
     fn what_cannot_be_meant_is_refused() {
         for (text, reason) in [
-            ("display:quartz", "wayland, x11"),
+            ("display:quartz", "wayland, x11, kms"),
             ("display:x11,format=rgb", "only with size="),
             ("display:x11,size=2x2,fps=source", "say no rate"),
             ("display:x11,size=0x2", "is no size"),
             ("display:x11,size=2", "is no size"),
             ("display:x11,scale=0", "is no scale"),
             ("display:x11,scale=1x", "is no size"),
+            ("display:x11,scale=fit", "display:kms"),
+            ("display:,mode=640x480", "display:kms"),
             ("display:x11,fps=0", "no rate of frames"),
             ("display:x11,format=p010,size=2x2", "p010"),
         ] {
             let refused = text.parse::<Endpoint>().unwrap_err().to_string();
             assert!(refused.contains(reason), "{text}: {refused}");
+        }
+        for text in ["display:kms,scale=fit,mode=640x480", "display:kms,name=/dev/dri/card1,fps=max"] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
         let source = "display:x11".parse::<Endpoint>().unwrap().kind.inspect_source().unwrap_err();
         assert!(source.to_string().contains("name it as the sink"), "{source}");

@@ -66,6 +66,24 @@ impl Image {
         Image { width: info.width as usize, height: info.height as usize, pixels }
     }
 
+    /// Parses a binary PPM file of 8 bits a channel, without comments.
+    pub fn parse_ppm(bytes: &[u8]) -> Image {
+        let mut rest = bytes;
+        let mut word = || {
+            let end = rest.iter().position(u8::is_ascii_whitespace).unwrap();
+            let word = std::str::from_utf8(&rest[..end]).unwrap();
+            rest = &rest[end + 1..];
+            word
+        };
+        assert_eq!(word(), "P6");
+        let (width, height) = (word().parse().unwrap(), word().parse().unwrap());
+        assert_eq!(word(), "255");
+        let pixel = |pixel: &[u8]| u32::from_be_bytes([0, pixel[0], pixel[1], pixel[2]]);
+        let pixels: Vec<u32> = rest.chunks_exact(3).map(pixel).collect();
+        assert_eq!(pixels.len(), width * height);
+        Image { width, height, pixels }
+    }
+
     /// Writes the image to a file.
     pub fn write_png(&self, path: &Path) {
         let mut encoder =

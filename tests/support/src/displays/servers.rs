@@ -12,9 +12,9 @@ use tempfile::TempDir;
 pub const SCREEN: (usize, usize) = (800, 600);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// A display server whose screen can be looked at.
+/// A display whose screen can be looked at.
 pub trait Server {
-    /// Starts the server; it is ready when this returns.
+    /// Starts the display's server, if it has one; it is ready when this returns.
     fn start() -> Self;
     /// Returns the name of the kind, as `bywash-display` has it.
     fn kind(&self) -> &'static str;
@@ -22,6 +22,10 @@ pub trait Server {
     fn name(&self) -> String;
     /// Returns what the screen shows.
     fn screenshot(&self) -> Image;
+}
+
+/// A display server as a process.
+pub trait ServerProcess: Server {
     /// Returns the server's process.
     fn process(&mut self) -> &mut Child;
 
@@ -84,7 +88,9 @@ impl Server for Xvfb {
     fn screenshot(&self) -> Image {
         Client::connect(&self.name()).screenshot()
     }
+}
 
+impl ServerProcess for Xvfb {
     fn process(&mut self) -> &mut Child {
         &mut self.process
     }
@@ -178,7 +184,9 @@ impl Server for Weston {
         let [file] = files.as_slice() else { panic!("the screenshot is not there: {files:?}") };
         Image::read_png(Path::new(file))
     }
+}
 
+impl ServerProcess for Weston {
     fn process(&mut self) -> &mut Child {
         &mut self.process
     }

@@ -17,6 +17,10 @@ pub enum Release {
     Stable,
     /// A kernel that Debian has for newer machines: Linux 6.12 or later.
     Recent,
+    /// The kernel that belongs to the release of Debian, with all drivers: 70 MB to download.
+    Complete,
+    /// A kernel for newer machines with all drivers: 110 MB to download.
+    RecentComplete,
 }
 
 impl Release {
@@ -24,10 +28,15 @@ impl Release {
     /// that there is counts.
     fn names(self) -> (&'static str, &'static [&'static str]) {
         const STABLE: &str = "linux-image-cloud-amd64";
+        const COMPLETE: &str = "linux-image-amd64";
         match self {
             Release::Stable => ("guest-kernel", &[STABLE]),
             // Later releases of Debian have it as their own.
             Release::Recent => ("guest-kernel-recent", &["linux-image-6.12-cloud-amd64", STABLE]),
+            Release::Complete => ("guest-kernel-complete", &[COMPLETE]),
+            Release::RecentComplete => {
+                ("guest-kernel-recent-complete", &["linux-image-6.12-amd64", COMPLETE])
+            }
         }
     }
 }
@@ -42,6 +51,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Returns true if a module, named as in [`Kernel::module`], is part of the kernel's image.
+    pub fn has_built_in(&self, name: &str) -> bool {
+        let list = fs::read_to_string(self.modules.with_file_name("modules.builtin")).unwrap_or_default();
+        list.lines().any(|line| line.strip_prefix("kernel/") == Some(&format!("{name}.ko")))
+    }
+
     /// Returns the contents of a module, named by its path below the folder of modules, without `.ko`.
     ///
     /// # Errors

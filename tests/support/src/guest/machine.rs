@@ -5,6 +5,7 @@
 
 use crate::guest::installed::{Missing, require};
 use crate::guest::kernel::{Release, kernel, target};
+use crate::guest::screen::Screen;
 use crate::guest::system::{Contents, NETWORK, SECONDS_MAX, VIRTIO_DISK, system};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -96,6 +97,13 @@ impl Guest {
     pub fn hardware(mut self, arguments: &[&str]) -> Guest {
         self.hardware.extend(arguments.iter().map(|&argument| argument.to_owned()));
         self
+    }
+
+    /// Adds a screen to the machine, with the kernel and the modules that it needs. The screen answers once the machine has
+    /// booted: see [`Screen::answer`].
+    pub fn screen(mut self, screen: &Screen) -> Guest {
+        self.hardware.extend(screen.hardware());
+        self.kernel(screen.kernel()).modules(&VIRTIO_DISK).modules(&screen.modules())
     }
 
     /// Sets the kernel that the machine boots.

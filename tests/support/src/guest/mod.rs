@@ -14,6 +14,7 @@
 //! ```
 //!
 //! - [`Guest`], [`Running`], [`HOST`], [`HUGE_PAGES`]: starting a guest, reading its output, ending it gently or by SIGKILL; its network
+//! - [`Screen`]: a display adapter, and screenshots for programs in the guest
 //! - [`script`]: work that several tests do in a guest
 //! - [`Disk`], [`check_files`]: an image and its socket, and a check of its contents
 //! - [`kernel`]: Debian's kernels, downloaded once into the target folder, or into that of a bench
@@ -27,9 +28,11 @@ pub mod disk;
 pub mod installed;
 pub mod kernel;
 pub mod machine;
+pub mod screen;
 pub mod script;
 pub mod system;
 
 pub use disk::{Disk, check_files};
 pub use installed::Missing;
 pub use machine::{Guest, HOST, HUGE_PAGES, Running};
+pub use screen::Screen;

@@ -87,6 +87,9 @@ pub fn system(
     }
     let mut load = String::new();
     for module in contents.modules.iter().chain(&contents.later_modules) {
+        if kernel.has_built_in(module) {
+            continue;
+        }
         let name = module.rsplit('/').next().expect("the name of a module");
         archive.program(&format!("modules/{name}.ko"), &kernel.module(module)?);
         if contents.modules.contains(module) {

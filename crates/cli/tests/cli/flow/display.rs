@@ -2,7 +2,7 @@
 
 use super::{BackgroundChild, LIMIT, flow, flows};
 use crate::place::{TestFolder, stderr};
-use bywash_support::displays::{Client, Image, Server, Weston, Xvfb, assert_shown};
+use bywash_support::displays::{Client, Image, Server, ServerProcess, Weston, Xvfb, assert_shown};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -142,7 +142,7 @@ fn endless<S: Server>(server: &S, place: &TestFolder, options: &str) -> Backgrou
     running
 }
 
-fn a_display_that_is_killed_ends_the_flow<S: Server>() {
+fn a_display_that_is_killed_ends_the_flow<S: ServerProcess>() {
     let (mut server, place) = (S::start(), TestFolder::new());
     let running = endless(&server, &place, "fps=max");
     server.kill();
@@ -151,7 +151,7 @@ fn a_display_that_is_killed_ends_the_flow<S: Server>() {
     assert!(stderr(&ended).contains("is gone"), "{}", stderr(&ended));
 }
 
-fn a_display_that_is_stopped_ends_the_flow<S: Server>() {
+fn a_display_that_is_stopped_ends_the_flow<S: ServerProcess>() {
     for pace in ["fps=max", "fps=50"] {
         let (mut server, place) = (S::start(), TestFolder::new());
         let running = endless(&server, &place, &format!("{pace},timeout=1"));
