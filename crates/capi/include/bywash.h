@@ -1,6 +1,6 @@
 /* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
- * program to another without a system call (channels), volumes of a device server (clients and queues), and data
- * flows from a source to a sink.
+ * program to another without a system call (channels), volumes of a device server (clients and queues), data flows
+ * from a source to a sink, and windows whose frames are not copied (surfaces).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
@@ -16,6 +16,9 @@
  *
  * A flow has a source, stages and a sink: files, sockets, pipes, programs, described as text. A flow can be planned and
  * explained; a flow that was started can be watched, cancelled and waited for.
+ *
+ * A surface is a window of a display server, or a screen. A program draws into a frame, in memory that the display has
+ * mapped, and presents it; then the frame is the display's until that returns it.
  *
  * Functions return 0, or a negative number of enum bywash_error; bywash_last_error_message() returns the message.
  *
@@ -102,11 +105,12 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_TIMED_OUT = -4,
   /**
-   * The peer has closed its end, and everything that the peer had sent has been received.
+   * The peer has closed its end, and everything that the peer had sent has been received; or the user has closed the
+   * window.
    */
   BYWASH_ERROR_CLOSED = -5,
   /**
-   * The peer died without closing its end.
+   * The peer died without closing its end; or the display is gone.
    */
   BYWASH_ERROR_PEER_DIED = -6,
   /**
@@ -131,8 +135,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_NOT_MAPPED = -11,
   /**
-   * This container cannot be shipped on this path, this buffer is of another channel or queue, or this
-   * mover cannot move this flow.
+   * This container cannot be shipped on this path, this buffer is of another channel or queue, this frame is of
+   * another surface, this mover cannot move this flow, or this display cannot show a surface.
    */
   BYWASH_ERROR_UNFIT = -12,
   /**
@@ -140,7 +144,7 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_FORKED = -13,
   /**
-   * An option, an endpoint or a stage has an invalid value.
+   * An option, an endpoint or a stage has an invalid value, or no display is named.
    */
   BYWASH_ERROR_OPTION = -14,
   /**
@@ -152,7 +156,8 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_FULL = -16,
   /**
-   * The arena has no free memory at present, or as many requests are in flight as the channel is deep.
+   * The arena has no free memory at present, as many requests are in flight as the channel is deep, or the program
+   * holds all frames of the surface.
    */
   BYWASH_ERROR_NO_ROOM = -17,
   /**
@@ -181,7 +186,7 @@ typedef enum bywash_error {
    */
   BYWASH_ERROR_MISSING = -23,
   /**
-   * The device server refused the request for another reason; the message names it.
+   * The device server refused the request for another reason, or the display did; the message names it.
    */
   BYWASH_ERROR_REFUSED = -24,
   /**
@@ -314,6 +319,42 @@ typedef enum bywash_choice {
    */
   BYWASH_CHOICE_CHANNEL = 2,
 } bywash_choice;
+
+/**
+ * Trust in the processes that get the descriptor of a pool.
+ */
+typedef enum bywash_trust {
+  /**
+   * They may read. The kernel refuses every attempt to write.
+   */
+  BYWASH_TRUST_READER = 0,
+  /**
+   * They may also write, at any time, as a Wayland compositor does: do not rely on what the memory holds.
+   */
+  BYWASH_TRUST_WRITER = 1,
+} bywash_trust;
+
+/**
+ * Kind of a display.
+ */
+typedef enum bywash_display {
+  /**
+   * The display that the environment names: Wayland by WAYLAND_DISPLAY, X11 by DISPLAY. The default.
+   */
+  BYWASH_DISPLAY_DETECT = 0,
+  /**
+   * A Wayland compositor, which maps the frames for reading and writing.
+   */
+  BYWASH_DISPLAY_WAYLAND = 1,
+  /**
+   * An X server of this machine, which maps the frames for reading.
+   */
+  BYWASH_DISPLAY_X11 = 2,
+  /**
+   * A screen of a display adapter without a display server.
+   */
+  BYWASH_DISPLAY_KMS = 3,
+} bywash_display;
 
 /**
  * Options of one end of a path. Used by one thread at a time.
@@ -497,6 +538,26 @@ typedef struct bywash_shipment {
    */
   struct bywash_message message;
 } bywash_shipment;
+
+/**
+ * Pool: an arena whose containers go to a process that maps it by itself. Used by one thread at a time.
+ */
+typedef struct bywash_pool {
+  /**
+   * Number of the handle; 0 is no handle.
+   */
+  uint64_t id;
+} bywash_pool;
+
+/**
+ * Container of a pool. Used by one thread at a time.
+ */
+typedef struct bywash_pool_container {
+  /**
+   * Number of the handle; 0 is no handle.
+   */
+  uint64_t id;
+} bywash_pool_container;
 
 /**
  * Options of the client's end of a channel. Used by one thread at a time.
@@ -907,6 +968,104 @@ typedef struct bywash_report {
   uint32_t pieces;
 } bywash_report;
 
+/**
+ * Options of a surface. Used by one thread at a time.
+ */
+typedef struct bywash_surface_options {
+  /**
+   * Number of the handle; 0 is no handle.
+   */
+  uint64_t id;
+} bywash_surface_options;
+
+/**
+ * Surface: a window of a display, or a screen, whose frames are memory that the display has mapped. Used by one thread at
+ * a time.
+ */
+typedef struct bywash_surface {
+  /**
+   * Number of the handle; 0 is no handle.
+   */
+  uint64_t id;
+} bywash_surface;
+
+/**
+ * Frame of a surface, which the program draws into. Used by one thread at a time.
+ */
+typedef struct bywash_frame {
+  /**
+   * Number of the handle; 0 is no handle.
+   */
+  uint64_t id;
+} bywash_frame;
+
+/**
+ * Pixels of a frame.
+ */
+typedef struct bywash_pixels {
+  /**
+   * First byte of the upper left pixel. A pixel is a word of 32 bits in little-endian order: blue in the lowest byte,
+   * then green, then red; the highest byte is ignored.
+   */
+  uint8_t *bytes;
+  /**
+   * Number of bytes from there up to the end of the last pixel.
+   */
+  size_t length;
+  /**
+   * Distance between the beginnings of two rows, in bytes: at least 4 * width.
+   */
+  size_t row_bytes;
+  /**
+   * Width, in pixels.
+   */
+  uint32_t width;
+  /**
+   * Height, in pixels.
+   */
+  uint32_t height;
+} bywash_pixels;
+
+/**
+ * Rectangle of a frame, in pixels.
+ */
+typedef struct bywash_rectangle {
+  /**
+   * Column of the left edge.
+   */
+  uint32_t x;
+  /**
+   * Row of the upper edge.
+   */
+  uint32_t y;
+  /**
+   * Number of columns.
+   */
+  uint32_t width;
+  /**
+   * Number of rows.
+   */
+  uint32_t height;
+} bywash_rectangle;
+
+/**
+ * Counts of a surface.
+ */
+typedef struct bywash_surface_stats {
+  /**
+   * Frames that were handed to the display.
+   */
+  uint64_t presented;
+  /**
+   * Frames that the display has returned.
+   */
+  uint64_t returned;
+  /**
+   * Frames that followed though the display had not asked for them, since nobody sees the window.
+   */
+  uint64_t unseen;
+} bywash_surface_stats;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1257,6 +1416,77 @@ int bywash_message_split(struct bywash_message *message,
  * ignored. Free messages soon, since the peer cannot reuse containers that this end holds.
  */
 int bywash_message_free(struct bywash_message *message);
+
+/**
+ * Creates a pool of at least `bytes` bytes, which are zeros. `trust` is one of enum bywash_trust. Free it with
+ * bywash_pool_free().
+ *
+ * BYWASH_ERROR_OPTION: `bytes` is 0, or more than an arena can have.
+ */
+int bywash_pool_create(size_t bytes,
+                       int trust,
+                       struct bywash_pool *pool);
+
+/**
+ * Frees a pool and zeroes the handle; a zero handle is ignored. Its memory is freed with its last container, those that
+ * are shipped included.
+ */
+int bywash_pool_free(struct bywash_pool *pool);
+
+/**
+ * Returns the descriptor of a pool's memory, which the other process maps, and its size in bytes. The descriptor remains
+ * the library's: pass it on through a socket, or duplicate it. It is valid as long as the pool is. `bytes` may be null.
+ */
+int bywash_pool_memory(struct bywash_pool pool,
+                       int *fd,
+                       size_t *bytes);
+
+/**
+ * Allocates a container of `bytes` bytes from a pool. The contents are those of the last use of the memory, or zeros.
+ * Free it with bywash_pool_container_free().
+ *
+ * BYWASH_ERROR_TOO_LARGE: the pool can never hold so many bytes in one container, or `bytes` is 0.
+ * BYWASH_ERROR_NO_ROOM: the pool has no room now; the message tells who has it.
+ */
+int bywash_pool_alloc(struct bywash_pool pool,
+                      size_t bytes,
+                      struct bywash_pool_container *container);
+
+/**
+ * Returns the address and the length of a container's bytes, which the program may write until it ships or frees the
+ * container. `length` may be null.
+ *
+ * BYWASH_ERROR_NOT_MAPPED: the container was shipped.
+ */
+int bywash_pool_container_map(struct bywash_pool_container container,
+                              uint8_t **bytes,
+                              size_t *length);
+
+/**
+ * Returns descriptor, offset and length of a container's memory, for the other process.
+ */
+int bywash_pool_container_memory(struct bywash_pool_container container, struct bywash_memory_range *range);
+
+/**
+ * Ships a container: it can be neither mapped nor allocated again until bywash_pool_container_returned(). Tell the other
+ * process its offset.
+ *
+ * BYWASH_ERROR_NOT_MAPPED: it was shipped already.
+ */
+int bywash_pool_container_ship(struct bywash_pool_container container);
+
+/**
+ * Takes a shipped container back. You state that the other process has returned it; otherwise it sees what you write next.
+ *
+ * BYWASH_ERROR_NOT_MAPPED: it was not shipped.
+ */
+int bywash_pool_container_returned(struct bywash_pool_container container);
+
+/**
+ * Frees a container and zeroes the handle; a zero handle is ignored. The memory of a container that is shipped is not
+ * used again as long as the pool exists, since the other process may still read it.
+ */
+int bywash_pool_container_free(struct bywash_pool_container *container);
 
 /**
  * Creates a client's options with the defaults: a depth of 256, an arena of 16 MiB, a server that is not
@@ -2235,6 +2465,140 @@ int bywash_text_get(struct bywash_text text, const char **characters, size_t *le
  * Frees a text and zeroes the handle. Zero is left alone.
  */
 int bywash_text_free(struct bywash_text *text);
+
+/**
+ * Creates options of a surface of this size, in pixels, with the defaults: three frames, a timeout of 5 s, and the
+ * display that the environment names. Free them with bywash_surface_options_free(), at any time after the last surface was
+ * opened with them.
+ */
+int bywash_surface_options_new(uint32_t width,
+                               uint32_t height,
+                               struct bywash_surface_options *options);
+
+/**
+ * Frees options and zeroes the handle. A zero handle is ignored.
+ */
+int bywash_surface_options_free(struct bywash_surface_options *options);
+
+/**
+ * Sets the display: its kind, one of enum bywash_display, and its name: for X11 as in DISPLAY (":0"), for Wayland its
+ * socket, for a screen without a server the path of the card. A null name stands for the one that the environment names,
+ * and for the first card that has a screen.
+ */
+int bywash_surface_options_set_display(struct bywash_surface_options options,
+                                       int kind,
+                                       const char *name);
+
+/**
+ * Sets the title of the window. Default "bywash".
+ */
+int bywash_surface_options_set_title(struct bywash_surface_options options, const char *title);
+
+/**
+ * Sets the number of frames, from 2 to 16 (else opening the surface fails with BYWASH_ERROR_OPTION): those that the
+ * program draws into, and those that the display has. Default 3.
+ */
+int bywash_surface_options_set_frames(struct bywash_surface_options options,
+                                      size_t frames);
+
+/**
+ * Sets the greatest time that the display may take to answer or to return a frame, in nanoseconds. Not negative. Default
+ * 5 s.
+ */
+int bywash_surface_options_set_timeout(struct bywash_surface_options options,
+                                       int64_t limit_ns);
+
+/**
+ * Sets the size of the screen's mode, in pixels, for BYWASH_DISPLAY_KMS alone. Default the mode that the screen prefers.
+ */
+int bywash_surface_options_set_mode(struct bywash_surface_options options,
+                                    uint32_t width,
+                                    uint32_t height);
+
+/**
+ * Opens a window, which the user cannot resize, or takes a screen. Close it with bywash_surface_close().
+ *
+ * BYWASH_ERROR_OPTION: an option has an invalid value, or no display is named. BYWASH_ERROR_IO: the display cannot be
+ * reached. BYWASH_ERROR_UNFIT: the display lacks something; the message says what. BYWASH_ERROR_TIMED_OUT: it does not
+ * answer within the timeout.
+ */
+int bywash_surface_open(struct bywash_surface_options options,
+                        struct bywash_surface *surface);
+
+/**
+ * Closes a surface and zeroes the handle. A zero handle is ignored. Frames that the program still has can be drawn into
+ * and freed, but not presented.
+ */
+int bywash_surface_close(struct bywash_surface *surface);
+
+/**
+ * Returns a frame to draw into, whose contents are those of an older frame. Waits until the display asks for one and a
+ * frame is free, up to `timeout_ns` nanoseconds (negative: as long as the timeout of the surface allows; 0: not at all).
+ * A frame ends by bywash_surface_present() or bywash_frame_free().
+ *
+ * BYWASH_ERROR_TIMED_OUT: there is none yet; or the display has returned none within the timeout of the surface, which the
+ * message says. BYWASH_ERROR_CLOSED: the user closed the window. BYWASH_ERROR_PEER_DIED: the display server died, or the
+ * screen was unplugged. BYWASH_ERROR_REFUSED: the display refused a request. BYWASH_ERROR_NO_ROOM: this program holds all
+ * frames that the display does not hold.
+ */
+int bywash_surface_frame(struct bywash_surface surface,
+                         int64_t timeout_ns,
+                         struct bywash_frame *frame);
+
+/**
+ * Returns the pixels of a frame, which the program may write until it presents or frees the frame. A display server may
+ * write them as well, so do not rely on what they hold.
+ */
+int bywash_frame_map(struct bywash_frame frame,
+                     struct bywash_pixels *pixels);
+
+/**
+ * Returns descriptor, offset and length of a frame's memory, for a process that maps it by itself.
+ */
+int bywash_frame_memory(struct bywash_frame frame, struct bywash_memory_range *range);
+
+/**
+ * Gives a frame back without showing it, and zeroes the handle. A zero handle is ignored.
+ */
+int bywash_frame_free(struct bywash_frame *frame);
+
+/**
+ * Hands a frame to the display without a copy, and zeroes the handle, also if this fails. `damage` is `count` rectangles
+ * in which the frame differs from the one before; with 0 rectangles, all of it does, and `damage` may be null. The display
+ * shows the frame as long as no other one is presented.
+ *
+ * BYWASH_ERROR_UNFIT: the frame belongs to another surface; it is given back to that one. Other errors are those of
+ * bywash_surface_frame().
+ */
+int bywash_surface_present(struct bywash_surface surface,
+                           struct bywash_frame *frame,
+                           const struct bywash_rectangle *damage,
+                           size_t count);
+
+/**
+ * Waits until the display has asked for another frame after the last one, so that the last one has been shown. A window
+ * that nobody sees counts as shown. Errors are those of bywash_surface_frame().
+ */
+int bywash_surface_finish(struct bywash_surface surface);
+
+/**
+ * Handles what the display has sent, without waiting: for a program that draws nothing for a while. Errors are those of
+ * bywash_surface_frame().
+ */
+int bywash_surface_dispatch(struct bywash_surface surface);
+
+/**
+ * Returns a descriptor for poll(2), which becomes readable (POLLIN) when the display has sent something. Then, or when
+ * 100 ms have passed, call bywash_surface_frame() with a timeout of 0. It remains the library's, and is valid as long as
+ * the surface is.
+ */
+int bywash_surface_fd(struct bywash_surface surface,
+                      int *fd);
+
+/**
+ * Returns the counts of a surface so far. `size` is sizeof(struct bywash_surface_stats).
+ */
+int bywash_surface_get_stats(struct bywash_surface surface, struct bywash_surface_stats *stats, size_t size);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -5,6 +5,7 @@
 
 use ::bywash_client::{Error as ClientError, RefusalKind};
 use ::bywash_container::Error;
+use ::bywash_display::Error as DisplayError;
 use ::bywash_flow::Error as FlowError;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -25,9 +26,10 @@ pub enum bywash_error {
     BYWASH_ERROR_ARGUMENT = -3,
     /// The timeout expired; with a timeout of 0, nothing was ready.
     BYWASH_ERROR_TIMED_OUT = -4,
-    /// The peer has closed its end, and everything that the peer had sent has been received.
+    /// The peer has closed its end, and everything that the peer had sent has been received; or the user has closed the
+    /// window.
     BYWASH_ERROR_CLOSED = -5,
-    /// The peer died without closing its end.
+    /// The peer died without closing its end; or the display is gone.
     BYWASH_ERROR_PEER_DIED = -6,
     /// The peer broke the protocol. The path or channel has ended.
     BYWASH_ERROR_PEER = -7,
@@ -40,18 +42,19 @@ pub enum bywash_error {
     BYWASH_ERROR_PIECES = -10,
     /// The contents cannot be mapped. Copy them out.
     BYWASH_ERROR_NOT_MAPPED = -11,
-    /// This container cannot be shipped on this path, this buffer is of another channel or queue, or this
-    /// mover cannot move this flow.
+    /// This container cannot be shipped on this path, this buffer is of another channel or queue, this frame is of
+    /// another surface, this mover cannot move this flow, or this display cannot show a surface.
     BYWASH_ERROR_UNFIT = -12,
     /// The handle belongs to the parent of this forked process.
     BYWASH_ERROR_FORKED = -13,
-    /// An option, an endpoint or a stage has an invalid value.
+    /// An option, an endpoint or a stage has an invalid value, or no display is named.
     BYWASH_ERROR_OPTION = -14,
     /// A system call failed; bywash_last_error_number() returns its errno.
     BYWASH_ERROR_IO = -15,
     /// A million handles of one kind are in use. The value that needed a new handle was freed.
     BYWASH_ERROR_FULL = -16,
-    /// The arena has no free memory at present, or as many requests are in flight as the channel is deep.
+    /// The arena has no free memory at present, as many requests are in flight as the channel is deep, or the program
+    /// holds all frames of the surface.
     BYWASH_ERROR_NO_ROOM = -17,
     /// The flow was cancelled.
     BYWASH_ERROR_CANCELLED = -18,
@@ -66,7 +69,7 @@ pub enum bywash_error {
     BYWASH_ERROR_DENIED = -22,
     /// No volume has this name.
     BYWASH_ERROR_MISSING = -23,
-    /// The device server refused the request for another reason; the message names it.
+    /// The device server refused the request for another reason, or the display did; the message names it.
     BYWASH_ERROR_REFUSED = -24,
     /// The grant to the volume was revoked. Open the volume again, if that is still allowed.
     BYWASH_ERROR_REVOKED = -25,
@@ -178,6 +181,29 @@ impl From<ClientError> for Failure {
         };
         let number = match &error {
             E::Io { source, .. } => source.raw_os_error().unwrap_or(0),
+            _ => 0,
+        };
+        Failure { number, ..Failure::new(code, error.to_string()) }
+    }
+}
+
+impl From<DisplayError> for Failure {
+    fn from(error: DisplayError) -> Failure {
+        use DisplayError as E;
+        let code = match error {
+            E::Memory(error) => return Failure::from(error),
+            E::NoDisplay(_) | E::Option { .. } => BYWASH_ERROR_OPTION,
+            E::Unsupported { .. } | E::OtherSurface => BYWASH_ERROR_UNFIT,
+            E::Gone { .. } => BYWASH_ERROR_PEER_DIED,
+            E::Refused { .. } => BYWASH_ERROR_REFUSED,
+            E::NotReturned { .. } | E::Silent { .. } => BYWASH_ERROR_TIMED_OUT,
+            E::Closed => BYWASH_ERROR_CLOSED,
+            E::AllTaken(_) => BYWASH_ERROR_NO_ROOM,
+            // An error of the kernel, or a later kind of error that has no code yet.
+            _ => BYWASH_ERROR_IO,
+        };
+        let number = match &error {
+            E::Connect { source, .. } | E::Io { source, .. } => source.raw_os_error().unwrap_or(0),
             _ => 0,
         };
         Failure { number, ..Failure::new(code, error.to_string()) }

@@ -1,6 +1,7 @@
-//! The C library: containers, paths, channels, volumes and flows for programs that are not written in Rust.
+//! The C library: containers, paths, pools, channels, volumes, flows and surfaces for programs that are not written in Rust.
 //!
-//! What the functions do is what [`bywash_container`], [`bywash_channel`], [`::bywash_client`] and [`bywash_flow`] do;
+//! What the functions do is what [`bywash_container`], [`bywash_channel`], [`::bywash_client`], [`bywash_flow`] and
+//! [`bywash_display`] do;
 //! their documentation says why. Here are the C names, handles in place of owned values, numbers in place of error enums. The comments of
 //! the exported items become `include/bywash.h` (`tests/header.rs` holds both together), so they are written for who
 //! reads C.
@@ -15,6 +16,8 @@
 //! - [`client`], [`volume`], [`pieces`]: volumes of a device server, by calls that wait
 //! - [`queue`], [`queue_request`], [`queue_dispatch`]: and by calls that do not
 //! - [`administer`]: what its administrator asks
+//! - [`pool`]: containers for a process that maps an arena by itself
+//! - [`surface_options`], [`surface`]: windows and screens, whose frames are not copied
 //! - [`flow`], [`running`], [`text`]: flows, flows that were started, and what both tell
 //!
 //! No panic crosses into C: the library is built with `panic = "abort"`, and an `extern "C"` function aborts in
@@ -40,11 +43,14 @@ pub mod message;
 pub mod options;
 pub mod path;
 pub mod pieces;
+pub mod pool;
 pub mod queue;
 pub mod queue_dispatch;
 pub mod queue_request;
 pub mod request;
 pub mod running;
 pub mod ship;
+pub mod surface;
+pub mod surface_options;
 pub mod text;
 pub mod volume;

@@ -5,10 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use bywash_support::displays::{Image, Server, Weston, Xvfb, assert_shown};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Name that programs linked against the library ask the dynamic loader for.
 const SONAME: &str = concat!("libbywash.so.", env!("CARGO_PKG_VERSION_MAJOR"));
@@ -125,7 +127,7 @@ impl<'a> Program<'a> {
     }
 }
 
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 9] = [
     "tests/c/operations.c",
     "tests/c/errors.c",
     "tests/c/processes.c",
@@ -134,6 +136,7 @@ const PROGRAMS: [&str; 8] = [
     "tests/c/channel_threads.c",
     "tests/c/channel_processes.c",
     "tests/c/flows.c",
+    "tests/c/pools.c",
 ];
 
 #[test]
@@ -223,6 +226,67 @@ fn the_example_of_a_flow_copies() {
     // As sha256sum has it.
     let digits = "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7";
     assert!(said.contains("4 bytes in") && said.contains(digits), "{said}");
+}
+
+/// Runs a program that draws on a display, and looks at what it shows.
+fn check_surfaces<S: Server>(program: &Program<'_>, under: &[&str]) {
+    let (server, installed) = (S::start(), Installed::new());
+    let (program, name) = (program.build(&installed), server.name());
+    let words = [under, &[program.to_str().unwrap(), server.kind(), &name]].concat();
+    let mut command = Command::new("timeout");
+    command.arg("120").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "shown\n");
+    let pixel = |x: usize, y: usize| (x * 7 & 0xff) << 16 | (y * 5 & 0xff) << 8 | ((x + y * 3) & 0xff);
+    let drawn = Image::new(160, 120, |x, y| pixel(x, y) as u32);
+    assert_shown(&format!("c-{}", server.kind()), &drawn, &server.screenshot());
+    running.stdin.take().unwrap().write_all(b"seen\n").unwrap();
+    let ended = running.wait().unwrap();
+    assert!(ended.success(), "{command:?}: {ended}");
+}
+
+#[test]
+fn surfaces_of_displays() {
+    let program = Program::c("tests/c/surfaces.c");
+    check_surfaces::<Xvfb>(&program, &[]);
+    check_surfaces::<Weston>(&program, &[]);
+    check_surfaces::<Xvfb>(&Program { is_static: true, ..Program::c("tests/c/surfaces.c") }, &[]);
+    if is_there("valgrind") {
+        let valgrind = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--fair-sched=try"];
+        check_surfaces::<Xvfb>(&program, &valgrind);
+    }
+    if let Some(flags) = sanitizers() {
+        check_surfaces::<Weston>(&Program { flags: &flags, ..Program::c("tests/c/surfaces.c") }, &[]);
+    }
+}
+
+#[test]
+fn the_program_of_the_guide_to_displays_works() {
+    let (server, installed, folder) = (Xvfb::start(), Installed::new(), tempfile::tempdir().unwrap());
+    let source = folder.path().join("program.c");
+    fs::write(&source, program_of_guide("displays.md")).unwrap();
+    let program = Program::c(source.to_str().unwrap()).build(&installed);
+    let mut fade = Command::new(program);
+    assert_eq!(run(fade.env_remove("WAYLAND_DISPLAY").env("DISPLAY", server.name())), "256 frames\n");
+}
+
+#[test]
+fn the_example_of_a_surface_draws() {
+    let (server, installed) = (Xvfb::start(), Installed::new());
+    let program = Program::c("examples-c/counter.c").build(&installed);
+    let mut counter = Command::new(&program);
+    counter.env_remove("WAYLAND_DISPLAY");
+    let said = run(counter.arg("50").env("DISPLAY", server.name()));
+    assert!(said.starts_with("50 frames, "), "{said}");
+    let mut nowhere = Command::new(&program);
+    let refused = nowhere.env_remove("WAYLAND_DISPLAY").env_remove("DISPLAY").output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        !refused.status.success() && said.contains("neither WAYLAND_DISPLAY nor DISPLAY is set"),
+        "{said}"
+    );
 }
 
 /// A device server with a volume of memory, `fast`, and one of a file, `slow`.

@@ -7,8 +7,8 @@ use std::path::Path;
 /// Opening comment of the header: rules that hold for every function.
 const OPENING: &str = "\
 /* Bywash: memory that moves between programs instead of being copied (containers and paths), requests from one
- * program to another without a system call (channels), volumes of a device server (clients and queues), and data
- * flows from a source to a sink.
+ * program to another without a system call (channels), volumes of a device server (clients and queues), data flows
+ * from a source to a sink, and windows whose frames are not copied (surfaces).
  *
  * Generated from crates/capi/src; do not edit. BYWASH_UPDATE_HEADER=1 cargo test -p bywash-capi --test header
  *
@@ -24,6 +24,9 @@ const OPENING: &str = "\
  *
  * A flow has a source, stages and a sink: files, sockets, pipes, programs, described as text. A flow can be planned and
  * explained; a flow that was started can be watched, cancelled and waited for.
+ *
+ * A surface is a window of a display server, or a screen. A program draws into a frame, in memory that the display has
+ * mapped, and presents it; then the frame is the display's until that returns it.
  *
  * Functions return 0, or a negative number of enum bywash_error; bywash_last_error_message() returns the message.
  *
@@ -78,6 +81,8 @@ fn config() -> Config {
         "bywash_huge_pages",
         "bywash_access",
         "bywash_choice",
+        "bywash_trust",
+        "bywash_display",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -89,11 +94,11 @@ fn the_header_is_what_the_sources_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut builder = cbindgen::Builder::new().with_config(config());
     let modules = [
-        ["error", "handles", "options", "path", "container", "ship", "message"].as_slice(),
+        ["error", "handles", "options", "path", "container", "ship", "message", "pool"].as_slice(),
         ["channel", "channel_options", "buffer", "channel_client", "dispatch", "request", "channel_server"]
             .as_slice(),
         ["client", "volume", "pieces", "queue", "queue_request", "queue_dispatch", "administer"].as_slice(),
-        ["flow", "running", "text"].as_slice(),
+        ["flow", "running", "text", "surface_options", "surface"].as_slice(),
     ];
     for module in modules.concat() {
         builder = builder.with_src(root.join("src").join(module).with_extension("rs"));
