@@ -16,6 +16,8 @@ A flow moves data between files, sockets, pipes and programs:
 - `Path`, `Listener`, `socket_pair`: make a path between two programs
 - `Container`, `Received`, `Message`: containers to fill, and containers received
 - `Credentials`, `Stats`: credentials of a peer, and counters of a path; `MemoryRange`: memory of a container
+- `Surface`, `Frame`, `SurfaceStats`: a window of a display, or a screen, and the memory to draw into
+- `Pool`, `PoolContainer`: containers for a process that maps their memory by itself
 - `Flow`, `Running`: a flow, and a flow that was started
 - `Plan`, `Choice`, `Promises`, `Report`, `Piece`, `Hash`: plan of a flow, and report of its run
 - `bywash.errors`: the exceptions, all subclasses of `Error`
@@ -30,11 +32,15 @@ from ._bywash import (
     MESSAGE_PIECES_MAX,
     Container,
     Flow,
+    Frame,
     Listener,
     Message,
     Path,
+    Pool,
+    PoolContainer,
     Received,
     Running,
+    Surface,
     __version__,
     socket_pair,
 )
@@ -47,6 +53,7 @@ from .errors import (
     DescriptionError,
     DeviceError,
     DiffersError,
+    DisplayGone,
     Error,
     ForkedError,
     IdleError,
@@ -71,7 +78,7 @@ from .errors import (
     UnfitError,
     UnknownError,
 )
-from .records import Choice, Credentials, Hash, MemoryRange, Piece, Plan, Promises, Report, Stats
+from .records import Choice, Credentials, Hash, MemoryRange, Piece, Plan, Promises, Report, Stats, SurfaceStats
 
 __all__ = [
     "BusyError",
@@ -85,9 +92,11 @@ __all__ = [
     "DescriptionError",
     "DeviceError",
     "DiffersError",
+    "DisplayGone",
     "Error",
     "Flow",
     "ForkedError",
+    "Frame",
     "Hash",
     "IdleError",
     "IoError",
@@ -106,6 +115,8 @@ __all__ = [
     "Piece",
     "PiecesError",
     "Plan",
+    "Pool",
+    "PoolContainer",
     "PredictionError",
     "ProgramError",
     "Promises",
@@ -118,6 +129,8 @@ __all__ = [
     "Running",
     "ServerGone",
     "Stats",
+    "Surface",
+    "SurfaceStats",
     "TimedOut",
     "TooLargeError",
     "UnfitError",

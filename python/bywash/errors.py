@@ -14,6 +14,7 @@ __all__ = [
     "DescriptionError",
     "DeviceError",
     "DiffersError",
+    "DisplayGone",
     "Error",
     "ForkedError",
     "IdleError",
@@ -52,7 +53,8 @@ class TimedOut(Error, TimeoutError):
 
 
 class Closed(Error):
-    """The peer has closed the path, and all messages that it shipped have been received."""
+    """The peer has closed the path, and all messages that it shipped have been received; or the user has closed the
+    window."""
 
 
 class PeerDied(Error):
@@ -87,8 +89,8 @@ class NotMappedError(Error, BufferError):
 
 
 class UnfitError(Error, ValueError):
-    """The container cannot be shipped on this path, the mover cannot move this flow, or the object belongs to
-    another client or queue."""
+    """The container cannot be shipped on this path, the mover cannot move this flow, the object belongs to another
+    client, queue or surface, or the display cannot show a surface."""
 
 
 class ForkedError(Error):
@@ -96,7 +98,7 @@ class ForkedError(Error):
 
 
 class OptionError(Error, ValueError):
-    """An option, or an argument of a flow, has an invalid value."""
+    """An option, or an argument of a flow, has an invalid value, or no display is named."""
 
 
 class IoError(Error):
@@ -120,7 +122,8 @@ class ProgramError(Error):
 
 
 class NoRoomError(Error):
-    """The queue has as many requests in flight as it may, or the arena is full: reap first."""
+    """The queue has as many requests in flight as it may, or the arena is full: reap first. Or the program holds all
+    frames of the surface: present one."""
 
 
 class BusyError(Error):
@@ -135,8 +138,12 @@ class ServerGone(Error, ConnectionError):
     """The device server is gone: it ended, or closed the connection."""
 
 
+class DisplayGone(Error, ConnectionError):
+    """The display is gone: its server ended or closed the connection, or the screen was unplugged."""
+
+
 class RefusedError(Error):
-    """The device server refused the request; the message gives the reason."""
+    """The device server or the display refused the request; the message gives the reason."""
 
 
 class MissingError(RefusedError, FileNotFoundError):

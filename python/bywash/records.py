@@ -3,7 +3,7 @@
 import pathlib
 from typing import Any, NamedTuple
 
-__all__ = ["Choice", "Credentials", "Hash", "MemoryRange", "Piece", "Plan", "Promises", "Report", "Stats"]
+__all__ = ["Choice", "Credentials", "Hash", "MemoryRange", "Piece", "Plan", "Promises", "Report", "Stats", "SurfaceStats"]
 
 
 class Credentials(NamedTuple):
@@ -26,6 +26,17 @@ class MemoryRange(NamedTuple):
     """Offset of the first byte in the file, in bytes."""
     length: int
     """Length, in bytes."""
+
+
+class SurfaceStats(NamedTuple):
+    """Counts of a surface."""
+
+    presented: int
+    """Frames that were handed to the display."""
+    returned: int
+    """Frames that the display has returned."""
+    unseen: int
+    """Frames that followed though the display had not asked for them, since nobody sees the window."""
 
 
 class Stats(NamedTuple):

@@ -2,6 +2,7 @@
 
 use bywash_client::{Error as StorageError, RefusalKind};
 use bywash_container::Error;
+use bywash_display::Error as DisplayError;
 use bywash_flow::Error as FlowError;
 use bywash_model::describe::Error as DescriptionError;
 use pyo3::exceptions::{PyBufferError, PyKeyboardInterrupt, PyValueError};
@@ -166,6 +167,32 @@ pub(crate) fn storage_exception(py: Python<'_>, error: &StorageError) -> PyErr {
     let made = || {
         let made = py.import("bywash.errors")?.getattr(class)?.call1((error.to_string(),))?;
         if let E::Io { source, .. } = error {
+            made.setattr("errno", source.raw_os_error())?;
+        }
+        Ok(PyErr::from_value(made))
+    };
+    made().unwrap_or_else(|failure: PyErr| failure)
+}
+
+/// Returns the exception for an error of a surface.
+pub(crate) fn display_exception(py: Python<'_>, error: DisplayError) -> PyErr {
+    use DisplayError as E;
+    let class = match &error {
+        E::Memory(error) => return exception(py, error),
+        E::NoDisplay(_) | E::Option { .. } => "OptionError",
+        E::Connect { .. } | E::Io { .. } => "IoError",
+        E::Unsupported { .. } | E::OtherSurface => "UnfitError",
+        E::Gone { .. } => "DisplayGone",
+        E::Refused { .. } => "RefusedError",
+        E::NotReturned { .. } | E::Silent { .. } => "TimedOut",
+        E::Closed => "Closed",
+        E::AllTaken(_) => "NoRoomError",
+        // A later kind of error that this package does not know yet.
+        _ => "Error",
+    };
+    let made = || {
+        let made = py.import("bywash.errors")?.getattr(class)?.call1((error.to_string(),))?;
+        if let E::Connect { source, .. } | E::Io { source, .. } = &error {
             made.setattr("errno", source.raw_os_error())?;
         }
         Ok(PyErr::from_value(made))

@@ -34,7 +34,7 @@ impl Deadline {
     }
 
     /// Returns the time to wait next, at most [`SLICE`], and true if the timeout expires with it.
-    fn next(self) -> (Duration, bool) {
+    pub(crate) fn next(self) -> (Duration, bool) {
         match self.0.map(|end| end.saturating_duration_since(Instant::now())) {
             Some(left) if left <= SLICE => (left, true),
             _ => (SLICE, false),

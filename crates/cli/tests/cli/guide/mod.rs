@@ -33,6 +33,7 @@ const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("docs/guide/containers.md", "python", &["python/tests/test_guide.py"]),
     ("docs/guide/displays.md", "rust", &["crates/bywash/src/lib.rs"]),
     ("docs/guide/displays.md", "c", &["crates/capi/tests/c.rs"]),
+    ("docs/guide/displays.md", "python", &["python/tests/test_surfaces.py"]),
     ("docs/guide/flow.md", "rust", &["crates/bywash/src/lib.rs"]),
     ("docs/guide/flow.md", "c", &["crates/capi/tests/c.rs"]),
     ("docs/guide/flow.md", "python", &["python/tests/test_guide.py"]),
