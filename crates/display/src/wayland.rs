@@ -31,8 +31,7 @@ use wayland_protocols::xdg::shell::client::xdg_wm_base::{self, XdgWmBase};
 /// Version of wl_compositor from which damage is told in pixels of the buffer.
 const DAMAGE_BUFFER_SINCE: u32 = 4;
 
-/// Greatest number of reads of the socket at a time: a compositor that sends without end is not listened to without
-/// end.
+/// Greatest number of attempts to read the socket, each of which fails if events were left to be handled.
 const READS_MAX: usize = 64;
 
 /// A window of a Wayland compositor.
@@ -187,19 +186,33 @@ fn read_events(
     name: &DisplayName,
 ) -> Result<(), Error> {
     for _ in 0..READS_MAX {
-        queue.dispatch_pending(state).map_err(|error| match error {
-            DispatchError::Backend(error) => failed(error, connection, name),
-            error => name.refused(error.to_string()),
-        })?;
+        handle_pending(queue, state, connection, name)?;
         flush(queue, connection, name)?;
         let Some(guard) = queue.prepare_read() else { continue };
         match guard.read() {
-            Ok(_) => {}
+            // The socket is empty now: the read goes on until it would block.
+            Ok(_) => {
+                handle_pending(queue, state, connection, name)?;
+                return flush(queue, connection, name);
+            }
             Err(WaylandError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(failed(error, connection, name)),
         }
     }
     Ok(())
+}
+
+/// Handles the events that have been read.
+fn handle_pending(
+    queue: &mut EventQueue<State>,
+    state: &mut State,
+    connection: &Connection,
+    name: &DisplayName,
+) -> Result<(), Error> {
+    queue.dispatch_pending(state).map(drop).map_err(|error| match error {
+        DispatchError::Backend(error) => failed(error, connection, name),
+        error => name.refused(error.to_string()),
+    })
 }
 
 /// Sends what is queued, without waiting.
