@@ -176,6 +176,8 @@ class Report(NamedTuple):
     """Work of each `accel:` stage, with the keys of the report's JSON."""
     presentations: tuple[dict[str, Any], ...]
     """Frames shown by each `display:`, with the keys of the report's JSON."""
+    live_streams: tuple[dict[str, Any], ...]
+    """Live stream at each `live:` and `rtp:`, with the keys of the report's JSON."""
     notes: tuple[str, ...]
     """Further remarks for people."""
     whole: bool

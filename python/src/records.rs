@@ -111,6 +111,10 @@ pub(crate) fn report<'py>(py: Python<'py>, known: &Report) -> PyResult<Bound<'py
             // Numbers and strings always have a JSON form, so serialisation cannot fail.
             py.import("json")?.call_method1("loads", (serde_json::to_string(shown).unwrap_or_default(),))
         })?,
+        live_streams: tuple(py, &known.live_streams, |stream| {
+            // Numbers and strings always have a JSON form, so serialisation cannot fail.
+            py.import("json")?.call_method1("loads", (serde_json::to_string(stream).unwrap_or_default(),))
+        })?,
         notes: PyTuple::new(py, &known.notes)?,
         whole: known.whole,
         partial: known.partial.as_deref(),

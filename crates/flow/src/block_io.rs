@@ -4,6 +4,7 @@
 
 use crate::control::Control;
 use crate::error::Error;
+use crate::timing::LiveStream;
 
 /// An end that bytes are read from, block by block.
 pub(crate) trait Input: Send {
@@ -17,6 +18,11 @@ pub(crate) trait Input: Send {
     /// Returns true if blocks lie in memory of this end, and not in the caller's.
     fn has_memory(&self) -> bool {
         false
+    }
+
+    /// Returns the account of a live stream, if this end receives one.
+    fn live(&self) -> Option<LiveStream> {
+        None
     }
 }
 
@@ -33,6 +39,11 @@ pub(crate) trait Output: Send {
     /// # Errors
     /// The first error of the end, with its name; [`Error::Cancelled`] if the flow is cancelled.
     fn finish(&mut self, control: &Control) -> Result<(), Error>;
+
+    /// Returns the account of a live stream, if this end sends one.
+    fn live(&self) -> Option<LiveStream> {
+        None
+    }
 
     /// Returns the end as one with memory of its own, if it has some: blocks are then read into that.
     fn filled(&mut self) -> Option<&mut dyn Filled> {

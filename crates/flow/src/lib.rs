@@ -29,9 +29,10 @@
 //!     movers error shell sys                     | names of movers, errors, shell quoting, system calls
 //!     mac congestion hash scene                  | words that the user writes
 //!     facts plan explain                         | the planner, pure
-//!     control block_buffer rate_limiter block_io | what everything that moves bytes needs
+//!     control block_buffer rate_limiter          | what everything that moves bytes needs
+//!     timing block_io                            | times of live streams, blocks
 //!     address                                    | names of hosts
-//!     video                                      | frames of files, and their pixels
+//!     video media                                | frames and their pixels, streams cut into units
 //!     datagram reliable                          | datagrams, QUIC
 //!     report                                     | results
 //!     end                                        | open sources and sinks
@@ -60,6 +61,7 @@ mod flow;
 mod hash;
 mod mac;
 mod machine;
+mod media;
 mod mover;
 mod movers;
 mod part;
@@ -75,8 +77,8 @@ mod serve;
 mod shell;
 mod stage;
 mod sys;
+mod timing;
 mod transfer;
-#[cfg(feature = "display")]
 mod video;
 
 pub use datagram::{Accounting, Engine, Probing, Range, Relayed, Step};
@@ -86,6 +88,7 @@ pub use flow::{Flow, ProgressHandle, Running};
 pub use hash::HashAlgorithm;
 pub use report::{Acceleration, Bottleneck, Failed, Fallback, Hash, Piece, Presentation, Report, Share};
 pub use stage::Stage;
+pub use timing::{LiveStream, Percentiles, Reception, Transmission};
 
 /// The syntax of flows: the endpoints, stages and movers that exist, and shell quoting.
 pub mod syntax {

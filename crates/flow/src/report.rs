@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::hash::HashAlgorithm;
 use crate::movers::Mover;
 use crate::plan::Prefer;
+use crate::timing::LiveStream;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
@@ -41,6 +42,8 @@ pub struct Report {
     pub accelerations: Vec<Acceleration>,
     /// Frames that were shown on displays, for each `display:`.
     pub presentations: Vec<Presentation>,
+    /// Live streams, for each `live:` and `rtp:`, from the source to the sink.
+    pub live_streams: Vec<LiveStream>,
     /// Remarks for the user that have no member of their own.
     pub notes: Vec<String>,
     /// True if all data arrived and the flow succeeded.

@@ -115,6 +115,7 @@ fn whole(
     for one in &mut done {
         report.pieces.push(one.piece());
         let FinishedTransfer { transfer, time, .. } = one;
+        report.live_streams.extend(transfer.live_streams());
         report.presentations.extend(transfer.sinks().filter_map(|sink| sink.presentation()));
         report.hashes.extend(transfer.chain.0.iter().filter_map(|stage| stage.hash()));
         if !transfer.is_progress {

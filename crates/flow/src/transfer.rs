@@ -15,6 +15,7 @@ use crate::rate_limiter::RateLimiter;
 use crate::report::{Counts, Fallback, Piece, Share};
 use crate::stage::Chain;
 use crate::sys;
+use crate::timing::LiveStream;
 use std::time::Duration;
 
 /// One part of a flow with its ends open, or the reverse direction between two sockets.
@@ -154,6 +155,14 @@ impl<'a> Transfer<'a> {
     /// Returns all sinks that the transfer writes to: those of `tee:` stages and its own.
     pub(crate) fn sinks(&mut self) -> impl Iterator<Item = &mut Sink> {
         self.chain.0.iter_mut().filter_map(|stage| stage.sink()).chain([&mut self.sink])
+    }
+
+    /// Returns the accounts of live streams, from the source to the sinks.
+    pub(crate) fn live_streams(&mut self) -> Vec<LiveStream> {
+        let mut streams: Vec<LiveStream> = self.source.input().live().into_iter().collect();
+        streams.extend(self.chain.0.iter().filter_map(|stage| stage.live()));
+        streams.extend(self.sinks().filter_map(|sink| sink.output().live()));
+        streams
     }
 
     fn feeds_device(&self) -> bool {

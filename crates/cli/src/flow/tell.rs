@@ -1,7 +1,9 @@
 //! The report of a flow for people.
 
 use bywash_flow::plan::Prefer;
-use bywash_flow::{Acceleration, Accounting, Bottleneck, Piece, Presentation, Report, Share};
+use bywash_flow::{
+    Acceleration, Accounting, Bottleneck, LiveStream, Percentiles, Piece, Presentation, Report, Share,
+};
 use bywash_quantity::{Bytes, Count};
 use std::fmt::Write;
 
@@ -22,6 +24,9 @@ pub fn render(report: &Report) -> String {
     }
     for presentation in &report.presentations {
         let _ = writeln!(text, "  {}", presented(presentation));
+    }
+    for stream in &report.live_streams {
+        let _ = writeln!(text, "  {}", live(stream));
     }
     for hash in &report.hashes {
         let _ = writeln!(text, "  {} {}", hash.algorithm, hash.digits);
@@ -122,6 +127,28 @@ fn presented(shown: &Presentation) -> String {
             Count(*frames_dropped)
         ),
     }
+}
+
+/// Describes a live stream at one stage or end.
+fn live(stream: &LiveStream) -> String {
+    let LiveStream { name, units, units_dropped, restarts, lateness, jitter_seconds, .. } = stream;
+    let mut text = format!("{name} {} units, {} dropped", Count(*units), Count(*units_dropped));
+    if *restarts > 0 {
+        // Writing to a string cannot fail, so results are ignored.
+        let _ = write!(text, ", clock started anew {} times", Count(*restarts));
+    }
+    if let Some(lateness) = lateness {
+        let _ = write!(text, "; late by {}", percentiles(lateness));
+    }
+    let _ = write!(text, "; jitter {:.3} ms", jitter_seconds * 1e3);
+    text
+}
+
+/// Describes a distribution of times.
+fn percentiles(times: &Percentiles) -> String {
+    let Percentiles { p50, p90, p99, p99_9, max, .. } = times;
+    let [p50, p90, p99, p99_9, max] = [p50, p90, p99, p99_9, max].map(|seconds| seconds * 1e3);
+    format!("p50 {p50:.3}, p90 {p90:.3}, p99 {p99:.3}, p99.9 {p99_9:.3}, max {max:.3} ms")
 }
 
 /// Describes the datagrams at one end, as far as that end knows.

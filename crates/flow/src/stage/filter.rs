@@ -8,6 +8,7 @@ use crate::control::Control;
 use crate::end::Sink;
 use crate::error::Error;
 use crate::report::Hash;
+use crate::timing::LiveStream;
 
 /// Answer of a stage or sink to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,11 @@ pub(crate) trait Filter: Send {
 
     /// Returns the hash of the data, if the stage computes one and the data has ended.
     fn hash(&self) -> Option<Hash> {
+        None
+    }
+
+    /// Returns the account of a live stream, if the stage passes one on.
+    fn live(&self) -> Option<LiveStream> {
         None
     }
 

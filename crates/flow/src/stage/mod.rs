@@ -13,6 +13,7 @@ mod exec;
 mod filter;
 mod hash;
 mod limit;
+mod live;
 mod rate;
 mod tee;
 mod zstd;
@@ -61,6 +62,7 @@ static KINDS: &[&StageKind] = &[
     &tee::KIND,
     &limit::KIND,
     &rate::KIND,
+    &live::KIND,
     &compress::KIND,
     &decompress::KIND,
     #[cfg(feature = "accelerator")]
@@ -210,6 +212,9 @@ impl TryFrom<&OsStr> for Stage {
     fn try_from(text: &OsStr) -> Result<Stage, Error> {
         let known: Vec<&str> = stages().map(|row| row.name).collect();
         let bytes = text.as_bytes();
+        if bytes == live::KIND.row.name.as_bytes() {
+            return (live::KIND.parse)(&mut Words::cut(&live::KIND.row, text, b""));
+        }
         let Some(colon) = bytes.iter().position(|byte| *byte == b':') else {
             let text = text.to_string_lossy();
             return Err(Error::Usage(format!("'{text}' is no stage{}", among(&text, &known))));
@@ -255,6 +260,11 @@ mod tests {
             "tee:file:x,append",
             "limit:10",
             "rate:1048576",
+            "live:",
+            "live:y4m",
+            "live:wav,block=0.01,late=never",
+            "live:ts,late=0.5",
+            "live:raw,rate=1000,unit=10",
             "compress:zstd",
             "compress:zstd,level=9",
             "decompress:",
@@ -262,6 +272,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Stage>().unwrap_or_else(|error| panic!("{error}")).to_string(), text);
         }
+        assert_eq!("live".parse::<Stage>().unwrap().to_string(), "live:");
         assert_eq!("rate:1M".parse::<Stage>().unwrap().to_string(), "rate:1048576");
     }
 

@@ -1,13 +1,20 @@
-//! Video: the pixels of frames as files hold them, and their conversion into the pixels of a display.
+//! Video: the pixels of frames as files hold them, the clock of streams, and the conversion of frames into the pixels of
+//! a display.
 //!
-//! Called by [`crate::endpoint`] for `display:`.
+//! Called by [`crate::endpoint`] for `display:`, and by [`crate::media`].
+
+#![cfg_attr(not(feature = "display"), allow(dead_code, reason = "only a display uses all of it"))]
 
 mod clock;
+#[cfg(feature = "display")]
 mod colour;
 mod format;
 mod stream;
 
-pub(crate) use clock::{Clock, Turn};
+pub(crate) use clock::{Clock, Tolerance, Turn};
+#[cfg(feature = "display")]
 pub(crate) use colour::Painter;
-pub(crate) use format::{FORMAT_NAMES, Picture, PixelFormat, Rate};
+pub(crate) use format::Rate;
+#[cfg(feature = "display")]
+pub(crate) use format::{FORMAT_NAMES, Picture, PixelFormat};
 pub(crate) use stream::{FrameStream, Step};

@@ -32,6 +32,8 @@ pub(crate) struct FrameStream {
     name: String,
     expected: Expected,
     /// Bytes of the header that has come in part.
+    partial: Vec<u8>,
+    /// Bytes of the last whole header, with the end of its line.
     header: Vec<u8>,
     /// True if the stream and each frame have a header.
     has_headers: bool,
@@ -59,6 +61,7 @@ impl FrameStream {
         FrameStream {
             name: name.into(),
             expected: Expected::Header,
+            partial: Vec::new(),
             header: Vec::new(),
             has_headers: true,
             picture: None,
@@ -94,10 +97,15 @@ impl FrameStream {
         &self.frame
     }
 
+    /// Returns the last whole header, that of the stream or of a frame; empty for raw frames.
+    pub(crate) fn header(&self) -> &[u8] {
+        &self.header
+    }
+
     /// Takes bytes, up to the next thing that is whole.
     ///
     /// # Errors
-    /// [`Error::Data`] if they are no stream, or one of a kind that is not shown.
+    /// [`Error::Data`] if they are no stream, or one of an unknown kind.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Step, Error> {
         let mut taken = 0;
         while taken < bytes.len() {
@@ -118,7 +126,10 @@ impl FrameStream {
                 Expected::Header | Expected::FrameHeader => {
                     let Some(used) = self.take_header(rest)? else { return Ok(Step::More) };
                     taken += used;
-                    let line = String::from_utf8_lossy(&std::mem::take(&mut self.header)).into_owned();
+                    let line = String::from_utf8_lossy(&self.partial).into_owned();
+                    self.header.clear();
+                    self.header.append(&mut self.partial);
+                    self.header.push(b'\n');
                     if self.expected == Expected::Header {
                         self.read_header(&line)?;
                         return Ok(Step::Picture(taken));
@@ -142,7 +153,7 @@ impl FrameStream {
             Expected::Frame(0) if self.has_headers => {
                 Err(self.wrong(format!("the data ended within frame {}", frames + 1)))
             }
-            _ if !self.header.is_empty() => {
+            _ if !self.partial.is_empty() => {
                 Err(self.wrong(format!("the data ended within the header of frame {}", frames + 1)))
             }
             _ => Ok(()),
@@ -152,10 +163,11 @@ impl FrameStream {
     /// Takes bytes of a header, up to its end; `None` if that has not come.
     fn take_header(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
         let end = bytes.iter().position(|byte| *byte == b'\n');
-        self.header.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
+        self.partial.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
         let expected = if self.expected == Expected::Header { MAGIC } else { FRAME };
-        let begin = self.header.len().min(expected.len());
-        if self.header[..begin] != expected.as_bytes()[..begin] || (end.is_some() && begin < expected.len()) {
+        let begin = self.partial.len().min(expected.len());
+        if self.partial[..begin] != expected.as_bytes()[..begin] || (end.is_some() && begin < expected.len())
+        {
             return Err(self.wrong(match self.expected {
                 Expected::Header => {
                     "the data is no y4m (YUV4MPEG2); of raw frames give size= and format=".into()
@@ -163,7 +175,7 @@ impl FrameStream {
                 _ => format!("frame {} has no header: it should begin with {FRAME}", self.frames + 1),
             }));
         }
-        if self.header.len() > HEADER_BYTES_MAX {
+        if self.partial.len() > HEADER_BYTES_MAX {
             return Err(self.wrong(format!("a header has more than {HEADER_BYTES_MAX} bytes")));
         }
         Ok(end.map(|end| end + 1))
@@ -194,7 +206,7 @@ impl FrameStream {
             self.wrong(format!("its header has no width and height of 1 to {SIDE_MAX} (W and H): '{line}'"))
         })?;
         let format = format.map_err(|name| {
-            self.wrong(format!("its pixels are {name}, and 420, 422, 444 and mono of 8 bits are shown"))
+            self.wrong(format!("its pixels are {name}, and 420, 422, 444 and mono of 8 bits are known"))
         })?;
         let picture = Picture { width, height, format, is_full_range };
         self.picture = Some(picture);
@@ -218,7 +230,7 @@ impl FrameStream {
     }
 }
 
-/// Returns the format of a colour space of y4m, or its name if it is not shown.
+/// Returns the format of a colour space of y4m, or its name if it is unknown.
 fn colour_space(name: &str) -> Result<PixelFormat, String> {
     match name {
         "420" | "420jpeg" | "420mpeg2" | "420paldv" => Ok(PixelFormat::Yuv420),
@@ -266,6 +278,7 @@ mod tests {
             let mut stream = FrameStream::y4m("x");
             let got = frames(&mut stream, bytes, piece).unwrap();
             assert_eq!(got, [b"abcdefghijkl".to_vec(), b"ABCDEFGHIJKL".to_vec()], "{piece}");
+            assert_eq!(stream.header(), b"FRAME Ip\n");
             let format = PixelFormat::Yuv444;
             let expected = Picture { width: 2, height: 2, format, is_full_range: true };
             assert_eq!(stream.picture(), Some(expected));

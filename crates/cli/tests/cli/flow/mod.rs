@@ -4,6 +4,7 @@
 //! - [`streams`]: pipes, sockets, memory
 //! - [`stages`]: what is done on the way
 //! - [`display`]: frames in windows
+//! - [`live`]: streams in real time
 //! - [`faults`]: every kind of end and every fault, as the table in the docs has them
 //! - [`failures`]: everything that can go wrong
 //! - [`peers`]: nc, socat, curl, nginx at the other end
@@ -17,6 +18,7 @@ mod failures;
 mod faults;
 mod files;
 mod hosts;
+mod live;
 mod peers;
 mod serving;
 mod stages;

@@ -1,0 +1,9 @@
+//! Media: streams of bytes cut into units that have a time, such as frames of video and blocks of samples.
+//!
+//! Called by the stage `live:` and by [`crate::rtp`].
+
+mod ts;
+mod units;
+mod wav;
+
+pub(crate) use units::{Format, Found, Units};
