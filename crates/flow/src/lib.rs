@@ -33,7 +33,7 @@
 //!     timing block_io                            | times of live streams, blocks
 //!     address                                    | names of hosts
 //!     video media                                | frames and their pixels, streams cut into units
-//!     datagram reliable                          | datagrams, QUIC
+//!     datagram reliable rtp                      | datagrams, QUIC, RTP
 //!     report                                     | results
 //!     end                                        | open sources and sinks
 //!     endpoint stage                             | everything that can be named: a module and a row each
@@ -70,6 +70,7 @@ mod rate_limiter;
 #[cfg(feature = "reliable")]
 mod reliable;
 pub mod report;
+mod rtp;
 mod run;
 #[cfg(feature = "accelerator")]
 mod scene;

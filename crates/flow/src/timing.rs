@@ -139,6 +139,11 @@ impl Jitter {
         }
     }
 
+    /// Forgets the last transit time, since the stream's times begin anew.
+    pub(crate) fn restart(&mut self) {
+        self.transit_ns = None;
+    }
+
     pub(crate) fn seconds(&self) -> f64 {
         self.mean_ns / 1e9
     }

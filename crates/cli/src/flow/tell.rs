@@ -2,7 +2,8 @@
 
 use bywash_flow::plan::Prefer;
 use bywash_flow::{
-    Acceleration, Accounting, Bottleneck, LiveStream, Percentiles, Piece, Presentation, Report, Share,
+    Acceleration, Accounting, Bottleneck, LiveStream, Percentiles, Piece, Presentation, Reception, Report,
+    Share,
 };
 use bywash_quantity::{Bytes, Count};
 use std::fmt::Write;
@@ -131,7 +132,17 @@ fn presented(shown: &Presentation) -> String {
 
 /// Describes a live stream at one stage or end.
 fn live(stream: &LiveStream) -> String {
-    let LiveStream { name, units, units_dropped, restarts, lateness, jitter_seconds, .. } = stream;
+    let LiveStream {
+        name,
+        units,
+        units_dropped,
+        restarts,
+        lateness,
+        jitter_seconds,
+        transmission,
+        reception,
+        ..
+    } = stream;
     let mut text = format!("{name} {} units, {} dropped", Count(*units), Count(*units_dropped));
     if *restarts > 0 {
         // Writing to a string cannot fail, so results are ignored.
@@ -141,6 +152,42 @@ fn live(stream: &LiveStream) -> String {
         let _ = write!(text, "; late by {}", percentiles(lateness));
     }
     let _ = write!(text, "; jitter {:.3} ms", jitter_seconds * 1e3);
+    if let Some(sent) = transmission {
+        let _ = write!(text, "; {} packets sent", Count(sent.packets));
+        if sent.refused > 0 {
+            let _ = write!(text, ", {} of them to nobody", Count(sent.refused));
+        }
+    }
+    if let Some(reception) = reception {
+        let _ = write!(text, "; {}", received(reception));
+    }
+    text
+}
+
+/// Describes the packets that came by RTP.
+fn received(account: &Reception) -> String {
+    let mut words = vec![format!("{} packets", Count(account.packets))];
+    for (number, what) in [
+        (account.packets_lost, "lost"),
+        (account.packets_late, "too late"),
+        (account.packets_reordered, "out of order"),
+        (account.packets_duplicated, "came twice"),
+        (account.packets_foreign, "of others"),
+        (account.units_concealed, "units concealed"),
+        (account.sender_restarts, "new beginnings"),
+    ] {
+        if number > 0 {
+            words.push(format!("{} {what}", Count(number)));
+        }
+    }
+    let mut text = format!("{}; drift {:.1} ppm", words.join(", "), account.drift_ppm);
+    // Writing to a string cannot fail, so results are ignored.
+    if let Some(latency) = &account.latency {
+        let _ = write!(text, "; latency {}", percentiles(latency));
+    }
+    if !account.is_complete {
+        text += "; the sender fell silent without a goodbye";
+    }
     text
 }
 

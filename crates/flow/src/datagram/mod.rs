@@ -57,6 +57,7 @@ pub use engine::Engine;
 pub(crate) use ether::mac_of;
 pub use missing::Range;
 pub(crate) use options::{DatagramEndpoint, EthOptions, Rate, RelayOptions, UdpOptions};
+pub(crate) use socket::{want_receive_buffer, want_send_buffer};
 
 /// Payload of a datagram in bytes, if the MTU of the path is unknown.
 const SIZE: usize = 1400;

@@ -61,6 +61,8 @@ pub(crate) struct SinkSettings {
     pub(crate) skips_zeros: bool,
     /// Rate of a datagram sender.
     pub(crate) rate: Rate,
+    /// True if a stage may have left out units of a stream.
+    pub(crate) lacks_units: bool,
     /// Bytes that stay in the page cache before older pages are written back and dropped; `None` to drop
     /// none.
     pub(crate) write_behind_after: Option<u64>,

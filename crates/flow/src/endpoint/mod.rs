@@ -17,6 +17,7 @@ mod quic;
 mod radar;
 mod random;
 mod raw;
+mod rtp;
 mod standard;
 mod stream;
 mod tcp;
@@ -83,6 +84,7 @@ static KINDS: &[&EndpointKind] = &[
     &tcp::LISTEN,
     &udp::CONNECT,
     &udp::LISTEN,
+    &rtp::KIND,
     &ethernet::CONNECT,
     &ethernet::LISTEN,
 ];
@@ -356,6 +358,9 @@ mod tests {
             "tcp-listen:127.0.0.1:80,whole,timeout=4,fork,max=20",
             "udp:host:9,size=1400,sequenced",
             "udp-listen::9,idle=0.5,lossy",
+            "rtp:host:5004,type=97,sdp=a.sdp,mtu=1200",
+            "rtp::5004,rate=48000,channels=2,buffer=0.05,timeout=2,loss=silence",
+            "rtp:[::1]:5004,size=64x48,format=yuv422,fps=30000/1001",
             "eth:veth0,to=02:00:00:00:00:0a,port=3,size=1000",
             "eth-listen:veth0,port=3,idle=2",
             "eth-listen:veth0,from=10.0.0.1,port=3",
@@ -402,7 +407,11 @@ mod tests {
 
     /// Returns an address that the row's kind accepts, and the options that the kind requires.
     fn example(row: &Row) -> String {
-        let address = row.address.replace("[ADDRESS:]PORT", "80").replace("HOST:PORT", "host:80");
+        let address = row
+            .address
+            .replace("[ADDRESS:]PORT", "80")
+            .replace("[HOST:]PORT", "80")
+            .replace("HOST:PORT", "host:80");
         let address = address.replace("SAMPLESxPULSES", "512x512").replace("[wayland|x11]", "x11");
         let required = match row.name {
             "eth" => ",to=02:00:00:00:00:01,port=1",
@@ -471,6 +480,8 @@ mod tests {
             ("udp:h:1,insecure", "are for 'reliable'"),
             ("udp:h:1,sequenced,reliable", "needs no numbers"),
             ("udp:h:1,sequenced,sequenced", "'sequenced' is there twice"),
+            ("rtp:h:1,type=128", "no payload type"),
+            ("rtp:h:1,mtu=10", "no size of a packet"),
             ("file:a,ofset=1", "did you mean 'offset'?"),
             ("eth:veth0,port=1", "to whom?"),
             ("eth:veth0,to=02:00:00:00:00:01", "a port is missing"),

@@ -6,4 +6,6 @@ mod ts;
 mod units;
 mod wav;
 
-pub(crate) use units::{Format, Found, Units};
+pub(crate) use ts::TS_PACKET_BYTES;
+pub(crate) use units::{Content, Format, Found, Units};
+pub(crate) use wav::header_of_stream;

@@ -6,13 +6,13 @@
 use super::ts::{TS_PACKET_BYTES, TsClock};
 use super::wav::{WavFormat, WavHeader, WavInfo};
 use crate::error::Error;
-use crate::video::{FrameStream, Rate, Step};
+use crate::video::{FrameStream, Picture, Rate, Step};
 use std::time::Duration;
 
 /// Greatest length of a unit, in bytes: a frame of 8192x8192 pixels with full chroma.
 const UNIT_BYTES_MAX: u64 = 192 << 20;
-/// Packets of a transport stream in a unit, which are as many as an Ethernet frame carries.
-const TS_PACKETS: usize = 7;
+/// Greatest number of packets of a transport stream in a unit, which are as many as an Ethernet frame carries.
+const TS_PACKETS_MAX: usize = 7;
 
 /// Format of a stream, as far as its first bytes or its user tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +31,25 @@ pub(crate) enum Format {
 #[derive(Debug)]
 pub(crate) struct Units {
     name: String,
-    /// Time of a unit of sound.
+    /// Longest time of a unit of sound.
     block: Duration,
+    /// Greatest length of a unit of sound and of a transport stream, in bytes.
+    block_bytes_max: u64,
     /// `None` until the first byte has come.
     cutter: Option<Cutter>,
+}
+
+/// Content of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Frames, and how many come in a second.
+    Video(Picture, Rate),
+    /// Samples.
+    Sound(WavFormat),
+    /// Packets of an MPEG transport stream.
+    Transport,
+    /// Data of which nothing is known but its rate.
+    Raw,
 }
 
 /// Result of feeding a stream.
@@ -66,7 +81,7 @@ pub(crate) struct Unit<'a> {
 enum Cutter {
     Frames { stream: Box<FrameStream>, rate: Option<Rate>, frames: u64 },
     Wav { header: WavHeader, format: Option<WavFormat>, blocks: Blocks },
-    Ts { clock: TsClock, unit: Vec<u8>, times: (u64, u64), packets: u64 },
+    Ts { clock: TsClock, unit: Vec<u8>, bytes: usize, times: (u64, u64), packets: u64 },
     Raw(Blocks),
 }
 
@@ -86,13 +101,19 @@ struct Blocks {
 }
 
 impl Units {
-    /// Makes a stream of the format, or of the one that its first byte tells. `name` stands for the stream in messages,
-    /// and `block` is the time of a unit of sound.
+    /// Makes a stream of the format, or of the one that its first byte tells. `name` stands for the stream in messages.
+    /// Units of sound have the time `block`, or less if that has more than `block_bytes_max` bytes; those of a transport
+    /// stream have as many packets as that.
     ///
     /// # Errors
     /// [`Error::Usage`] if a format's rate and length do not go together.
-    pub(crate) fn new(name: &str, format: Option<Format>, block: Duration) -> Result<Units, Error> {
-        let mut units = Units { name: name.into(), block, cutter: None };
+    pub(crate) fn new(
+        name: &str,
+        format: Option<Format>,
+        block: Duration,
+        block_bytes_max: u64,
+    ) -> Result<Units, Error> {
+        let mut units = Units { name: name.into(), block, block_bytes_max, cutter: None };
         units.cutter = format.map(|format| units.cutter_for(format)).transpose()?;
         Ok(units)
     }
@@ -107,7 +128,8 @@ impl Units {
             }
             Format::Ts => Cutter::Ts {
                 clock: TsClock::default(),
-                unit: Vec::with_capacity(TS_PACKETS * TS_PACKET_BYTES),
+                unit: Vec::with_capacity(TS_PACKETS_MAX * TS_PACKET_BYTES),
+                bytes: ts_bytes(self.block_bytes_max),
                 times: (0, 0),
                 packets: 0,
             },
@@ -130,6 +152,18 @@ impl Units {
             Some(Cutter::Frames { stream, .. }) => stream.header(),
             Some(Cutter::Wav { header, .. }) => header.bytes(),
             Some(Cutter::Ts { .. } | Cutter::Raw(_)) | None => &[],
+        }
+    }
+
+    /// Returns what the header or the first byte told of the stream; `None` if they have not come.
+    pub(crate) fn content(&self) -> Option<Content> {
+        match self.cutter.as_ref()? {
+            Cutter::Frames { stream, rate, .. } => {
+                stream.picture().zip(*rate).map(|(picture, rate)| Content::Video(picture, rate))
+            }
+            Cutter::Wav { format, .. } => format.map(Content::Sound),
+            Cutter::Ts { .. } => Some(Content::Transport),
+            Cutter::Raw(_) => Some(Content::Raw),
         }
     }
 
@@ -172,7 +206,9 @@ impl Units {
             };
             self.cutter = Some(self.cutter_for(format)?);
         }
-        let Units { name, block, cutter: Some(cutter) } = self else { return Ok(Found::More) };
+        let Units { name, block, block_bytes_max, cutter: Some(cutter) } = self else {
+            return Ok(Found::More);
+        };
         let wrong = |what: String| Error::Data(format!("{name}: {what}"));
         match cutter {
             Cutter::Frames { stream, rate, frames } => match stream.feed(bytes)? {
@@ -195,7 +231,8 @@ impl Units {
                 (_, None) => Ok(Found::More),
                 (taken, Some(WavInfo { format: told, data_bytes })) => {
                     *format = Some(told);
-                    let samples = (block.as_secs_f64() * f64::from(told.rate)).round().max(1.0) as u32;
+                    let samples = (block.as_secs_f64() * f64::from(told.rate)).round() as u64;
+                    let samples = samples.min(*block_bytes_max / u64::from(told.frame_bytes)).max(1) as u32;
                     let rate = Rate { frames: told.rate, seconds: samples };
                     let bytes = u64::from(samples) * u64::from(told.frame_bytes);
                     *blocks = Blocks::new(bytes, rate, data_bytes, name)?;
@@ -203,8 +240,8 @@ impl Units {
                 }
             },
             Cutter::Wav { blocks, .. } | Cutter::Raw(blocks) => Ok(blocks.feed(bytes)),
-            Cutter::Ts { clock, unit, times, packets } => {
-                if unit.len() == TS_PACKETS * TS_PACKET_BYTES {
+            Cutter::Ts { clock, unit, bytes: whole, times, packets } => {
+                if unit.len() == *whole {
                     unit.clear();
                 }
                 let in_packet = unit.len() % TS_PACKET_BYTES;
@@ -222,7 +259,7 @@ impl Units {
                     times.0 = time;
                 }
                 times.1 = time;
-                Ok(match unit.len() == TS_PACKETS * TS_PACKET_BYTES {
+                Ok(match unit.len() == *whole {
                     true => Found::Unit(taken),
                     // It is a whole packet, and the caller goes on behind it.
                     false if taken < bytes.len() => return self.feed_behind(bytes, taken),
@@ -250,8 +287,8 @@ impl Units {
             Some(Cutter::Frames { stream, .. }) => stream.finish().map(|()| false),
             Some(Cutter::Wav { format: None, .. }) => Err(self.wrong("the data ended within the header")),
             Some(Cutter::Wav { blocks, .. } | Cutter::Raw(blocks)) => Ok(blocks.finish()),
-            Some(Cutter::Ts { unit, packets, .. }) => match unit.len() % TS_PACKET_BYTES {
-                0 => Ok(!unit.is_empty() && unit.len() < TS_PACKETS * TS_PACKET_BYTES),
+            Some(Cutter::Ts { unit, bytes, packets, .. }) => match unit.len() % TS_PACKET_BYTES {
+                0 => Ok(!unit.is_empty() && unit.len() < *bytes),
                 _ => {
                     let packets = *packets;
                     Err(self.wrong(format!("the data ended within packet {packets} of the transport stream")))
@@ -320,6 +357,12 @@ impl Blocks {
     }
 }
 
+/// Returns the length of a unit of a transport stream: one packet at least.
+fn ts_bytes(bytes_max: u64) -> usize {
+    let packets = usize::try_from(bytes_max / TS_PACKET_BYTES as u64).unwrap_or(TS_PACKETS_MAX);
+    packets.clamp(1, TS_PACKETS_MAX) * TS_PACKET_BYTES
+}
+
 fn check_length(bytes: u64, name: &str) -> Result<(), Error> {
     match bytes {
         0 => Err(Error::Data(format!("{name}: a unit has no bytes"))),
@@ -364,7 +407,7 @@ mod tests {
     }
 
     fn cut(kind: Option<Format>, bytes: &[u8], piece: usize) -> Result<Cut, Error> {
-        let mut units = Units::new("x", kind, Duration::from_millis(1))?;
+        let mut units = Units::new("x", kind, Duration::from_millis(1), u64::MAX)?;
         let mut cut = Cut::default();
         for mut piece in bytes.chunks(piece) {
             loop {
@@ -439,7 +482,7 @@ mod tests {
     }
 
     fn cut_error(kind: Format) -> String {
-        Units::new("x", Some(kind), Duration::from_millis(1)).unwrap_err().to_string()
+        Units::new("x", Some(kind), Duration::from_millis(1), u64::MAX).unwrap_err().to_string()
     }
 
     #[test]
@@ -478,5 +521,28 @@ mod tests {
         assert!(cut_message(b"RIFF").contains("within the header"));
         assert!(cut_message(&packet(1, None)[..100]).contains("within packet 0"));
         assert!(cut(None, b"", 1).is_err());
+    }
+
+    #[test]
+    fn units_for_packets_are_no_longer_than_those() {
+        let samples = [b"RIFF\xff\xff\xff\xffWAVE".to_vec(), format(1, 2, 48_000, 16)].concat();
+        let sound = [samples, chunk(b"data", u32::MAX, &[0; 4000])].concat();
+        let longest = |bytes: &[u8], bytes_max| {
+            let mut units = Units::new("x", None, Duration::from_millis(20), bytes_max).unwrap();
+            let (mut rest, mut longest) = (bytes, 0);
+            loop {
+                match units.feed(rest).unwrap() {
+                    Found::More => return longest,
+                    Found::Header(taken) | Found::Rest(taken) => rest = &rest[taken..],
+                    Found::Unit(taken) => {
+                        longest = longest.max(units.unit().body.len());
+                        rest = &rest[taken..];
+                    }
+                }
+            }
+        };
+        assert_eq!((longest(&sound, 1390), longest(&sound, 3), longest(&sound, u64::MAX)), (1388, 4, 3840));
+        let packets = packet(1, None).repeat(20);
+        assert_eq!((longest(&packets, 1388), longest(&packets, 600), longest(&packets, 9)), (1316, 564, 188));
     }
 }

@@ -170,7 +170,6 @@ enum Next {
 }
 
 /// Returns a header of 16-bit samples that come without an end, as programs write it to pipes.
-#[cfg(test)]
 pub(crate) fn header_of_stream(channels: u16, rate: u32) -> Vec<u8> {
     let frame_bytes = 2 * channels;
     let mut bytes = Vec::with_capacity(44);

@@ -122,6 +122,10 @@ impl FilterStage for Live {
         false
     }
 
+    fn drops_units(&self) -> bool {
+        self.tolerance != Tolerance::Never
+    }
+
     fn filter(&self, _: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error> {
         Ok(Box::new(LiveFilter::new(self)?))
     }
@@ -161,7 +165,7 @@ impl LiveFilter {
     fn new(stage: &Live) -> Result<LiveFilter, Error> {
         let name = stage.to_string();
         Ok(LiveFilter {
-            units: Units::new(&name, stage.format, stage.block)?,
+            units: Units::new(&name, stage.format, stage.block, u64::MAX)?,
             clock: Clock::tolerating(stage.tolerance),
             meter: Meter::new(),
             name,

@@ -102,6 +102,11 @@ pub(crate) trait FilterStage: fmt::Display + fmt::Debug + Send + Sync {
     /// Returns true if the data leaves the stage as it came, up to a limit.
     fn keeps_data(&self) -> bool;
 
+    /// Returns true if units of a stream that are too late may be left out.
+    fn drops_units(&self) -> bool {
+        false
+    }
+
     /// Creates the filter.
     ///
     /// # Errors

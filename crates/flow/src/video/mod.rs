@@ -14,7 +14,7 @@ mod stream;
 pub(crate) use clock::{Clock, Tolerance, Turn};
 #[cfg(feature = "display")]
 pub(crate) use colour::Painter;
-pub(crate) use format::Rate;
 #[cfg(feature = "display")]
-pub(crate) use format::{FORMAT_NAMES, Picture, PixelFormat};
+pub(crate) use format::FORMAT_NAMES;
+pub(crate) use format::{Picture, PixelFormat, Rate};
 pub(crate) use stream::{FrameStream, Step};

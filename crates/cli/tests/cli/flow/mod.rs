@@ -5,6 +5,7 @@
 //! - [`stages`]: what is done on the way
 //! - [`display`]: frames in windows
 //! - [`live`]: streams in real time
+//! - [`rtp`]: streams by RTP, to and from other programs and hosts
 //! - [`faults`]: every kind of end and every fault, as the table in the docs has them
 //! - [`failures`]: everything that can go wrong
 //! - [`peers`]: nc, socat, curl, nginx at the other end
@@ -20,6 +21,7 @@ mod files;
 mod hosts;
 mod live;
 mod peers;
+mod rtp;
 mod serving;
 mod stages;
 mod streams;
