@@ -1,9 +1,9 @@
 //! Contents of responses: bytes of containers, which are handed to the socket where they are.
 
-use crate::cache::{Cache, ReadError, Reader};
+use crate::cache::{Cache, MEMORY_TIMEOUT, ReadError, Reader};
 use crate::counters::Counters;
-use crate::memory::{Chunk, MEMORY_TIMEOUT};
 use bytes::Bytes;
+use bywash_example_http::Chunk;
 use hyper::body::{Frame, SizeHint};
 use std::ops::Range;
 use std::pin::Pin;
@@ -118,6 +118,12 @@ impl Drop for Parts {
         if let Next::Reading { task, .. } = &self.next {
             task.abort();
         }
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body::Rest(bytes)
     }
 }
 

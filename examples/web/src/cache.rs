@@ -10,18 +10,14 @@
 //! The lock is held to look something up, to insert and to evict, never while a file is opened or read.
 
 use crate::clock::Clock;
-use crate::content_type::content_type;
 use crate::counters::Counters;
-use crate::folder::{Folder, Found, Version};
-use crate::memory::{Chunk, Memory};
-use crate::preconditions::Validators;
 use bywash_container::Container;
-use hyper::header::HeaderValue;
+use bywash_example_http::{Chunk, FileHead, Folder, Found, Memory, Version};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// Failure to read a file's contents.
 #[derive(Debug, thiserror::Error)]
@@ -40,53 +36,13 @@ pub enum ReadError {
     Arena(#[from] bywash_container::Error),
 }
 
-/// File in one version, and the fields of a response that tell it.
+/// File in one version, with its number and its name.
 #[derive(Debug)]
 pub struct File {
     id: u64,
     name: Arc<str>,
-    version: Version,
-    /// True if the version was settled before anything was read.
-    is_settled: bool,
-    modified_at: SystemTime,
-    tag_text: String,
-    /// Media type.
-    pub content_type: HeaderValue,
-    /// Entity tag.
-    pub tag: HeaderValue,
-    /// Time of the last change.
-    pub modified: HeaderValue,
-    /// Length of the whole file.
-    pub length: HeaderValue,
-}
-
-impl File {
-    fn new(id: u64, name: Arc<str>, version: Version) -> File {
-        let (tag_text, modified_at) = (version.tag(), version.modified());
-        let value = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""));
-        File {
-            id,
-            version,
-            is_settled: !tag_text.starts_with('W'),
-            modified_at,
-            content_type: HeaderValue::from_static(content_type(&name)),
-            tag: value(&tag_text),
-            modified: value(&httpdate::fmt_http_date(modified_at)),
-            length: HeaderValue::from(version.bytes),
-            tag_text,
-            name,
-        }
-    }
-
-    /// Returns the length, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.version.bytes
-    }
-
-    /// Returns what conditional requests compare.
-    pub fn validators(&self) -> Validators<'_> {
-        Validators { tag: &self.tag_text, modified: self.modified_at }
-    }
+    /// Its version, and the fields of a response that tell it.
+    pub head: FileHead,
 }
 
 /// File that is being sent: in one version, and open if a part of it had to be read. A clone is of the same file.
@@ -198,17 +154,17 @@ impl Cache {
         }
         counters.misses.add(1);
         let offset = index * self.part_bytes;
-        let bytes = file.version.bytes.saturating_sub(offset).min(self.part_bytes);
+        let bytes = file.head.version.bytes.saturating_sub(offset).min(self.part_bytes);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let descriptor = self.descriptor(reader).await?;
         let container = self.memory.alloc(bytes, deadline, || self.evict()).await?;
         let container = container.ok_or(ReadError::NoMemory)?;
         let container = fill(&descriptor, container, offset).await?;
-        if Version::read(&descriptor)? != file.version {
+        if Version::read(&descriptor)? != file.head.version {
             return Err(ReadError::Changed);
         }
         let chunk = self.memory.chunk(container);
-        if file.is_settled {
+        if file.head.is_settled {
             let mut state = self.lock();
             // Another request may have been faster: both have the same bytes.
             state.parts.insert(key, chunk.clone(), is_idle);
@@ -229,7 +185,7 @@ impl Cache {
             return Ok(descriptor.clone());
         }
         match self.open(&reader.file.name).await {
-            Ok(Found::File(descriptor, version)) if version == reader.file.version => {
+            Ok(Found::File(descriptor, version)) if version == reader.file.head.version => {
                 Ok(Arc::new(descriptor))
             }
             Ok(_) => Err(ReadError::Changed),
@@ -251,15 +207,16 @@ impl Cache {
     fn note(&self, name: &str, version: Version, at: Instant) -> Arc<File> {
         let mut state = self.lock();
         if let Some(known) = state.files.get(name)
-            && known.file.version == version
+            && known.file.head.version == version
         {
             known.at = at;
             return known.file.clone();
         }
         state.next_id += 1;
         let name: Arc<str> = name.into();
-        let file = Arc::new(File::new(state.next_id, name.clone(), version));
-        if file.is_settled {
+        let head = FileHead::new(&name, version);
+        let file = Arc::new(File { id: state.next_id, name: name.clone(), head });
+        if file.head.is_settled {
             state.files.insert(name, Checked { file: file.clone(), at }, |_| true);
         }
         file
@@ -319,3 +276,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     // It fails only if the server is ending, or if the work panicked.
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
 }
+
+/// Time for which a request waits for memory while all of it is being sent to others.
+pub const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);

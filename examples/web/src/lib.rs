@@ -22,27 +22,23 @@
 //! The protocol is hyper's. Of the library it uses `bywash-container`: the cache is an arena, and each part of a file
 //! that is cached is a container, whose bytes are handed to the socket where they are.
 //!
+//! What it shares with the video server (sockets, names, headers, memory) is in `examples/http`.
+//!
 //! - [`Server`], [`Options`], [`Totals`], [`Error`]: starting and stopping the server
-//! - `server`: threads, listening sockets, connections and their limits; `connection`: a socket with a time limit
-//! - `response`: from a request to its response; `preconditions`: conditional requests and ranges
+//! - `response`: from a request to its response
 //! - `body`: contents that are sent, and read ahead; `cache`: versions of files and their parts; `clock`: eviction
-//! - `folder`: names, and files that are opened below the folder; `memory`: the arena and its containers
 
 #![forbid(unsafe_code)]
 
 mod body;
 mod cache;
 mod clock;
-mod connection;
-mod content_type;
 mod counters;
-mod folder;
-mod memory;
 mod options;
-mod preconditions;
 mod response;
 mod server;
 
+pub use bywash_example_http::Error;
 pub use counters::Totals;
 pub use options::Options;
-pub use server::{Error, Server};
+pub use server::Server;

@@ -1,15 +1,15 @@
 //! The servers that are compared: started, loaded, and their CPU time read.
 
 use crate::{CACHE_BYTES, Figure, load};
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use bywash_example_http::testing::{Running, cpu_seconds, free_address, pin, processors};
+use rustix::process::{Signal, kill_process};
 use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 /// Server with its configuration.
 #[derive(Clone, Copy, Debug)]
@@ -28,36 +28,19 @@ pub struct Sides<'a> {
     processors: [usize; 2],
 }
 
-/// Running server, which is killed when it is dropped.
-struct Running {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl<'a> Sides<'a> {
     pub fn new(temporary: &'a Path, files: &'a Path) -> Sides<'a> {
-        let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        let mut processors = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
-        let first = processors.next().unwrap_or(0);
-        Sides { temporary, files, processors: [first, processors.next().unwrap_or(first)] }
+        Sides { temporary, files, processors: processors() }
     }
 
     /// Runs a side under load for a time, after a second to fill its cache.
     pub fn measure(&self, side: &Side, time: Duration) -> Result<Figure, Box<dyn Error>> {
         let mut server = self.start(side)?;
-        let pid = Pid::from_child(&server.child);
+        let pid = server.pid();
         pin(Some(pid), self.processors[0])?;
         pin(None, self.processors[1])?;
         load::run(server.address, Duration::from_secs(1), 1)?;
-        let (before, begin) = (cpu_seconds(pid)?, Instant::now());
+        let (before, begin) = (cpu_seconds(pid)?, std::time::Instant::now());
         let requests = load::run(server.address, time, 1000)? as f64;
         let (cpu, elapsed) = (cpu_seconds(pid)? - before, begin.elapsed().as_secs_f64());
         Ok(Figure {
@@ -71,9 +54,8 @@ impl<'a> Sides<'a> {
     }
 
     fn start(&self, side: &Side) -> Result<Running, Box<dyn Error>> {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut command = match side {
+        let address = free_address()?;
+        let command = match side {
             Side::Bywash { check } => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_bywash-web"));
                 command.arg(self.files).args(["--check", check, "--listen", &address.to_string()]);
@@ -87,17 +69,7 @@ impl<'a> Sides<'a> {
                 command
             }
         };
-        let child =
-            command.stderr(Stdio::piped()).spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        let running = Running { child, address };
-        let begin = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            if begin.elapsed() > Duration::from_secs(10) {
-                return Err(format!("{command:?} does not listen within 10 s").into());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(running)
+        Running::start(command, address)
     }
 
     /// Writes nginx's configuration: one process without a log, with all that makes it fast for this load.
@@ -124,7 +96,7 @@ impl<'a> Sides<'a> {
 
 /// Stops our server, and reads from its counts how many parts were not in its cache.
 fn misses_percent(server: &mut Running) -> Result<f64, Box<dyn Error>> {
-    kill_process(Pid::from_child(&server.child), Signal::TERM)?;
+    kill_process(server.pid(), Signal::TERM)?;
     let mut text = String::new();
     let mut output = BufReader::new(server.child.stderr.take().ok_or("no stderr")?);
     // The first line tells the address.
@@ -137,26 +109,4 @@ fn misses_percent(server: &mut Running) -> Result<f64, Box<dyn Error>> {
     };
     let (hits, misses) = (count("hits ")?, count("misses ")?);
     Ok(100.0 * misses / (hits + misses))
-}
-
-/// Returns the time that all threads of a process have run, in seconds.
-fn cpu_seconds(pid: Pid) -> Result<f64, Box<dyn Error>> {
-    let mut nanoseconds = 0;
-    for task in fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()))? {
-        let text = fs::read_to_string(task?.path().join("schedstat"))?;
-        nanoseconds += text.split(' ').next().unwrap_or_default().parse::<u64>()?;
-    }
-    Ok(nanoseconds as f64 / 1e9)
-}
-
-/// Has all threads of a process, or this thread, run on one processor.
-fn pin(pid: Option<Pid>, processor: usize) -> Result<(), Box<dyn Error>> {
-    let mut set = CpuSet::new();
-    set.set(processor);
-    let Some(pid) = pid else { return Ok(sched_setaffinity(None, &set)?) };
-    for task in fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()))? {
-        let thread = task?.file_name().to_string_lossy().parse()?;
-        sched_setaffinity(Pid::from_raw(thread), &set)?;
-    }
-    Ok(())
 }

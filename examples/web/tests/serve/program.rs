@@ -1,6 +1,6 @@
 //! The program: its options, its signals, what it says.
 
-use crate::{client::Client, settle};
+use crate::{Client, settle};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

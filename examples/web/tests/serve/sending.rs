@@ -1,6 +1,6 @@
 //! Clients that are slow, that go away, and that are many.
 
-use crate::{Site, client::Client, contents, wait_for};
+use crate::{Client, Site, contents, wait_for};
 use std::io::Read;
 use std::thread;
 use std::time::Duration;

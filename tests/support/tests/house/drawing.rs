@@ -17,7 +17,10 @@ fn named_in(manifest: &str) -> BTreeSet<String> {
             let section = line.trim_end();
             in_dependencies = section.ends_with("dependencies]") && !section.ends_with("dev-dependencies]");
         } else if in_dependencies && let Some(rest) = line.strip_prefix("bywash-") {
-            names.insert(rest.chars().take_while(char::is_ascii_alphanumeric).collect());
+            let is_of_name = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '-';
+            let name: String = rest.chars().take_while(is_of_name).collect();
+            // The example `http` is the package `bywash-example-http` in the folder `examples/http`.
+            names.insert(name.replace("example-", "examples/"));
         }
     }
     names
@@ -67,6 +70,6 @@ fn the_drawing_is_true() {
 
 #[test]
 fn only_dependencies_are_read() {
-    let manifest = "[package]\nbywash-x = 1\n[dependencies]\nbywash-file.workspace = true\nlibc = \"1\"\n[dev-dependencies]\nbywash-y = 1";
-    assert_eq!(named_in(manifest), BTreeSet::from(["file".to_owned()]));
+    let manifest = "[package]\nbywash-x = 1\n[dependencies]\nbywash-file.workspace = true\nbywash-example-http = 2\nlibc = \"1\"\n[dev-dependencies]\nbywash-y = 1";
+    assert_eq!(named_in(manifest), BTreeSet::from(["examples/http".to_owned(), "file".to_owned()]));
 }

@@ -5,23 +5,31 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Connection of a client.
+#[derive(Debug)]
 pub struct Client(pub BufReader<TcpStream>);
 
 /// Response with its contents.
 #[derive(Debug)]
 pub struct Response {
+    /// Status code.
     pub status: u16,
     fields: Vec<(String, String)>,
+    /// Contents, if they were read.
     pub contents: Vec<u8>,
 }
 
 impl Client {
+    /// Connects to a server.
+    ///
+    /// # Panics
+    /// As all functions of the client: if the server does not do what the protocol says.
     pub fn connect(address: SocketAddr) -> Client {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Client(BufReader::new(socket))
     }
 
+    /// Sends a text as it is.
     pub fn send(&mut self, text: &str) {
         self.0.get_mut().write_all(text.as_bytes()).unwrap();
     }
@@ -74,6 +82,7 @@ impl Client {
 }
 
 impl Response {
+    /// Returns the value of a field, by its name in small letters; an empty text if there is none.
     pub fn field(&self, name: &str) -> &str {
         let found = self.fields.iter().find(|(field, _)| field == name);
         found.map_or("", |(_, value)| value)

@@ -1,16 +1,15 @@
-//! Memory of the cache: containers of one arena.
+//! Memory of contents: containers of one arena.
 //!
-//! An arena belongs to an end of a path. The cache ships to nobody, so the other end of its path is in this process, has
+//! An arena belongs to an end of a path. A server ships to nobody, so the other end of its path is in this process, has
 //! no arena and maps nothing.
 //!
-//! A [`Chunk`] is a filled container. It is shared by the cache and by the responses that are being sent from it, and
+//! A [`Chunk`] is a filled container. It is shared by a cache and by the responses that are being sent from it, and
 //! its container is free for other contents when the last of them has dropped it.
 
 use bytes::Bytes;
-use bywash_container::{Container, Error, Options, Path, socket_pair};
+use bywash_container::{Container, Error, HugePages, Options, Path, socket_pair};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -41,17 +40,17 @@ impl Drop for Notice {
 }
 
 impl Memory {
-    /// Makes an arena of `bytes` bytes.
+    /// Makes an arena of `bytes` bytes. [`HugePages::Collapse`] takes all of its memory at once.
     ///
     /// # Errors
     /// [`Error::Option`] if the arena is larger than arenas can be, [`Error::Io`] if the kernel has no memory or
     /// descriptors for it.
-    pub fn new(bytes: usize) -> Result<Memory, Error> {
+    pub fn new(bytes: usize, huge_pages: HugePages) -> Result<Memory, Error> {
         let (here, there) = socket_pair()?;
         let other = Options::new().forward().arena_bytes(0).peer_arena_bytes_max(bytes + ROUNDING_MAX);
         // Both ends wait for each other's handshake.
         let other_end = thread::spawn(move || Path::over(there, &other));
-        let path = Path::over(here, &Options::new().arena_bytes(bytes));
+        let path = Path::over(here, &Options::new().arena_bytes(bytes).huge_pages(huge_pages));
         let other_end = match other_end.join() {
             Ok(other_end) => other_end,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -126,16 +125,14 @@ impl AsRef<[u8]> for Contents {
 /// Greatest number of bytes by which an arena is larger than the one that was ordered.
 const ROUNDING_MAX: usize = 4 << 20;
 
-/// Time for which a request waits for memory while all of it is being sent to others.
-pub const MEMORY_TIMEOUT: Duration = Duration::from_secs(10);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn bytes_are_those_of_the_container() {
-        let memory = Memory::new(2 << 20).unwrap();
+        let memory = Memory::new(2 << 20, HugePages::No).unwrap();
         let mut container = memory.try_alloc(1000).unwrap().unwrap();
         container.fill(7);
         let address = container.as_ptr();
@@ -147,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_container_that_is_being_sent_is_not_used_again() {
-        let memory = Memory::new(2 << 20).unwrap();
+        let memory = Memory::new(2 << 20, HugePages::No).unwrap();
         let mut container = memory.try_alloc(1 << 20).unwrap().unwrap();
         container.fill(1);
         let chunk = memory.chunk(container);
@@ -168,13 +165,13 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_memory_gets_what_is_freed() {
-        let memory = Arc::new(Memory::new(2 << 20).unwrap());
+        let memory = Arc::new(Memory::new(2 << 20, HugePages::No).unwrap());
         let all = memory.chunk(memory.try_alloc(2 << 20).unwrap().unwrap());
         let soon = Instant::now() + Duration::from_millis(20);
         assert!(memory.alloc(5000, soon, || false).await.unwrap().is_none());
         let waiting = tokio::spawn({
             let memory = memory.clone();
-            async move { memory.alloc(5000, Instant::now() + MEMORY_TIMEOUT, || false).await }
+            async move { memory.alloc(5000, Instant::now() + Duration::from_secs(10), || false).await }
         });
         tokio::task::yield_now().await;
         drop(all);
