@@ -269,7 +269,7 @@ built:
 	$(CARGO) build --locked $(tested) --all-targets $(features)
 
 # Tests that wait more than they compute: for guests, for power cuts, for peers that die, and for the command.
-waiting_tests := cli cuts direct disk guest keeper kill mutants nvme recorder serve ublk
+waiting_tests := cli cuts direct disk display guest keeper kill mutants nvme recorder serve ublk
 waiting: built
 	BYWASH_BUILT=1 $(CARGO) test --locked $(tested) --no-fail-fast $(features) $(waiting_tests:%=--test %)
 

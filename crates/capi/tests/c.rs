@@ -239,7 +239,7 @@ fn check_surfaces<S: Server>(program: &Program<'_>, under: &[&str]) {
     let mut line = String::new();
     BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "shown\n");
-    let pixel = |x: usize, y: usize| (x * 7 & 0xff) << 16 | (y * 5 & 0xff) << 8 | ((x + y * 3) & 0xff);
+    let pixel = |x: usize, y: usize| ((x * 7) & 0xff) << 16 | ((y * 5) & 0xff) << 8 | ((x + y * 3) & 0xff);
     let drawn = Image::new(160, 120, |x, y| pixel(x, y) as u32);
     assert_shown(&format!("c-{}", server.kind()), &drawn, &server.screenshot());
     running.stdin.take().unwrap().write_all(b"seen\n").unwrap();
