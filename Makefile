@@ -236,6 +236,7 @@ test-long: package package-test bench-peers
 	BYWASH_POWER_CUTS=200 $(CARGO) test --locked -p bywash-power --test cuts -- berkeley_db mariadb postgresql rocksdb
 	FUZZ_SECONDS=60 $(MAKE) --no-print-directory fuzz
 	BYWASH_ALL_BARS=1 $(CARGO) test --locked -p bywash-sim --test papers -- --nocapture
+	$(CARGO) test --locked -p bywash-cli --test cli -- --ignored --nocapture a_stream_of_an_hour
 	$(release)/bywash bench ipc --quick
 	$(release)/bywash bench flow
 

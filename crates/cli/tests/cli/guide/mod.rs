@@ -175,6 +175,11 @@ fn the_examples_of_displays() {
 }
 
 #[test]
+fn the_examples_of_live_streams() {
+    run_examples("docs/guide/live.md", 8);
+}
+
+#[test]
 fn the_examples_of_accelerators() {
     run_examples("docs/guide/accelerators.md", 3);
 }

@@ -99,6 +99,27 @@ case $HERE in
     ;;
 esac
 
+# A second of video, of sound and of a transport stream.
+case $HERE in
+*live*|*rtp:*)
+    {
+        echo "YUV4MPEG2 W64 H48 F25:1 C420jpeg"
+        for _ in $(seq 25); do
+            echo FRAME
+            head -c $((64 * 48 * 3 / 2)) big.img
+        done
+    } > clip.y4m
+    {
+        printf 'RIFF\377\377\377\377WAVEfmt \20\0\0\0\1\0\2\0\200\273\0\0\0\356\2\0\4\0\20\0data\0\356\2\0'
+        head -c 192000 big.img
+    } > song.wav
+    for _ in $(seq 70); do
+        printf 'G\1\0\20'
+        head -c 184 big.img
+    done > stream.ts
+    ;;
+esac
+
 # Hosts: `host`, which is also called backup, and this one, which has a backend.
 printf '127.0.0.1 localhost backend\n10.9.0.2 host backup\n' > hosts
 mount --bind hosts /etc/hosts
@@ -135,7 +156,11 @@ fi
 timeout --kill-after=10 300 bash script
 if [ -n "$THERE" ]; then
     wait $there || { cat there.err >&2; exit 1; }
-    cmp big.img there/copy.img
+    case $THERE in
+    # What comes too late on a busy machine is dropped or made up.
+    *rtp:*) [ "$(stat -c %s there/received.*)" -gt 10000 ] ;;
+    *) cmp big.img there/copy.img ;;
+    esac
 else
     kill $there
 fi
