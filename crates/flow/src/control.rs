@@ -72,10 +72,6 @@ impl Control {
     }
 
     /// Queues a notice for watchers. If the queue is full, the oldest notice is dropped.
-    #[cfg_attr(
-        not(feature = "reliable"),
-        allow(dead_code, reason = "only a certificate has something to tell")
-    )]
     pub(crate) fn notify(&self, notice: String) {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if notices.len() >= NOTICES_MAX {

@@ -13,6 +13,8 @@ pub(crate) struct Facts {
     pub(crate) first_stage: Option<String>,
     /// True if the flow ends after a fixed number of bytes (`limit:`).
     pub(crate) is_limited: bool,
+    /// True if a stage leaves out units that are too late (`live:`).
+    pub(crate) drops_units: bool,
     /// Abilities of this machine.
     pub(crate) machine: Machine,
 }
@@ -34,12 +36,23 @@ pub(crate) struct End {
     pub(crate) appends: bool,
     /// True if the peer of a socket is certainly on this machine.
     pub(crate) is_local: bool,
+    /// True if the end may lose data without a failure, and counts what it lost.
+    pub(crate) is_lossy: bool,
 }
 
 impl End {
     /// Creates an end of this name and kind with all other properties unknown.
     pub(crate) fn new(name: String, kind: Kind) -> End {
-        End { name, kind, size: None, file_system: None, has_holes: false, appends: false, is_local: false }
+        End {
+            name,
+            kind,
+            size: None,
+            file_system: None,
+            has_holes: false,
+            appends: false,
+            is_local: false,
+            is_lossy: false,
+        }
     }
 }
 

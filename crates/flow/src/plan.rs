@@ -445,7 +445,8 @@ fn promises(mover: Mover, facts: &Facts, options: &FlowOptions) -> Promises {
         && facts.source.kind.is_storage()
         && facts.sink.kind.is_stream();
     let datagrams = facts.source.kind.is_datagrams() || facts.sink.kind.is_datagrams();
-    Promises { by_value: !sends_pages, ordered: !datagrams, lossless: !datagrams, durable: options.sync }
+    let loses = datagrams || facts.source.is_lossy || facts.sink.is_lossy || facts.drops_units;
+    Promises { by_value: !sends_pages, ordered: !datagrams, lossless: !loses, durable: options.sync }
 }
 
 #[cfg(test)]
@@ -470,7 +471,7 @@ mod tests {
 
     fn facts(source: End, sink: End) -> Facts {
         let machine = Machine { io_uring: Ok(()), xdp: Ok(()), pipe_bytes_max: 1 << 20 };
-        Facts { source, sink, first_stage: None, is_limited: false, machine }
+        Facts { source, sink, first_stage: None, is_limited: false, drops_units: false, machine }
     }
 
     fn file(name: &str, device: u64) -> End {
@@ -597,6 +598,20 @@ mod tests {
         assert!(why(&no_ring, Mover::Direct).contains("no io_uring"));
         assert!(why(&looked_at, Mover::Splice).contains("hash:sha256 sees every byte"));
         assert!(why(&small, Mover::Reflink).contains("cannot share blocks"));
+    }
+
+    #[test]
+    fn what_may_be_lost_is_told() {
+        let lossless = |change: fn(&mut Facts)| {
+            let mut facts = facts(file("ext4", 1), end(Kind::Stream, None));
+            change(&mut facts);
+            plan(&facts, &FlowOptions::default()).unwrap().promises.lossless
+        };
+        assert!(lossless(|_| {}));
+        assert!(!lossless(|facts| facts.source.is_lossy = true));
+        assert!(!lossless(|facts| facts.sink.is_lossy = true));
+        assert!(!lossless(|facts| facts.drops_units = true));
+        assert!(!lossless(|facts| facts.sink.kind = Kind::Udp));
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl EndpointType for Rtp {
                 "{self}: mtu= is for a sender, which says how long its packets are"
             )));
         }
-        Ok(End::new(self.to_string(), Kind::Memory))
+        Ok(End { is_lossy: true, ..End::new(self.to_string(), Kind::Memory) })
     }
 
     fn inspect_sink(&self) -> Result<End, Error> {
@@ -213,7 +213,7 @@ impl EndpointType for Rtp {
                 "{self}: a sender takes the format from its data, and buffer=, timeout= and loss= are for a receiver"
             )));
         }
-        Ok(End::new(self.to_string(), Kind::Memory))
+        Ok(End { is_lossy: true, ..End::new(self.to_string(), Kind::Memory) })
     }
 
     fn waits_for_peer(&self) -> bool {

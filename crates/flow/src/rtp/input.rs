@@ -38,7 +38,15 @@ pub(crate) fn open_receiver(
     let mut last = None;
     for address in address::addresses(host, port, name, control)? {
         match bound(address) {
-            Ok(socket) => return Ok(Box::new(RtpInput::new(socket, address, options, name)?)),
+            Ok(socket) => {
+                let input = RtpInput::new(socket, address, options, name)?;
+                if input.reports.is_none() {
+                    control.notify(format!(
+                        "{name}: the next port, that of RTCP, cannot be had; neither the latency nor a goodbye will be known"
+                    ));
+                }
+                return Ok(Box::new(input));
+            }
             Err(error) => last = Some(error),
         }
     }

@@ -189,8 +189,9 @@ impl Player {
             }
             Kind::Video(video) => {
                 if let Some(start) = video.start {
-                    let passed_ns = (next - start).max(0) as u64 * 1_000_000_000 / self.clock_hz as u64;
-                    video.number = video.number.max(passed_ns / video.rate.time_ns(1).max(1));
+                    let passed_ns = (next - start).max(0) as u128 * 1_000_000_000 / self.clock_hz as u128;
+                    let passed_ns = u64::try_from(passed_ns).unwrap_or(u64::MAX);
+                    video.number = video.number.max(video.rate.number_at(passed_ns));
                 }
             }
             Kind::Transport => {}

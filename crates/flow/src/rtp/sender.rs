@@ -372,7 +372,7 @@ impl Packets {
                 }
                 ErrorKind::Interrupted => {}
                 // It is the answer to an earlier packet. A receiver may come later, or come back.
-                ErrorKind::ConnectionRefused => self.account.refused += 1,
+                ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable => self.account.refused += 1,
                 _ if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                     let what = format!(
                         "send to {}: the packets are too long for the path; give a smaller mtu=",

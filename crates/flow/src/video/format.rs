@@ -95,6 +95,13 @@ impl Rate {
         let time = u128::from(number) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
         u64::try_from(time).unwrap_or(u64::MAX)
     }
+
+    /// Returns the number of the frame that is shown at a time after the first one, in nanoseconds.
+    pub(crate) fn number_at(self, time_ns: u64) -> u64 {
+        let number =
+            u128::from(time_ns) * u128::from(self.frames) / (u128::from(self.seconds) * 1_000_000_000);
+        u64::try_from(number).unwrap_or(u64::MAX)
+    }
 }
 
 /// Parses `N` or `N/D`, such as `25` and `30000/1001`.
@@ -149,6 +156,7 @@ mod tests {
     fn rates_are_fractions() {
         let ntsc: Rate = "30000/1001".parse().unwrap();
         assert_eq!((ntsc.time_ns(0), ntsc.time_ns(30000)), (0, 1_001_000_000_000));
+        assert_eq!((ntsc.number_at(1_001_000_000_000), ntsc.number_at(1_000_999_999_999)), (30000, 29999));
         assert_eq!("25:1".parse(), Ok(Rate { frames: 25, seconds: 1 }));
         assert_eq!(
             ("25".parse::<Rate>().unwrap().to_string(), ntsc.to_string()),

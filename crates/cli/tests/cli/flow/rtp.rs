@@ -144,6 +144,21 @@ fn what_cannot_be_sent_or_received_is_refused() {
     }
 }
 
+#[test]
+fn a_port_of_rtcp_that_is_taken_is_told_and_no_obstacle() {
+    let (place, port) = (TestFolder::new(), free_ports());
+    let _taken = UdpSocket::bind(("127.0.0.1", port + 1)).unwrap();
+    place.file("song.wav", wav(8000, &noise(8000)));
+    let from = format!("rtp:127.0.0.1:{port},rate=8000,timeout=1");
+    let receiver = BackgroundChild::flow(&place, &[&from, "got"]);
+    wait_for_receiver(port);
+    flows(&place, &["-q", "song.wav", &format!("rtp:127.0.0.1:{port}")]);
+    let said = stderr(&receiver.succeeds());
+    assert!(said.contains("neither the latency nor a goodbye will be known"), "{said}");
+    assert!(said.contains("the sender fell silent without a goodbye"), "{said}");
+    assert!(fs::metadata(place.path().join("got")).unwrap().len() > 8000);
+}
+
 fn ffmpeg(place: &TestFolder, words: &[&str]) -> BackgroundChild {
     let mut command = place.command("ffmpeg");
     BackgroundChild::start(command.args(["-v", "error", "-nostdin", "-y"]).args(words).stdin(Stdio::null()))
