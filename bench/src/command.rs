@@ -104,13 +104,15 @@ interrupted.")]
     Nvme(FolderArgs),
     /// Frames that a display server maps, against frames that are copied
     #[command(after_help = "Examples:
-  bywash bench display --quick            does everything work? (some seconds)
-  bywash bench display --markdown         everything (about three minutes)
-  bywash bench display x11/720p           one size on one system
+  bywash bench display --quick            does everything work? (half a minute)
+  bywash bench display --markdown         everything (about eight minutes)
+  bywash bench display 'Xvfb), 720p'      one size on one system
+  bywash bench display stream             streams of 60 frames a second
 
-Xvfb and Weston show the frames without a screen (Debian: xvfb, weston). All sides draw the same frames; the figures are the
-program's CPU time without the drawing, the display server's CPU time, and frames a second, which a compositor limits to those
-of its screen. Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130 interrupted.")]
+Xvfb and Weston show the frames without a screen (Debian: xvfb, weston). The figures are the program's CPU time without the
+drawing, the display server's CPU time, and frames and MB a second, which a compositor limits to those of its screen. SDL 2 and
+mpv are compared if they are installed (libsdl2-2.0-0 and gcc; mpv). Exit status: 0 measured, 1 a case failed, 2 wrong usage, 130
+interrupted.")]
     Display(CommonArgs),
     /// Another process of a bench
     #[command(hide = true)]

@@ -84,7 +84,7 @@ impl DisplayServer {
     }
 }
 
-fn installed(program: &str, package: &'static str) -> Result<(), Error> {
+pub fn installed(program: &str, package: &'static str) -> Result<(), Error> {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let is_there = std::env::split_paths(&folders).any(|folder| Path::new(&folder).join(program).exists());
     if is_there { Ok(()) } else { Err(Error::Missing { what: program.into(), package }) }

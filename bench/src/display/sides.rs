@@ -1,6 +1,7 @@
 //! Ways in which frames reach a display server.
 
 use super::broken;
+use super::programs::{self, Program};
 use super::servers::DisplayServer;
 use crate::clock::thread_seconds;
 use crate::error::Error;
@@ -21,6 +22,8 @@ pub enum Handing {
     Copied,
     /// The program draws into memory of its own, and sends the frame through the connection.
     PutImage,
+    /// A program that people use shows the frame in its own way.
+    Program(Program),
 }
 
 /// Costs of a frame, in seconds.
@@ -34,7 +37,7 @@ pub struct Spent {
 }
 
 /// Size of a frame, in pixels.
-type Size = (usize, usize);
+pub type Size = (usize, usize);
 
 /// Shows `frames` frames, and returns the cost of each.
 ///
@@ -50,6 +53,7 @@ pub fn run(server: &DisplayServer, handing: Handing, size: Size, frames: usize) 
             let mut sent = Sent::open(server, size)?;
             measured(server, frames, |number, drawing| sent.show(number, drawing))
         }
+        Handing::Program(program) => programs::run(server, program, size, frames),
     }
 }
 
@@ -80,7 +84,7 @@ fn measured(
 }
 
 /// Pixels of a row: a gradient that moves from frame to frame.
-fn row(number: usize, y: usize, width: usize) -> impl ExactSizeIterator<Item = u32> {
+pub fn row(number: usize, y: usize, width: usize) -> impl ExactSizeIterator<Item = u32> {
     let first = (number * 5 + y * 3) as u32;
     (0..width).map(move |x| 0xff00_0000 | (first + x as u32) & 0x00ff_ffff)
 }
