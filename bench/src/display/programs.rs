@@ -1,7 +1,8 @@
 //! Programs that people use to show pixels: SDL 2 with its software renderer, and mpv with its software output.
 //!
 //! Each is run with few frames and with more, and the difference is the cost of the frames: starting a program costs more
-//! than many frames do. A program that is not installed is an absent side.
+//! than many frames do, and small ones are shown more often for that reason. A program that is not installed is an absent
+//! side.
 
 use super::broken;
 use super::servers::{DisplayServer, System, installed};
@@ -24,6 +25,9 @@ pub enum Program {
 
 /// Frames of the short run.
 const FEW: usize = 8;
+/// Pixels of a frame that is shown as often as the other sides show theirs, and the factor for the smallest ones.
+const PIXELS: usize = 3840 * 2160;
+const FACTOR_MAX: usize = 8;
 const SDL_SOURCE: &str = include_str!("../../programs/sdl.c");
 const SDL_LIBRARY: &str = "libSDL2-2.0.so.0";
 /// Folders of libraries, of Debian and of others.
@@ -56,7 +60,16 @@ pub fn run(server: &DisplayServer, program: Program, size: Size, frames: usize) 
         let (wall, server) = (ended.wall.as_secs_f64(), server.seconds()? - before);
         Ok(Total { wall, program: ended.cpu_seconds - drawing, drawing, server })
     };
+    // Wayland paces the frames, so that many of them would take long.
+    let factor = match server.system {
+        System::X11 => (PIXELS / (size.0 * size.1)).clamp(1, FACTOR_MAX),
+        System::Wayland => 1,
+    };
+    let frames = frames * factor;
     let (few, many) = (total(FEW)?, total(FEW + frames)?);
+    if many.wall <= few.wall || many.program <= few.program {
+        return Err(broken("starting the program varied by more than its frames cost; run it again"));
+    }
     let each = |few: f64, many: f64| (many - few).max(0.0) / frames as f64;
     Ok(Spent {
         wall: each(few.wall, many.wall),
