@@ -230,7 +230,7 @@ impl Sender {
                 packets.send(stream.payload_type, timestamp, false, control)?;
             }
         }
-        packets.report_if_due(timestamp);
+        packets.report_if_due(timestamp, due);
         Ok(())
     }
 
@@ -385,14 +385,16 @@ impl Packets {
         }
     }
 
-    /// Sends a report about the stream, if the time has come. A report that is lost is no loss.
-    fn report_if_due(&mut self, timestamp: u64) {
+    /// Sends a report about the stream, if the time has come: the timestamp is that of the time `due`. A report that is
+    /// lost is no loss.
+    fn report_if_due(&mut self, timestamp: u64, due: Instant) {
         let now = Instant::now();
         if now < self.next_report {
             return;
         }
         self.next_report = now + REPORT_INTERVAL;
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let unix = unix.saturating_sub(due.elapsed());
         self.last_report = Some(SenderReport {
             ssrc: self.ssrc,
             unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
@@ -418,6 +420,7 @@ impl Packets {
 #[cfg(test)]
 mod tests {
     use super::super::raw_video::tests::{payloads, picture};
+    use super::super::rtcp::decode;
     use super::*;
     use crate::video::PixelFormat;
     use rtp_types::RtpPacket;
@@ -429,6 +432,8 @@ mod tests {
         reports: Vec<Vec<u8>>,
         /// Time that each block took, and the end of the stream.
         took: Vec<Duration>,
+        /// Times of the day at which they had been sent, since 1970.
+        ended: Vec<Duration>,
     }
 
     /// Sends a stream to a socket of this machine, block by block.
@@ -459,11 +464,12 @@ mod tests {
             }
             packets
         });
-        let mut took = Vec::new();
+        let (mut took, mut ended) = (Vec::new(), Vec::new());
         for block in blocks {
             let begin = Instant::now();
             sender.put(block, &control)?;
             took.push(begin.elapsed());
+            ended.push(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap());
         }
         let begin = Instant::now();
         sender.finish(&control)?;
@@ -473,7 +479,7 @@ mod tests {
         reports.set_nonblocking(true).unwrap();
         let mut room = [0; 2000];
         let reports = std::iter::from_fn(|| reports.recv(&mut room).ok().map(|bytes| room[..bytes].to_vec()));
-        Ok(Sent { packets, reports: reports.collect(), took })
+        Ok(Sent { packets, reports: reports.collect(), took, ended })
     }
 
     fn wav(samples: &[u8]) -> Vec<u8> {
@@ -485,7 +491,8 @@ mod tests {
         // 0.2 s in packets of 20 ms, 160 samples of two channels.
         let samples: Vec<u8> = (0..200 * 8 * 4).map(|number| number as u8).collect();
         let bytes = wav(&samples);
-        let Sent { packets, reports, took } = sent(&bytes.chunks(1000).collect::<Vec<_>>(), 1400).unwrap();
+        let Sent { packets, reports, took, .. } =
+            sent(&bytes.chunks(1000).collect::<Vec<_>>(), 1400).unwrap();
         assert_eq!(packets.len(), 10);
         let parsed: Vec<_> = packets.iter().map(|packet| RtpPacket::parse(packet).unwrap()).collect();
         let mut joined = Vec::new();
@@ -513,7 +520,7 @@ mod tests {
             frames.iter().map(|frame| [b"FRAME\n", frame.as_slice()].concat()).collect();
         let mut blocks: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
         blocks.insert(0, b"YUV4MPEG2 W64 H48 F10:1 C420jpeg\n");
-        let Sent { packets, took, .. } = sent(&blocks, 512).unwrap();
+        let Sent { packets, took, reports, ended } = sent(&blocks, 512).unwrap();
         let in_frame = payloads(shape, &frames[0], 500).len();
         assert_eq!(packets.len(), 3 * in_frame);
         let first = RtpPacket::parse(&packets[0]).unwrap();
@@ -524,6 +531,11 @@ mod tests {
             assert_eq!(packet.marker_bit(), number % in_frame == in_frame - 1);
             assert_eq!(packet.payload()[2..], payloads(shape, &frames[frame], 500)[number % in_frame][2..]);
         }
+        // The time of the first report is that of the first frame's begin, and not of its last packet.
+        let report = decode(&reports[0], first.ssrc()).report.unwrap();
+        assert_eq!(report.timestamp, first.timestamp());
+        let told = Duration::from_nanos(report.unix_ns);
+        assert!(told + Duration::from_millis(65) <= ended[1], "{told:?} {ended:?}");
         // A frame of 100 ms has its last packet after some 70 ms.
         assert!(took[1] >= Duration::from_millis(65), "{took:?}");
         assert!(took.iter().sum::<Duration>() >= Duration::from_millis(300), "{took:?}");

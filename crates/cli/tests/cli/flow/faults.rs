@@ -17,6 +17,16 @@ const MIDDLE: Duration = Duration::from_millis(700);
 /// Enough for seconds at the rate of a sender, and for a disk of 8 MiB.
 const BYTES: usize = 24 << 20;
 
+/// Samples of sound a second, which are some 3 MB.
+const SAMPLES_PER_S: u32 = 768_000;
+
+/// Header of sound without an end, of two channels of 16 bits.
+fn wav_header() -> Vec<u8> {
+    let words = [16, 2 << 16 | 1, SAMPLES_PER_S, 4 * SAMPLES_PER_S, 16 << 16 | 4];
+    let words: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    [b"RIFF\xff\xff\xff\xffWAVEfmt ".as_slice(), &words, b"data\xff\xff\xff\xff"].concat()
+}
+
 /// A kind of end: what the receiver and the sender say, and how it is known that the receiver is there.
 struct Kind {
     receiver: String,
@@ -62,6 +72,11 @@ fn kind(end: &str, hosts: &Hosts) -> Kind {
         "QUIC" => udp(",reliable,timeout=3", ",reliable,insecure,timeout=3"),
         "udp, sequenced" => udp(",sequenced,idle=2", ",sequenced"),
         "udp" => udp(",idle=2,lossy", ""),
+        "rtp" => Kind {
+            receiver: format!("rtp:{at},rate={SAMPLES_PER_S},timeout=1"),
+            sender: format!("rtp:{at}"),
+            ready: Ready::Socket("udp", PORT),
+        },
         "eth" => Kind {
             receiver: format!("eth-listen:{},port=5,idle=2", last.interface),
             sender: format!("eth:{},to={},port=5", first.interface, last.mac),
@@ -91,7 +106,8 @@ fn outcome(end: &str, fault: &str) -> (i32, String, String) {
     let folder = full.as_ref().map_or(place.path().to_owned(), |full| full.path().into());
     let to = folder.join("to");
     fs::write(&to, "old").unwrap();
-    let from = place.file("from", noise(BYTES));
+    let header = if end == "rtp" { wav_header() } else { Vec::new() };
+    let from = place.file("from", [header, noise(BYTES)].concat());
     let rate = if full.is_some() { "60M" } else { "4M" };
     let to_word = to.to_str().unwrap();
     let (receiver, sender) = if end == "file" {
@@ -222,6 +238,11 @@ fn of_sequenced_datagrams() {
 #[test]
 fn of_plain_datagrams() {
     row("udp");
+}
+
+#[test]
+fn of_media_by_rtp() {
+    row("rtp");
 }
 
 #[test]

@@ -112,7 +112,8 @@ fn what_is_sent_is_received() {
             assert_eq!(reception[count], 0, "{name}: {told}");
         }
         assert_eq!(reception["is_complete"], true, "{name}: {told}");
-        assert!(reception["latency"]["p50"].as_f64().unwrap() > 1.0, "{name}: {told}");
+        // It is the buffer's time and the path's, whatever the scheduler adds.
+        assert!(reception["latency"]["p50"].as_f64().unwrap() > 1.95, "{name}: {told}");
         let said = fs::read_to_string(place.path().join(format!("{name}.sdp"))).unwrap();
         assert!(said.starts_with("v=0\r\n") && said.contains(&format!(" {port} RTP/AVP ")), "{said}");
     }
