@@ -35,7 +35,7 @@ pub(crate) fn sink_settings(flow: &Description, parts: &[Part<'_>], plans: &[Pla
         rate: if flow.options.finds_rate { Rate::Auto } else { fixed },
         source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
         sync: flow.options.sync,
-        lacks_units: parts.iter().flat_map(|part| &part.stages).any(|stage| stage.drops_units()),
+        drops_later: parts.iter().flat_map(|part| &part.stages).find_map(|stage| stage.drops_later()),
         skips_zeros: has_holes && unchanged && !parts[0].stages.is_empty(),
         write_behind_after: (!has_size).then_some(STREAM_CACHE_BYTES),
     }

@@ -9,6 +9,7 @@ use crate::datagram::Rate;
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::sys;
+use crate::video::Tolerance;
 use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -61,8 +62,8 @@ pub(crate) struct SinkSettings {
     pub(crate) skips_zeros: bool,
     /// Rate of a datagram sender.
     pub(crate) rate: Rate,
-    /// True if a stage may have left out units of a stream.
-    pub(crate) lacks_units: bool,
+    /// Lateness from which a stage leaves out units of a stream; `None` if none does.
+    pub(crate) drops_later: Option<Tolerance>,
     /// Bytes that stay in the page cache before older pages are written back and dropped; `None` to drop
     /// none.
     pub(crate) write_behind_after: Option<u64>,

@@ -31,8 +31,8 @@ use std::time::{Duration, Instant, SystemTime};
 const SPREAD: f64 = 0.8;
 /// Longest time of sound in one packet.
 const PACKET_TIME: Duration = Duration::from_millis(20);
-/// Shortest lateness that shows that a stage has left out units, which the timestamps skip.
-const SKIP_MIN: Duration = Duration::from_millis(50);
+/// Shortest lateness of sound that shows that a stage has left out units, which are longer than packets.
+const SOUND_SKIP_MIN: Duration = Duration::from_millis(50);
 /// Shortest lateness that the timestamps skip if no stage leaves out units: the source has stalled. A shorter one, as of a
 /// busy machine, is made up for.
 const STALL_MIN: Duration = Duration::from_secs(1);
@@ -56,8 +56,8 @@ pub(crate) struct SenderOptions {
     pub(crate) payload_type: Option<u8>,
     /// File into which the description of the stream is written.
     pub(crate) sdp: Option<PathBuf>,
-    /// True if a stage before the sender may have left out units.
-    pub(crate) lacks_units: bool,
+    /// Lateness from which a stage before the sender leaves out units; `None` if none does.
+    pub(crate) drops_later: Option<Tolerance>,
 }
 
 /// Opens a sink that sends a stream. `name` is the endpoint's text.
@@ -196,7 +196,14 @@ impl Sender {
             unreachable!("this clock drops nothing")
         };
         let lateness_ns = u64::try_from(now.saturating_duration_since(due).as_nanos()).unwrap_or(u64::MAX);
-        let least = if self.options.lacks_units { SKIP_MIN } else { STALL_MIN };
+        // The stage passes on no unit that is later than it tolerates. One that seems later here follows units that were
+        // left out.
+        let least = match self.options.drops_later {
+            None => STALL_MIN,
+            Some(Tolerance::Time(limit)) => limit.max(SOUND_SKIP_MIN),
+            Some(_) if stream.packer.is_some() => Duration::ZERO,
+            Some(_) => SOUND_SKIP_MIN,
+        };
         if Duration::from_nanos(lateness_ns) >= least.max(Duration::from_nanos(period_ns)) {
             let skipped = lateness_ns - lateness_ns % period_ns.max(1);
             self.skipped_ns += skipped;
@@ -452,7 +459,7 @@ mod tests {
             packet_bytes,
             payload_type: None,
             sdp: None,
-            lacks_units: false,
+            drops_later: None,
         };
         let control = Control::new()?;
         let mut sender = open_sender(options, "rtp:x", &control)?;
@@ -542,7 +549,7 @@ mod tests {
     }
 
     /// Returns by how many ticks the timestamps of two packets differ, the second of which is sent after a pause.
-    fn skipped(pause: Duration, lacks_units: bool) -> u32 {
+    fn skipped(pause: Duration, drops_later: Option<Tolerance>) -> u32 {
         let control = Control::new().unwrap();
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let options = SenderOptions {
@@ -551,7 +558,7 @@ mod tests {
             packet_bytes: 1400,
             payload_type: Some(101),
             sdp: None,
-            lacks_units,
+            drops_later,
         };
         let mut sender = open_sender(options, "rtp:x", &control).unwrap();
         let bytes = wav(&[1; 2 * 20 * 8 * 4]);
@@ -574,15 +581,20 @@ mod tests {
     fn what_is_missing_in_the_data_is_skipped_in_the_timestamps() {
         let ms = Duration::from_millis;
         let begin = Instant::now();
-        for (pause, lacks_units, least) in [(ms(300), true, 2400), (ms(1100), false, 8800)] {
-            let skipped = skipped(pause, lacks_units);
+        let (unit, time) = (Some(Tolerance::Unit), Some(Tolerance::Time(ms(200))));
+        for (pause, drops_later, least) in
+            [(ms(300), unit, 2400), (ms(300), time, 2400), (ms(1100), None, 8800)]
+        {
+            let skipped = skipped(pause, drops_later);
             let most = begin.elapsed().as_millis() as u32 * 8 + 160;
             assert!((least - 160..=most).contains(&skipped) && skipped.is_multiple_of(160), "{skipped}");
         }
-        // A delay without a stage that drops is made up for, unless the machine was so busy that it was a long one.
-        let begin = Instant::now();
-        let skipped = skipped(ms(60), false);
-        assert!(skipped == 160 || begin.elapsed() > STALL_MIN, "{skipped}");
+        // A delay at which no stage drops anything is made up for, unless a busy machine made it a long one.
+        for (drops_later, limit) in [(None, STALL_MIN), (Some(Tolerance::Time(ms(400))), ms(400))] {
+            let begin = Instant::now();
+            let skipped = skipped(ms(60), drops_later);
+            assert!(skipped == 160 || begin.elapsed() > limit, "{skipped}");
+        }
     }
 
     #[test]

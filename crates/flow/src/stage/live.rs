@@ -122,8 +122,8 @@ impl FilterStage for Live {
         false
     }
 
-    fn drops_units(&self) -> bool {
-        self.tolerance != Tolerance::Never
+    fn drops_later(&self) -> Option<Tolerance> {
+        Some(self.tolerance).filter(|tolerance| *tolerance != Tolerance::Never)
     }
 
     fn filter(&self, _: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error> {

@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::hash::HashAlgorithm;
 use crate::movers::Mover;
 use crate::report::{Acceleration, Hash};
+use crate::video::Tolerance;
 use bywash_options::{Row, Words, among};
 use std::ffi::OsStr;
 use std::fmt;
@@ -102,9 +103,9 @@ pub(crate) trait FilterStage: fmt::Display + fmt::Debug + Send + Sync {
     /// Returns true if the data leaves the stage as it came, up to a limit.
     fn keeps_data(&self) -> bool;
 
-    /// Returns true if units of a stream that are too late may be left out.
-    fn drops_units(&self) -> bool {
-        false
+    /// Returns the lateness from which units of a stream are left out; `None` if the stage leaves out none.
+    fn drops_later(&self) -> Option<Tolerance> {
+        None
     }
 
     /// Creates the filter.
