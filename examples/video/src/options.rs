@@ -25,7 +25,7 @@ pub struct Options {
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256M")]
     pub memory: u64,
     /// Time that a chunk is played for, from 50ms to 10s; a chunk has at least 256K
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "500ms")]
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
     pub period: Duration,
     /// Rate that the network carries; streams beyond it are refused
     #[arg(long, value_name = "RATE", value_parser = rates::parse_any)]

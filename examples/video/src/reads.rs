@@ -1,7 +1,7 @@
 //! Reads into containers that do not wait: by io_uring, or on other threads where io_uring is not to be had.
 //!
-//! Each thread of the server has a ring. A read is submitted at once, owns its container and its file until it has
-//! completed, and wakes whoever waits for it. Invariant: the kernel uses no memory but that of containers in `slots`, and
+//! Each thread of the server has a ring. The reads that tasks begin in one turn are submitted together, so that the disk
+//! is told once. A read owns its container and its file until it has completed, and wakes whoever waits for it. Invariant: the kernel uses no memory but that of containers in `slots`, and
 //! a container leaves its slot only after the completion of its read has been seen. So a [`Reading`] may be dropped at
 //! any time: its slot is then freed by the completion.
 //!
@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::io::{Interest, unix::AsyncFd};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 /// Engine of one thread's reads.
@@ -72,6 +73,8 @@ struct Ring {
     state: Mutex<RingState>,
     /// Readable when a read has completed.
     completed: AsyncFd<OwnedFd>,
+    /// Notified when a read was begun.
+    begun: Notify,
 }
 
 struct RingState {
@@ -121,8 +124,13 @@ impl Reads {
     /// Begins to read. Called in the context of a runtime.
     pub fn read(self: &Arc<Reads>, request: Request) -> Reading {
         let Ok(ring) = &self.ring else { return by_thread(request) };
-        match ring.lock().start(request) {
-            Ok(slot) => Reading::Ring { reads: self.clone(), slot },
+        let started = ring.lock().start(request);
+        match started {
+            Ok(slot) => {
+                // The task that attends runs after those that are ready now, which may begin reads, too.
+                ring.begun.notify_one();
+                Reading::Ring { reads: self.clone(), slot }
+            }
             // The kernel takes no more for the moment.
             Err(request) => by_thread(*request),
         }
@@ -132,13 +140,17 @@ impl Reads {
     pub async fn attend(&self) {
         let Ok(ring) = &self.ring else { return std::future::pending().await };
         loop {
-            let readable = tokio::time::timeout(RETRY, ring.completed.readable()).await;
-            ring.lock().reap();
-            match readable {
-                Ok(Ok(mut guard)) => guard.clear_ready(),
-                // The runtime ends.
-                Ok(Err(_)) => return,
-                Err(_) => {}
+            tokio::select! {
+                () = ring.begun.notified() => ring.lock().submit(),
+                readable = ring.completed.readable() => {
+                    ring.lock().reap();
+                    match readable {
+                        Ok(mut guard) => guard.clear_ready(),
+                        // The runtime ends.
+                        Err(_) => return,
+                    }
+                }
+                () = tokio::time::sleep(RETRY), if ring.lock().has_unsubmitted() => ring.lock().reap(),
             }
         }
     }
@@ -158,7 +170,11 @@ impl Ring {
             return Err("io_uring of this kernel is too old: 5.6 is needed".to_owned());
         }
         let completed = descriptor(&ring).map_err(|error| format!("no descriptor for io_uring: {error}"))?;
-        Ok(Ring { state: Mutex::new(RingState { ring, slots: Slab::new() }), completed })
+        Ok(Ring {
+            state: Mutex::new(RingState { ring, slots: Slab::new() }),
+            completed,
+            begun: Notify::new(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, RingState> {
@@ -177,7 +193,7 @@ fn descriptor(ring: &IoUring) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 impl RingState {
-    /// Submits a read. Hands the request back if the kernel takes no more.
+    /// Queues a read, which the next [`RingState::submit`] submits. Hands the request back if the kernel takes no more.
     fn start(&mut self, request: Request) -> Result<usize, Box<Request>> {
         let state = SlotState::InFlight(None);
         let slot = self.slots.insert(Slot { request, done: 0, begun: Instant::now(), state });
@@ -187,9 +203,12 @@ impl RingState {
         Err(Box::new(self.slots.remove(slot).request))
     }
 
-    /// Submits the rest of a slot's read. Returns false, without effect, if the kernel does not take it.
+    /// Queues the rest of a slot's read. Returns false, without effect, if the queue is full and the kernel takes nothing.
     #[allow(unsafe_code)]
     fn push(&mut self, index: usize) -> bool {
+        if self.ring.submission().is_full() {
+            self.submit();
+        }
         let Slot { request, done, .. } = &mut self.slots[index];
         // Whole blocks, as a direct read needs them; the file may end within the last one.
         let length = (request.bytes - *done).next_multiple_of(BLOCK).min(request.container.len() - *done);
@@ -200,17 +219,23 @@ impl RingState {
             .user_data(index as u64);
         // SAFETY: file and container belong to the slot, which stays until the completion has been seen: `reap` removes
         // no slot before, and `drop` waits. Nothing else accesses the container meanwhile.
-        if unsafe { self.ring.submission().push(&entry) }.is_err() {
-            return false;
-        }
-        loop {
+        unsafe { self.ring.submission().push(&entry) }.is_ok()
+    }
+
+    /// Submits what is queued. What the kernel does not take stays queued.
+    fn submit(&mut self) {
+        while self.has_unsubmitted() {
             match self.ring.submit() {
-                Ok(_) if self.ring.submission().is_empty() => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // An entry that is in the queue cannot be taken back: the next submission has it, or `reap`.
-                _ => return true,
+                Ok(submitted) if submitted > 0 => {}
+                _ => return,
             }
         }
+    }
+
+    /// Returns true if reads are queued.
+    fn has_unsubmitted(&mut self) -> bool {
+        !self.ring.submission().is_empty()
     }
 
     fn reap(&mut self) {

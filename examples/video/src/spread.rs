@@ -1,6 +1,6 @@
 //! Phases of streams, so that the disk has an even load: streams of the same period are spread over it.
 //!
-//! A period is divided into slots. A new stream gets, of the slots that begin within the next period, the one with the
+//! A period is divided into slots. Streams of one slot are sent and read together, so that the disk is told once. A new stream gets, of the slots that begin within the next period, the one with the
 //! fewest streams. Streams of different periods meet now and then whatever their phases are, and are spread apart.
 
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ impl Spread {
 }
 
 /// Number of slots of a period.
-const SLOTS: u32 = 32;
+const SLOTS: u32 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn streams_are_spread_evenly_however_they_begin() {
         let mut spread = Spread::default();
-        // All at once, which is the worst: 320 streams, ten in each slot.
-        let phases: Vec<_> = (0..320).map(|_| spread.take(PERIOD, Duration::from_secs(77))).collect();
+        // All at once, which is the worst: 160 streams, ten in each slot.
+        let phases: Vec<_> = (0..160).map(|_| spread.take(PERIOD, Duration::from_secs(77))).collect();
         assert!(phases.iter().all(|phase| phase.time > Duration::ZERO && phase.time <= PERIOD));
         for slot in 0..SLOTS {
             let (from, to) = (PERIOD / SLOTS * slot, PERIOD / SLOTS * (slot + 1));
@@ -71,7 +71,7 @@ mod tests {
     fn a_later_stream_finds_the_gap() {
         let mut spread = Spread::default();
         let begin = Duration::from_secs(5);
-        let phases: Vec<_> = (0..32).map(|_| spread.take(PERIOD, begin)).collect();
+        let phases: Vec<_> = (0..SLOTS).map(|_| spread.take(PERIOD, begin)).collect();
         spread.give_back(phases[11]);
         let later = begin + 3 * PERIOD + Duration::from_millis(100);
         let found = spread.take(PERIOD, later);

@@ -31,7 +31,7 @@ impl Site {
             std::fs::write(folder.path().join(name), contents).unwrap();
         }
         let fixed = ["bywash-video", folder.path().to_str().unwrap(), "--listen", "127.0.0.1:0"];
-        let defaults = [["--memory", "16M"], ["--calibration", "0"]];
+        let defaults = [["--memory", "16M"], ["--period", "500ms"], ["--calibration", "0"]];
         let defaults = defaults.iter().filter(|[name, _]| !options.contains(name)).flatten();
         let options = Options::try_parse_from(fixed.iter().chain(defaults).chain(options)).unwrap();
         Site { server: Server::start(options).unwrap(), folder }
