@@ -2,8 +2,8 @@
 //! starts, with the server's own reads and files.
 //!
 //! The disk: reads of a chunk at random offsets of the served files, [`DEPTH`] at a time. The processor: the time of the
-//! thread for these reads, and for sending containers over a TCP connection on the loopback interface, whose receiver is
-//! another thread. Both are corrected by the load afterwards (`admission`).
+//! thread for chunks that are read and sent one after the other, with pauses, as streams are, over a TCP connection on the
+//! loopback interface, whose receiver is another thread. Both are corrected by the load afterwards (`admission`).
 
 use crate::chunks::{BLOCK, CHUNK_MAX, CHUNK_MIN};
 use crate::options::{Options, ReadsFrom};
@@ -13,13 +13,13 @@ use bywash_container::Container;
 use bywash_example_http::Memory;
 use rustix::fs::OFlags;
 use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// Capacities that were measured; `None` for what could not be.
@@ -44,20 +44,21 @@ pub fn calibrate(options: &Options, memory: &Memory) -> io::Result<Measured> {
     let bytes = wanted.clamp(CHUNK_MIN, CHUNK_MAX).min(most).next_multiple_of(BLOCK as u64) as usize;
     let files = files(&options.listening.folder, bytes as u64, options.reads);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let reading = match files.is_empty() {
-        true => None,
-        false => runtime.block_on(reading(files, bytes, memory, options.calibration / 2)),
-    };
-    let sending = sending(bytes, options.calibration / 2)?;
-    Ok(Measured {
-        disk: reading.map(|(rate, _)| rate),
-        nanoseconds_per_byte: reading.map(|(_, cost)| cost + sending),
+    if files.is_empty() {
+        return Ok(Measured::default());
+    }
+    let time = options.calibration / 2;
+    runtime.block_on(async {
+        let files = Arc::new(files);
+        let disk = reading(files.clone(), bytes, memory, time).await;
+        let nanoseconds_per_byte = streaming(files, bytes, memory, time).await?;
+        Ok(Measured { disk, nanoseconds_per_byte })
     })
 }
 
 /// Returns files below a folder that have at least `bytes` bytes, and their lengths; at most [`FILES_MAX`], of at most
 /// [`ENTRIES_MAX`] names.
-fn files(folder: &Path, bytes: u64, from: ReadsFrom) -> Vec<(Arc<OwnedFd>, u64)> {
+fn files(folder: &Path, bytes: u64, from: ReadsFrom) -> Files {
     let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
     let mut names = 0;
     while let Some(folder) = folders.pop() {
@@ -87,15 +88,9 @@ fn open(path: &Path, from: ReadsFrom) -> Option<File> {
     if from == ReadsFrom::Disk { with(direct).or_else(|| with(0)) } else { with(0) }
 }
 
-/// Returns the bytes per second of reads, and the thread's time for a byte in nanoseconds; `None` if a file cannot be read.
-async fn reading(
-    files: Vec<(Arc<OwnedFd>, u64)>,
-    bytes: usize,
-    memory: &Memory,
-    time: Duration,
-) -> Option<(u64, f64)> {
-    let (reads, files) = (Arc::new(Reads::new()), Arc::new(files));
-    let (begin, (ran, _)) = (Instant::now(), thread_times());
+/// Returns the bytes per second of reads; `None` if a file cannot be read.
+async fn reading(files: Arc<Files>, bytes: usize, memory: &Memory, time: Duration) -> Option<u64> {
+    let (reads, begin) = (Arc::new(Reads::new()), Instant::now());
     let mut readers = JoinSet::new();
     for seed in 1..=DEPTH as u64 {
         // With less memory than that, fewer reads are in flight.
@@ -113,56 +108,111 @@ async fn reading(
         read = all => read?,
         () = reads.attend() => return None,
     };
-    let cost = (thread_times().0 - ran).as_nanos() as f64 / read as f64;
-    Some(((read as f64 / begin.elapsed().as_secs_f64()) as u64, cost))
+    Some((read as f64 / begin.elapsed().as_secs_f64()) as u64)
 }
 
 /// Reads chunks at random offsets until a time. Returns the number of bytes.
 async fn reader(
     reads: Arc<Reads>,
-    files: Arc<Vec<(Arc<OwnedFd>, u64)>>,
+    files: Arc<Files>,
     mut container: Container,
     bytes: usize,
     (seed, end): (u64, Instant),
 ) -> io::Result<u64> {
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut anywhere = Anywhere::new(&files, bytes, seed);
     let mut read = 0;
     while Instant::now() < end {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let (file, length) = &files[(random >> 32) as usize % files.len()];
-        let offset = (random >> 8) % (length / bytes as u64).max(1) * bytes as u64;
-        let finished = reads.read(Request { file: file.clone(), container, offset, bytes }).end().await?;
+        let (file, offset) = anywhere.next();
+        let finished = reads.read(Request { file, container, offset, bytes }).end().await?;
         read += finished.result? as u64;
         container = finished.container;
     }
     Ok(read)
 }
 
-/// Returns the time of a thread for sending a byte over the loopback interface, in nanoseconds.
-fn sending(bytes: usize, time: Duration) -> io::Result<f64> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let mut sender = TcpStream::connect(listener.local_addr()?)?;
+/// Returns the thread's time for a byte that is read and sent, in nanoseconds; `None` if a file cannot be read.
+async fn streaming(
+    files: Arc<Files>,
+    bytes: usize,
+    memory: &Memory,
+    time: Duration,
+) -> io::Result<Option<f64>> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let sender = TcpStream::connect(listener.local_addr()?).await?;
     let (mut receiver, _) = listener.accept()?;
     let receiver = std::thread::Builder::new().name("calibration".to_owned()).spawn(move || {
         let mut buffer = vec![0; CHUNK_MIN as usize];
         while receiver.read(&mut buffer).is_ok_and(|read| read > 0) {}
     })?;
-    let contents = vec![1; bytes];
-    let (begin, (ran, _)) = (Instant::now(), thread_times());
-    let mut sent = 0;
-    while begin.elapsed() < time {
-        sender.write_all(&contents)?;
-        sent += bytes;
-    }
-    let cost = (thread_times().0 - ran).as_nanos() as f64 / sent.max(1) as f64;
+    let (reads, (ran, _)) = (Arc::new(Reads::new()), thread_times());
+    let sent = tokio::select! {
+        sent = stream(&reads, &files, &sender, memory.try_alloc(bytes).ok().flatten(), (bytes, time)) => sent.ok(),
+        () = reads.attend() => None,
+    };
+    let ran = thread_times().0.saturating_sub(ran);
     drop(sender);
     // It ends with the connection.
     let _ = receiver.join();
-    Ok(cost)
+    Ok(sent.filter(|sent| *sent > 0).map(|sent| ran.as_nanos() as f64 / sent as f64))
 }
 
+/// Reads chunks and sends them for a time, with pauses. Returns the number of bytes.
+async fn stream(
+    reads: &Arc<Reads>,
+    files: &Files,
+    socket: &TcpStream,
+    container: Option<Container>,
+    (bytes, time): (usize, Duration),
+) -> io::Result<u64> {
+    let Some(mut container) = container else { return Ok(0) };
+    let (mut anywhere, mut sent, end) = (Anywhere::new(files, bytes, 1), 0, Instant::now() + time);
+    while Instant::now() < end {
+        let (file, offset) = anywhere.next();
+        let finished = reads.read(Request { file, container, offset, bytes }).end().await?;
+        let mut left = &finished.container[..finished.result?];
+        sent += left.len() as u64;
+        while !left.is_empty() {
+            socket.writable().await?;
+            match socket.try_write(left) {
+                Ok(written) => left = &left[written..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        container = finished.container;
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(sent)
+}
+
+/// Open files and their lengths.
+type Files = Vec<(Arc<OwnedFd>, u64)>;
+
+/// Random chunks of files.
+struct Anywhere<'a> {
+    files: &'a Files,
+    bytes: u64,
+    random: u64,
+}
+
+impl Anywhere<'_> {
+    fn new(files: &Files, bytes: usize, seed: u64) -> Anywhere<'_> {
+        Anywhere { files, bytes: bytes as u64, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
+    }
+
+    /// Returns a file, and the offset of a chunk in it.
+    fn next(&mut self) -> (Arc<OwnedFd>, u64) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let (file, length) = &self.files[(self.random >> 32) as usize % self.files.len()];
+        let offset = (self.random >> 8) % (length / self.bytes).max(1) * self.bytes;
+        (file.clone(), offset)
+    }
+}
+
+/// Time between two chunks that are sent: enough for the threads of a connection to sleep.
+const PAUSE: Duration = Duration::from_millis(2);
 /// Number of reads in flight while the disk is measured.
 const DEPTH: usize = 8;
 /// Greatest number of files that are read to measure the disk.
