@@ -70,11 +70,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{} streams of 8 Mbit/s for {:?}, {} rounds", choice.streams, choice.time, choice.rounds);
     println!(
-        "| server | CPU ms for a second of a stream (lowest to highest) | streams a core, by that | late bytes, refused | delivered |"
+        "| server | CPU ms for a second of a stream (lowest to highest) | streams a core, by that | ratio to the best of nginx (lowest to highest) | late bytes, refused | delivered |"
     );
-    println!("|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|");
+    let of_nginx = SIDES.iter().zip(&figures).filter(|((_, side), _)| matches!(side, Side::Nginx { .. }));
+    let best = of_nginx.map(|(_, figures)| costs(figures)).min_by(|a, b| median(a).total_cmp(&median(b)));
     for ((name, _), figures) in SIDES.iter().zip(&figures) {
-        println!("{}", row(name, figures));
+        println!("{}", row(name, figures, best.as_deref().unwrap_or_default()));
     }
     if let Some(most) = choice.most {
         println!("\n| server | streams without a late byte |\n|---|---|");
@@ -85,18 +87,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn row(name: &str, figures: &[Figure]) -> String {
-    let mut costs: Vec<_> = figures.iter().map(|figure| figure.cpu_ms_per_stream_second).collect();
-    costs.sort_by(f64::total_cmp);
-    let median = costs[costs.len() / 2];
+/// Returns the cost of a side in each round.
+fn costs(figures: &[Figure]) -> Vec<f64> {
+    figures.iter().map(|figure| figure.cpu_ms_per_stream_second).collect()
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(values: &[f64]) -> f64 {
+    sorted(values)[values.len() / 2]
+}
+
+/// Returns the row of a side. A ratio is that of one round.
+fn row(name: &str, figures: &[Figure], best: &[f64]) -> String {
+    let costs = costs(figures);
+    let ratios: Vec<_> = best.iter().zip(&costs).map(|(best, cost)| best / cost).collect();
+    let (median, ratio) = (median(&costs), median(&ratios));
+    let (costs, ratios) = (sorted(&costs), sorted(&ratios));
     let late: u64 = figures.iter().map(|figure| figure.late_bytes).sum();
     let refused: u64 = figures.iter().map(|figure| figure.refused).sum();
     let delivered = figures.iter().map(|figure| figure.delivered_share).sum::<f64>() / figures.len() as f64;
     format!(
-        "| {name} | {median:.3} ({:.3} to {:.3}) | {:.0} | {late}, {refused} | {:.0} % |",
+        "| {name} | {median:.3} ({:.3} to {:.3}) | {:.0} | {ratio:.2} ({:.2} to {:.2}) | {late}, {refused} | {:.0} % |",
         costs[0],
         costs[costs.len() - 1],
         1e3 / median,
+        ratios[0],
+        ratios[ratios.len() - 1],
         100.0 * delivered,
     )
 }
