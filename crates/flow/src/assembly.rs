@@ -35,7 +35,7 @@ pub(crate) fn sink_settings(flow: &Description, parts: &[Part<'_>], plans: &[Pla
         rate: if flow.options.finds_rate { Rate::Auto } else { fixed },
         source_mode: source.filter(|_| is_file && unchanged).map(|stat| stat.st_mode),
         sync: flow.options.sync,
-        drops_later: parts.iter().flat_map(|part| &part.stages).find_map(|stage| stage.drops_later()),
+        omitted: Arc::default(),
         skips_zeros: has_holes && unchanged && !parts[0].stages.is_empty(),
         write_behind_after: (!has_size).then_some(STREAM_CACHE_BYTES),
     }
@@ -218,8 +218,16 @@ impl<'a> Assembly<'a> {
 
     /// Builds the stages of a part.
     fn chain(&self, part: &Part<'_>) -> Result<Chain, Error> {
-        let context =
-            FilterContext { settings: self.settings, via: self.flow.options.via, control: self.control };
+        // A program between the stages and the sink has its own time to pass units on.
+        let detached;
+        let settings = match part.sink {
+            PartEnd::Named(_) => self.settings,
+            _ => {
+                detached = SinkSettings { omitted: Arc::default(), ..self.settings.clone() };
+                &detached
+            }
+        };
+        let context = FilterContext { settings, via: self.flow.options.via, control: self.control };
         part.stages.iter().map(|stage| stage.filter(&context)).collect::<Result<_, _>>().map(Chain)
     }
 }

@@ -94,7 +94,7 @@ impl<'a> Part<'a> {
             sink: self.sink.inspect(|endpoint| endpoint.kind.inspect_sink())?,
             first_stage: self.stages.first().map(ToString::to_string),
             is_limited: self.limit != u64::MAX,
-            drops_units: self.stages.iter().any(|stage| stage.drops_later().is_some()),
+            drops_units: self.stages.iter().any(|stage| stage.drops_units()),
             machine: machine::inspect(),
         })
     }

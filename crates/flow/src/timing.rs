@@ -5,6 +5,7 @@
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Greatest time that is told apart from longer ones: an hour, in nanoseconds.
@@ -32,6 +33,21 @@ pub struct LiveStream {
     pub transmission: Option<Transmission>,
     /// Account of the packets that were received by RTP; `None` elsewhere.
     pub reception: Option<Reception>,
+}
+
+/// Time of the units that a stage has left out of a stream so far, for the end behind it that gives the stream its
+/// timestamps. Stage and end work in turns on one thread, so the end sees it as it was when its unit was passed on.
+#[derive(Debug, Default)]
+pub(crate) struct Omitted(AtomicU64);
+
+impl Omitted {
+    pub(crate) fn add(&self, time_ns: u64) {
+        self.0.fetch_add(time_ns, Relaxed);
+    }
+
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// Percentiles of a time, in seconds.

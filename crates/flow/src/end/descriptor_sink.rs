@@ -9,12 +9,13 @@ use crate::datagram::Rate;
 use crate::error::Error;
 use crate::facts::Kind;
 use crate::sys;
-use crate::video::Tolerance;
+use crate::timing::Omitted;
 use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A descriptor that is written: at a position kept here if it is a file or block device, else as a stream or
@@ -50,7 +51,7 @@ pub(crate) struct DescriptorSink {
 }
 
 /// Properties of the flow that decide how its sinks are opened and written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SinkSettings {
     /// Number of bytes that will arrive; `None` if unknown.
     pub(crate) bytes: Option<u64>,
@@ -62,8 +63,8 @@ pub(crate) struct SinkSettings {
     pub(crate) skips_zeros: bool,
     /// Rate of a datagram sender.
     pub(crate) rate: Rate,
-    /// Lateness from which a stage leaves out units of a stream; `None` if none does.
-    pub(crate) drops_later: Option<Tolerance>,
+    /// What a stage before the sink leaves out of a stream.
+    pub(crate) omitted: Arc<Omitted>,
     /// Bytes that stay in the page cache before older pages are written back and dropped; `None` to drop
     /// none.
     pub(crate) write_behind_after: Option<u64>,

@@ -253,7 +253,7 @@ impl EndpointType for Rtp {
             packet_bytes: self.packet_bytes.unwrap_or(PACKET_BYTES),
             payload_type: self.payload_type,
             sdp: self.sdp.clone(),
-            drops_later: settings.drops_later,
+            omitted: settings.omitted.clone(),
         };
         let output = rtp::open_sender(options, context.name, context.control)?;
         Ok(OpenedStream::OneWay(Sink::Other(output)))

@@ -17,7 +17,7 @@ use crate::control::Control;
 use crate::datagram::want_send_buffer;
 use crate::error::Error;
 use crate::media::{Content, Found, TS_PACKET_BYTES, Units};
-use crate::timing::{LiveStream, Meter, Transmission};
+use crate::timing::{LiveStream, Meter, Omitted, Transmission};
 use crate::video::{Clock, Tolerance, Turn};
 use rtp_types::RtpPacketBuilder;
 use rustix::event::PollFlags;
@@ -25,16 +25,15 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Part of a frame's time in which its packets are sent.
 const SPREAD: f64 = 0.8;
 /// Longest time of sound in one packet.
 const PACKET_TIME: Duration = Duration::from_millis(20);
-/// Shortest lateness of sound that shows that a stage has left out units, which are longer than packets.
-const SOUND_SKIP_MIN: Duration = Duration::from_millis(50);
-/// Shortest lateness that the timestamps skip if no stage leaves out units: the source has stalled. A shorter one, as of a
-/// busy machine, is made up for.
+/// Shortest lateness that the timestamps skip, since the source has stalled. A shorter one, as of a busy machine, is made
+/// up for.
 const STALL_MIN: Duration = Duration::from_secs(1);
 /// Shortest wait; a shorter one is skipped, since the sleep would take longer.
 const WAIT_MIN: Duration = Duration::from_micros(60);
@@ -56,8 +55,8 @@ pub(crate) struct SenderOptions {
     pub(crate) payload_type: Option<u8>,
     /// File into which the description of the stream is written.
     pub(crate) sdp: Option<PathBuf>,
-    /// Lateness from which a stage before the sender leaves out units; `None` if none does.
-    pub(crate) drops_later: Option<Tolerance>,
+    /// What a stage before the sender leaves out of the stream.
+    pub(crate) omitted: Arc<Omitted>,
 }
 
 /// Opens a sink that sends a stream. `name` is the endpoint's text.
@@ -191,20 +190,17 @@ impl Sender {
         let unit = units.unit();
         let now = Instant::now();
         let period_ns = unit.end_ns - unit.begin_ns;
-        let mut begin_ns = unit.begin_ns + self.skipped_ns;
+        let omitted_ns = match stream.format {
+            // The clock references of the packets that come tell of those that do not.
+            RtpFormat::Transport => 0,
+            RtpFormat::Video { .. } | RtpFormat::Sound { .. } => self.options.omitted.time_ns(),
+        };
+        let mut begin_ns = unit.begin_ns + omitted_ns + self.skipped_ns;
         let Turn::At(mut due, ..) = clock.turn_between(begin_ns, begin_ns + period_ns, now) else {
             unreachable!("this clock drops nothing")
         };
         let lateness_ns = u64::try_from(now.saturating_duration_since(due).as_nanos()).unwrap_or(u64::MAX);
-        // The stage passes on no unit that is later than it tolerates. One that seems later here follows units that were
-        // left out.
-        let least = match self.options.drops_later {
-            None => STALL_MIN,
-            Some(Tolerance::Time(limit)) => limit.max(SOUND_SKIP_MIN),
-            Some(_) if stream.packer.is_some() => Duration::ZERO,
-            Some(_) => SOUND_SKIP_MIN,
-        };
-        if Duration::from_nanos(lateness_ns) >= least.max(Duration::from_nanos(period_ns)) {
+        if Duration::from_nanos(lateness_ns) >= STALL_MIN.max(Duration::from_nanos(period_ns)) {
             let skipped = lateness_ns - lateness_ns % period_ns.max(1);
             self.skipped_ns += skipped;
             begin_ns += skipped;
@@ -459,7 +455,7 @@ mod tests {
             packet_bytes,
             payload_type: None,
             sdp: None,
-            drops_later: None,
+            omitted: Arc::default(),
         };
         let control = Control::new()?;
         let mut sender = open_sender(options, "rtp:x", &control)?;
@@ -548,8 +544,10 @@ mod tests {
         assert!(took.iter().sum::<Duration>() >= Duration::from_millis(300), "{took:?}");
     }
 
-    /// Returns by how many ticks the timestamps of two packets differ, the second of which is sent after a pause.
-    fn skipped(pause: Duration, drops_later: Option<Tolerance>) -> u32 {
+    /// Returns by how many ticks the timestamps of two packets differ, the second of which is sent after a pause, and after a
+    /// stage has left out some time.
+    fn skipped(pause: Duration, left_out: Duration) -> u32 {
+        let omitted: Arc<Omitted> = Arc::default();
         let control = Control::new().unwrap();
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let options = SenderOptions {
@@ -558,13 +556,14 @@ mod tests {
             packet_bytes: 1400,
             payload_type: Some(101),
             sdp: None,
-            drops_later,
+            omitted: omitted.clone(),
         };
         let mut sender = open_sender(options, "rtp:x", &control).unwrap();
         let bytes = wav(&[1; 2 * 20 * 8 * 4]);
         let half = bytes.len() - 20 * 8 * 4;
         sender.put(&bytes[..half], &control).unwrap();
         thread::sleep(pause);
+        omitted.add(left_out.as_nanos() as u64);
         sender.put(&bytes[half..], &control).unwrap();
         let timestamp = || {
             let mut room = [0; 2000];
@@ -580,21 +579,17 @@ mod tests {
     #[test]
     fn what_is_missing_in_the_data_is_skipped_in_the_timestamps() {
         let ms = Duration::from_millis;
-        let begin = Instant::now();
-        let (unit, time) = (Some(Tolerance::Unit), Some(Tolerance::Time(ms(200))));
-        for (pause, drops_later, least) in
-            [(ms(300), unit, 2400), (ms(300), time, 2400), (ms(1100), None, 8800)]
-        {
-            let skipped = skipped(pause, drops_later);
-            let most = begin.elapsed().as_millis() as u32 * 8 + 160;
-            assert!((least - 160..=most).contains(&skipped) && skipped.is_multiple_of(160), "{skipped}");
-        }
-        // A delay at which no stage drops anything is made up for, unless a busy machine made it a long one.
-        for (drops_later, limit) in [(None, STALL_MIN), (Some(Tolerance::Time(ms(400))), ms(400))] {
+        for (pause, left_out) in [(ms(60), ms(60)), (ms(0), ms(40)), (ms(60), ms(0)), (ms(400), ms(200))] {
             let begin = Instant::now();
-            let skipped = skipped(ms(60), drops_later);
-            assert!(skipped == 160 || begin.elapsed() > limit, "{skipped}");
+            let skipped = skipped(pause, left_out);
+            // A delay is made up for, unless a busy machine made it a long one.
+            let exact = 160 + 8 * left_out.as_millis() as u32;
+            assert!(skipped == exact || begin.elapsed() > STALL_MIN, "{skipped}, and not {exact}");
         }
+        let begin = Instant::now();
+        let skipped = skipped(ms(1100), ms(0));
+        let most = begin.elapsed().as_millis() as u32 * 8 + 160;
+        assert!((8640..=most).contains(&skipped) && skipped.is_multiple_of(160), "{skipped}");
     }
 
     #[test]

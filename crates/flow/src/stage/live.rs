@@ -8,11 +8,12 @@ use super::{Bound, FilterContext, FilterStage, Stage, StageKind, StageRole, Stag
 use crate::control::Control;
 use crate::error::Error;
 use crate::media::{Format, Found, Units};
-use crate::timing::{LiveStream, Meter};
+use crate::timing::{LiveStream, Meter, Omitted};
 use crate::video::{Clock, Tolerance, Turn};
 use bywash_options::{OptionRow, Row, Value, Words, option};
 use bywash_quantity::{TimeUnit, duration};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The stage, with what the user says of the stream.
@@ -122,12 +123,12 @@ impl FilterStage for Live {
         false
     }
 
-    fn drops_later(&self) -> Option<Tolerance> {
-        Some(self.tolerance).filter(|tolerance| *tolerance != Tolerance::Never)
+    fn drops_units(&self) -> bool {
+        self.tolerance != Tolerance::Never
     }
 
-    fn filter(&self, _: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error> {
-        Ok(Box::new(LiveFilter::new(self)?))
+    fn filter(&self, context: &FilterContext<'_>) -> Result<Box<dyn Filter>, Error> {
+        Ok(Box::new(LiveFilter::new(self, context.settings.omitted.clone())?))
     }
 }
 
@@ -159,15 +160,18 @@ struct LiveFilter {
     units: Units,
     clock: Clock,
     meter: Meter,
+    /// What was left out, for the end that has to know.
+    omitted: Arc<Omitted>,
 }
 
 impl LiveFilter {
-    fn new(stage: &Live) -> Result<LiveFilter, Error> {
+    fn new(stage: &Live, omitted: Arc<Omitted>) -> Result<LiveFilter, Error> {
         let name = stage.to_string();
         Ok(LiveFilter {
             units: Units::new(&name, stage.format, stage.block, u64::MAX)?,
             clock: Clock::tolerating(stage.tolerance),
             meter: Meter::new(),
+            omitted,
             name,
         })
     }
@@ -178,6 +182,7 @@ impl LiveFilter {
         let due = match self.clock.turn_between(unit.begin_ns, unit.end_ns, Instant::now()) {
             Turn::Drop => {
                 self.meter.dropped();
+                self.omitted.add(unit.end_ns - unit.begin_ns);
                 return Ok(Demand::More);
             }
             Turn::At(due, ..) => due,
@@ -232,7 +237,7 @@ mod tests {
 
     fn filter(tolerance: Tolerance) -> Box<dyn Filter> {
         let format = Some(Format::Raw { bytes_per_s: 100_000, unit_bytes: 1000 });
-        Box::new(LiveFilter::new(&Live { format, block: BLOCK, tolerance }).unwrap())
+        Box::new(LiveFilter::new(&Live { format, block: BLOCK, tolerance }, Arc::default()).unwrap())
     }
 
     #[test]

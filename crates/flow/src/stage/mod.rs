@@ -25,7 +25,6 @@ use crate::error::Error;
 use crate::hash::HashAlgorithm;
 use crate::movers::Mover;
 use crate::report::{Acceleration, Hash};
-use crate::video::Tolerance;
 use bywash_options::{Row, Words, among};
 use std::ffi::OsStr;
 use std::fmt;
@@ -103,9 +102,9 @@ pub(crate) trait FilterStage: fmt::Display + fmt::Debug + Send + Sync {
     /// Returns true if the data leaves the stage as it came, up to a limit.
     fn keeps_data(&self) -> bool;
 
-    /// Returns the lateness from which units of a stream are left out; `None` if the stage leaves out none.
-    fn drops_later(&self) -> Option<Tolerance> {
-        None
+    /// Returns true if the stage may leave out units of a stream.
+    fn drops_units(&self) -> bool {
+        false
     }
 
     /// Creates the filter.

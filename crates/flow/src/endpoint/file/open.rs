@@ -77,7 +77,7 @@ pub(super) fn sink(
     let failed = |error: Errno| Error::io(format!("open {name}"), error);
     let settings = &SinkSettings {
         write_behind_after: if file.nocache { Some(0) } else { settings.write_behind_after },
-        ..*settings
+        ..settings.clone()
     };
     let there = stat_endpoint(&file.path, name)?;
     let kind = there.as_ref().map_or(Kind::File, kind_of);
