@@ -412,7 +412,7 @@ mod tests {
             .replace("[ADDRESS:]PORT", "80")
             .replace("[HOST:]PORT", "80")
             .replace("HOST:PORT", "host:80");
-        let address = address.replace("SAMPLESxPULSES", "512x512").replace("[wayland|x11]", "x11");
+        let address = address.replace("SAMPLESxPULSES", "512x512").replace("[wayland|x11|kms]", "kms");
         let required = match row.name {
             "eth" => ",to=02:00:00:00:00:01,port=1",
             "eth-listen" => ",port=1",
