@@ -67,8 +67,9 @@ fn memory_is_exact() {
     assert_eq!((site.server.totals().no_memory, site.server.admitted().0), (1, 32));
     // A client that is killed frees what it had.
     clients.pop();
-    wait_for("the containers of a client that is gone", || site.server.admitted().0 == 31);
-    assert_eq!(site.begin("/a", "").head().status, 200);
+    wait_for("the end of a stream whose client is gone", || site.server.admitted().0 == 31);
+    // Its containers come back a moment later, and on a busy machine nobody is admitted while streams are late.
+    wait_for("room for another stream", || site.begin("/a", "").head().status == 200);
     drop(clients);
     site.wait_for_the_end();
 }
