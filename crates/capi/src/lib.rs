@@ -1,8 +1,8 @@
 //! The C library: containers, paths, pools, channels, volumes, flows and surfaces for programs that are not written in Rust.
 //!
-//! What the functions do is what [`bywash_container`], [`bywash_channel`], [`::bywash_client`], [`bywash_flow`] and
-//! [`bywash_display`] do;
-//! their documentation says why. Here are the C names, handles in place of owned values, numbers in place of error enums. The comments of
+//! The functions do the same as [`bywash_container`], [`bywash_channel`], [`::bywash_client`], [`bywash_flow`] and
+//! [`bywash_display`], whose documentation says why. Here are the C names, handles in place of owned values, numbers in
+//! place of error enums. The comments of
 //! the exported items become `include/bywash.h` (`tests/header.rs` holds both together), so they are written for who
 //! reads C.
 //!

@@ -8,7 +8,7 @@
 //! - `card`: the adapter, its connectors and modes
 //! - `damage`: the changed parts of a frame, for adapters that transfer them alone
 //!
-//! Who drives a card (the DRM master) is one process at a time; a card that a display server drives is refused. The
+//! One process at a time drives a card (the DRM master); a card that a display server drives is refused. The
 //! virtual terminal is left as it is. What the screen showed before is shown again when the window is dropped; if the
 //! process is killed, the kernel brings back the text console.
 

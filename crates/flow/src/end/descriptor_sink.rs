@@ -63,7 +63,7 @@ pub(crate) struct SinkSettings {
     pub(crate) skips_zeros: bool,
     /// Rate of a datagram sender.
     pub(crate) rate: Rate,
-    /// What a stage before the sink leaves out of a stream.
+    /// Time that a stage before the sink leaves out of a stream.
     pub(crate) omitted: Arc<Omitted>,
     /// Bytes that stay in the page cache before older pages are written back and dropped; `None` to drop
     /// none.

@@ -387,7 +387,7 @@ mod tests {
     use super::super::wav::tests::{chunk, format};
     use super::*;
 
-    /// What a stream was cut into.
+    /// Units that a stream was cut into, and what is around them.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Cut {
         header: Vec<u8>,

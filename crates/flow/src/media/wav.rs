@@ -31,14 +31,14 @@ pub(crate) struct WavFormat {
 pub(crate) struct WavHeader {
     name: String,
     bytes: Vec<u8>,
-    /// Where the chunk begins that is read next.
+    /// Offset of the chunk that is read next.
     chunk: usize,
     format: Option<WavFormat>,
     /// Length of the samples that a ds64 chunk tells, in bytes.
     long_bytes: Option<u64>,
 }
 
-/// What stands in a whole header.
+/// Contents of a whole header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WavInfo {
     pub(crate) format: WavFormat,
@@ -162,7 +162,7 @@ impl WavHeader {
     }
 }
 
-/// What a header needs, or that it is whole.
+/// Result of reading a header: the bytes that it lacks, or its contents.
 enum Next {
     /// The header needs this many bytes to be read further.
     Bytes(usize),

@@ -6,7 +6,7 @@
 //! - [`rtcp`]: reports of senders and their goodbyes
 //! - [`sender`]: a stream of media as packets, in real time
 //! - [`input`] and [`receiver`]: the packets of a sender as a stream of media, in real time
-//! - [`senders`], [`jitter_buffer`], [`drift`], [`player`]: whom a receiver listens to, packets that wait, the sender's clock,
+//! - [`senders`], [`jitter_buffer`], [`drift`], [`player`]: the sender that is heard, packets that wait, the sender's clock,
 //!   and units made of packets
 //!
 //! Called by [`crate::endpoint`] for `rtp:`.

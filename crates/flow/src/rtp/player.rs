@@ -16,7 +16,7 @@ const CONCEALED_MAX_NS: i64 = 500_000_000;
 /// Longest block of sound, in samples.
 const BLOCK_MAX: i64 = 1 << 14;
 
-/// What sound is made of where packets are missing.
+/// Replacement for sound whose packets are missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Concealment {
     /// The block before.

@@ -55,7 +55,7 @@ pub(crate) struct SenderOptions {
     pub(crate) payload_type: Option<u8>,
     /// File into which the description of the stream is written.
     pub(crate) sdp: Option<PathBuf>,
-    /// What a stage before the sender leaves out of the stream.
+    /// Time that a stage before the sender leaves out of the stream.
     pub(crate) omitted: Arc<Omitted>,
 }
 

@@ -160,7 +160,7 @@ struct LiveFilter {
     units: Units,
     clock: Clock,
     meter: Meter,
-    /// What was left out, for the end that has to know.
+    /// Time of the units that were left out, for the end that gives the stream its timestamps.
     omitted: Arc<Omitted>,
 }
 
