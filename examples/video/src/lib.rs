@@ -17,7 +17,7 @@
 //! client.read_to_string(&mut response)?;
 //! assert!(response.starts_with("HTTP/1.1 200 OK\r\n") && response.ends_with("\r\n\r\nframes"));
 //! let (totals, _) = server.stop();
-//! assert_eq!((totals.streams, totals.chunks, totals.late), (1, 1, 0));
+//! assert_eq!((totals.streams, totals.chunks), (1, 1));
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!

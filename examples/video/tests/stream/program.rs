@@ -23,8 +23,10 @@ fn counts_are_told_on_request_and_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a"), "some text").unwrap();
     settle();
+    // At this rate a chunk is late after half a minute: none is, however busy the machine may be.
+    let options = ["--listen", "127.0.0.1:0", "--calibration", "0", "--memory", "2M", "--rate", "64kbit"];
     let mut command = Command::new(PROGRAM);
-    command.arg(folder.path()).args(["--listen", "127.0.0.1:0", "--calibration", "0", "--memory", "2M"]);
+    command.arg(folder.path()).args(options);
     let mut program = Ended(command.stderr(Stdio::piped()).spawn().unwrap());
     let pid = Pid::from_child(&program.0);
     let mut lines = BufReader::new(program.0.stderr.take().unwrap()).lines().map(Result::unwrap);
