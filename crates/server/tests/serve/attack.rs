@@ -189,6 +189,10 @@ struct Load {
 
 const SMALL: Load = Load { requests: 16, bytes: 512 };
 
+/// Share of a device that the victim beside one attacker has at least. Its half would be all that it can use, and it uses
+/// less where the machine is busy, since it asks for nothing while it has no processor.
+const LEAST_SHARE: f64 = 0.25;
+
 /// Returns the number of writes that complete over several connections.
 fn load(socket: &Path, connections: usize, each: Load, time: Duration) -> u64 {
     let Load { requests, bytes } = each;
@@ -231,7 +235,7 @@ fn many_connections_have_one_share() {
         (attacker.join().unwrap(), victim)
     });
     // It would be one in twenty-one if each connection had a share.
-    assert!(victim as f64 > 0.35 * (attacker + victim) as f64, "{victim} beside {attacker}");
+    assert!(victim as f64 > LEAST_SHARE * (attacker + victim) as f64, "{victim} beside {attacker}");
 }
 
 /// The attacker could fill the device's queue, and the victim has few requests in flight.
@@ -246,7 +250,7 @@ fn nobody_waits_behind_a_queue_that_another_fills() {
         (attacker.join().unwrap(), victim)
     });
     // It would be one in thirty if the victim's part of the device were its part of the queue.
-    assert!(victim as f64 > 0.35 * (attacker + victim) as f64, "{victim} beside {attacker}");
+    assert!(victim as f64 > LEAST_SHARE * (attacker + victim) as f64, "{victim} beside {attacker}");
     // The device was always busy: it could complete 763 requests a second if nothing else took time.
     assert!(attacker + victim > 1500, "{victim} beside {attacker}");
 }
