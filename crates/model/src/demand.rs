@@ -17,7 +17,8 @@
 //! The table omits the processors' costs per I/O operation. `call`, `interrupt` and `switch` for I/O through
 //! the kernel, `doorbell` and `poll` for I/O that bypasses the kernel, are divided by the bytes of a request
 //! and added to the row of the processors ([`Workload::io_overhead_per_byte`]); the paper's costs per byte
-//! already include them. r is the payload rate at the host's end of the interconnect, packet overhead
+//! already include them. So is `access`, which a request to a disk costs whatever its size, in the row of whoever runs the
+//! file system. r is the payload rate at the host's end of the interconnect, packet overhead
 //! subtracted ([`crate::machine::Interconnect::host_payload_rate`]). r_d follows from seeks or from flash
 //! where the description gives those ([`crate::machine::Disks::rate_of`]).
 //!
@@ -205,7 +206,9 @@ impl Demand {
         let costs = &work.costs;
         let network = passage.network();
         let on_host = costs.server.0 + passage.compute + work.io_overhead_per_byte(architecture);
-        let protocols = costs.tcp.0 * network + costs.file_system.0 * passage.disk;
+        let file_system = costs.file_system.0 * passage.disk
+            + costs.access.0 * work.disk_operations() / work.request_bytes();
+        let protocols = work.tcp().0 * network + file_system;
         let cycles = if architecture.is_active() { on_host } else { on_host + protocols };
         // Only stored data can move from disk to interface directly. Data that a program generates passes
         // memory.
@@ -224,11 +227,11 @@ impl Demand {
                 crossings / machine.interconnect.host_payload_rate(),
                 // The wire is full duplex: the busier direction decides.
                 passage.inward.max(passage.outward) / interfaces.rate.0,
-                on_processor(on_devices * costs.tcp.0 * network, interfaces.processor),
+                on_processor(on_devices * work.tcp().0 * network, interfaces.processor),
                 // A workload without disk accesses has an access size of 0, for which `rate_of` is not
                 // defined.
                 if passage.disk > 0.0 { passage.disk / disks.rate_of(bytes_at_once, readers) } else { 0.0 },
-                on_processor(on_devices * costs.file_system.0 * passage.disk, disks.processor),
+                on_processor(on_devices * file_system, disks.processor),
             ],
             units: [
                 machine.processors.count,

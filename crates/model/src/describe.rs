@@ -278,7 +278,9 @@ keys! {
     };
     "costs.server": CyclesPerByte, |it| Some(&mut it.costs.server.0);
     "costs.tcp": CyclesPerByte, |it| Some(&mut it.costs.tcp.0);
+    "costs.tcp-large": CyclesPerByte, |it| Some(&mut it.costs.tcp_large.0);
     "costs.file-system": CyclesPerByte, |it| Some(&mut it.costs.file_system.0);
+    "costs.access": Cycles, |it| Some(&mut it.costs.access.0);
     "costs.system": CyclesPerByte, |it| Some(&mut it.costs.system.0);
     "costs.call": Cycles, |it| Some(&mut it.costs.call.0);
     "costs.trap": Cycles, |it| Some(&mut it.costs.trap.0);

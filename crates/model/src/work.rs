@@ -85,8 +85,13 @@ pub struct Costs {
     pub server: CyclesPerByte,
     /// Cost of TCP (w_n), for bytes that pass the network.
     pub tcp: CyclesPerByte,
+    /// Cost of TCP for the bytes of a request of [`Costs::LARGE`] bytes or more, which leave the caches; 0 for that of `tcp`.
+    pub tcp_large: CyclesPerByte,
     /// Cost of the file system (w_d), for bytes that pass a disk.
     pub file_system: CyclesPerByte,
+    /// Cost of a request to a disk, whatever its size, in addition to the submission and the notification: the file system
+    /// and the driver. Active devices bear it, like `file_system`.
+    pub access: Cycles,
     /// Cost of the remaining work of a conventional server's operating system: copies, kernel crossings,
     /// interrupts.
     pub system: CyclesPerByte,
@@ -105,6 +110,11 @@ pub struct Costs {
     pub poll: Cycles,
     /// Size of the pieces in which data is passed on and copied, in bytes.
     pub piece: Size,
+}
+
+impl Costs {
+    /// Size from which on a request is a large one, in bytes.
+    pub const LARGE: f64 = 262_144.0;
 }
 
 /// Parts of the host's I/O that a user-level server performs at user level.
@@ -140,7 +150,9 @@ impl Default for Costs {
         Costs {
             server: CyclesPerByte(0.15),
             tcp: CyclesPerByte(3.8),
+            tcp_large: CyclesPerByte(0.0),
             file_system: CyclesPerByte(1.5),
+            access: Cycles(0.0),
             system: CyclesPerByte(4.55),
             call: Cycles(0.0),
             trap: Cycles(322.0),
@@ -222,6 +234,12 @@ impl Workload {
         Workload { request, costs, load, mechanisms }
     }
 
+    /// Returns the cost of TCP for a byte of a request.
+    pub fn tcp(&self) -> CyclesPerByte {
+        let Costs { tcp, tcp_large, .. } = self.costs;
+        if self.request_bytes() >= Costs::LARGE && tcp_large.0 > 0.0 { tcp_large } else { tcp }
+    }
+
     /// Returns the bytes that a request moves.
     pub fn request_bytes(&self) -> f64 {
         match self.request {
@@ -232,16 +250,23 @@ impl Workload {
         }
     }
 
-    /// Returns the mean number of device operations that a request submits.
+    /// Returns the mean number of operations of disks and interfaces that a request submits.
     pub fn operations(&self) -> f64 {
+        let on_the_network = match self.request {
+            Request::Blocks { .. } | Request::Database { .. } => 0.0,
+            _ => 1.0,
+        };
+        self.disk_operations() + on_the_network
+    }
+
+    /// Returns the mean number of operations of disks that a request submits.
+    pub fn disk_operations(&self) -> f64 {
+        let one_if = |is_one: bool| if is_one { 1.0 } else { 0.0 };
         match self.request {
-            Request::Web { miss, .. } => 1.0 + miss.0,
-            Request::Video { .. } | Request::Streams { .. } => 2.0,
-            Request::Blocks { .. } => 1.0,
-            Request::Database { pages, miss, log, .. } => {
-                pages * miss.0 + if log.0 > 0.0 { 1.0 } else { 0.0 }
-            }
-            Request::Dynamic { data, .. } => 1.0 + if data.0 > 0.0 { 1.0 } else { 0.0 },
+            Request::Web { miss, .. } => miss.0,
+            Request::Video { .. } | Request::Streams { .. } | Request::Blocks { .. } => 1.0,
+            Request::Database { pages, miss, log, .. } => pages * miss.0 + one_if(log.0 > 0.0),
+            Request::Dynamic { data, .. } => one_if(data.0 > 0.0),
         }
     }
 

@@ -2,9 +2,9 @@
 //! traffic of copies, and the shares of the processors.
 
 use bywash_model::machine::{Interconnect, Memory, Rotating, Topology};
-use bywash_model::units::{CyclesPerByte, Frequency, Rate, Share, Size, Time};
-use bywash_model::work::Request;
-use bywash_model::{Architecture, Description, Machine, Workload};
+use bywash_model::units::{Cycles, CyclesPerByte, Frequency, Rate, Share, Size, Time};
+use bywash_model::work::{Costs, Request};
+use bywash_model::{Architecture, Description, Machine, Workload, bound};
 use bywash_sim::{Options, Report, Stop, simulate};
 
 const KIB: f64 = 1024.0;
@@ -172,4 +172,36 @@ fn a_spinning_thread_is_not_stalled_on_memory() {
         processors.spinning > 0.9 && processors.stalled == 0.0 && processors.idle < 1e-9,
         "{processors:?}"
     );
+}
+
+/// What a request to a disk costs whatever its size is paid by whoever runs the file system, and once for each request: model
+/// and simulator agree.
+#[test]
+fn a_request_to_a_disk_costs_its_access() {
+    let mut description = video(Topology::Switch, 64.0 * KIB);
+    // One slow processor and fast disks: the file system binds.
+    description.machine.processors.count = 1.0;
+    (description.machine.disks.rotating, description.machine.disks.rate) = (None, Rate(1e9));
+    description.costs = Costs {
+        server: CyclesPerByte(0.0),
+        tcp: CyclesPerByte(0.0),
+        file_system: CyclesPerByte(0.5),
+        system: CyclesPerByte(0.0),
+        access: Cycles(1e6),
+        ..Costs::default()
+    };
+    let speed = description.machine.processors.speed.0;
+    description.machine.disks.processor = Frequency(speed / 8.0);
+    let each = 1e6 + 0.5 * 64.0 * KIB;
+    // Under the active structure four disks have an eighth of the speed each.
+    for (architecture, speed) in [
+        (Architecture::Conventional, speed),
+        (Architecture::UserLevel, speed),
+        (Architecture::Active, speed / 2.0),
+        (Architecture::Direct, speed / 2.0),
+    ] {
+        let bound = bound(&description.machine, &description.workload(), architecture).throughput;
+        assert_near(bound, 64.0 * KIB * speed / each, 1e-3);
+        assert_near(run(&description, architecture).throughput.mean, bound, 0.02);
+    }
 }

@@ -64,7 +64,12 @@ impl ServiceTime {
 
     /// Returns a duration proportional to the request, in seconds per byte.
     pub fn per_byte(seconds: f64) -> ServiceTime {
-        ServiceTime::Bytes(Time(0), seconds * 1e12)
+        ServiceTime::fixed_and_per_byte(0.0, seconds)
+    }
+
+    /// Returns a fixed time and a duration proportional to the request, in seconds and seconds per byte.
+    pub fn fixed_and_per_byte(fixed: f64, byte: f64) -> ServiceTime {
+        ServiceTime::Bytes(Time::from_seconds(fixed), byte * 1e12)
     }
 
     /// Draws a duration for a job with `registers`. The caller computes the time of a command, because

@@ -3,6 +3,7 @@
 //! The numbers are those of the description's `costs`. What a cost for a byte does to data is executed: a copy and a
 //! checksum pass over the bytes in the caches, and the cycles include the time that they stall on an idle memory.
 
+use crate::server::hardware::Work;
 use bywash_execute::machine::Path;
 use bywash_model::{Architecture, Description};
 
@@ -34,8 +35,8 @@ pub struct PathCosts {
     switch: u64,
     /// Cost of TCP for a byte on the host's processors; `None` if the interfaces' processors do it.
     pub tcp: Option<f64>,
-    /// Cost of the file system for a byte on the host's processors.
-    file_system: f64,
+    /// Cost of a request to a disk on the host's processors, and of each of its bytes.
+    file_system: Work,
     /// Cost of a copy for a byte.
     pub copy: f64,
     /// True if the host computes checksums.
@@ -65,7 +66,7 @@ impl PathCosts {
             interrupt: cycles(if mechanisms.notification { costs.poll.0 } else { costs.interrupt.0 }),
             switch: cycles(if mechanisms.notification { 0.0 } else { costs.switch.0 }),
             tcp: (!is_active).then_some(costs.tcp.0),
-            file_system: if is_active { 0.0 } else { costs.file_system.0 },
+            file_system: if is_active { Work::default() } else { Work::file_system(&costs) },
             copy: costs.system.0,
             checksums: !description.machine.interfaces.checksums,
             initiates: mechanisms.initiation,
@@ -86,7 +87,7 @@ impl PathCosts {
 
     /// Returns the cost of a submission to a disk or an interface.
     pub fn submission(&self, is_disk: bool, bytes: u64) -> u64 {
-        let each = if is_disk { (self.file_system * bytes as f64).round() as u64 } else { 0 };
-        self.submit + each
+        let file_system = if is_disk { self.file_system.cycles(bytes) } else { 0.0 };
+        self.submit + file_system.round() as u64
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::{Net, Op, Registers, Script, Time};
 use crate::server::buffers::Buffer;
-use crate::server::hardware::{Device, Direction, DiskAccess, Hardware, LineScripts, block_of};
+use crate::server::hardware::{Device, Direction, DiskAccess, Hardware, LineScripts, Work, block_of};
 use crate::server::script::ScriptBuilder;
 use bywash_model::{Architecture, Description};
 
@@ -45,7 +45,7 @@ impl Devices {
         let mut hardware = Hardware::new(&mut net, &description.machine, &work, architecture);
         let (lines, idle_line) = hardware.line_scripts(&mut net, &description.machine)?;
         let is_active = architecture.is_active();
-        let (tcp, file_system) = (work.costs.tcp.0, work.costs.file_system.0);
+        let (tcp, file_system) = (Work::per_byte(work.costs.tcp.0), Work::file_system(&work.costs));
         let mut entry = |fill: &dyn Fn(&mut ScriptBuilder)| {
             let mut script = ScriptBuilder::default();
             fill(&mut script);
@@ -53,9 +53,9 @@ impl Devices {
             net.entry(script.ops)
         };
         let device_work = |script: &mut ScriptBuilder, device: Device| {
-            let cycles = if device == Device::Disk { file_system } else { tcp };
+            let work = if device == Device::Disk { file_system } else { tcp };
             if is_active {
-                hardware.device_work(script, device, cycles);
+                hardware.device_work(script, device, work);
             }
         };
         let disk = |script: &mut ScriptBuilder, readers: f64, writes: bool| {

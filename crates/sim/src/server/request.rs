@@ -18,7 +18,7 @@
 //! preempts none.
 
 use super::buffers::{Buffer, Pass};
-use super::hardware::{Device, Direction, DiskAccess, Hardware, block_of};
+use super::hardware::{Device, Direction, DiskAccess, Hardware, Work, block_of};
 use super::script::ScriptBuilder;
 use crate::engine::{Op, Register, ServiceTime};
 use bywash_model::work::{Mechanisms, Request, Workload};
@@ -247,7 +247,7 @@ impl<'a> RequestScripts<'a> {
             self.hardware.move_direct(script, Device::Interface);
             self.detect_completion(script);
             self.submit(script);
-            self.without_processor(script).device_work(script, Device::Disk, costs.file_system.0);
+            self.without_processor(script).device_work(script, Device::Disk, Work::file_system(costs));
             self.disk(script, bytes, true, true);
             self.host_cycles_per_byte(script, costs.server.0, Pass::default());
             return self.detect_completion(script);
@@ -262,7 +262,7 @@ impl<'a> RequestScripts<'a> {
         let hardware = self.without_processor(script);
         hardware.receive(script);
         if self.architecture.is_active() {
-            hardware.device_work(script, Device::Interface, self.work.costs.tcp.0);
+            hardware.device_work(script, Device::Interface, Work::per_byte(self.work.tcp().0));
         }
     }
 
@@ -273,7 +273,7 @@ impl<'a> RequestScripts<'a> {
         self.without_processor(script).move_data(script, Device::Interface, Direction::IntoMemory, buffer);
         self.detect_completion(script);
         if !self.architecture.is_active() {
-            self.host_cycles_per_byte(script, costs.tcp.0, self.checksum(buffer));
+            self.host_cycles_per_byte(script, self.work.tcp().0, self.checksum(buffer));
         }
         if !self.mechanisms.transfer {
             self.copy(script, costs.system.0, buffer, Buffer::Program);
@@ -327,12 +327,12 @@ impl<'a> RequestScripts<'a> {
         let costs = &self.work.costs;
         self.submit(script);
         if !self.architecture.is_active() {
-            self.host_cycles_per_byte(script, costs.file_system.0, Pass::default());
+            self.host_file_system(script);
         }
         self.disk(script, bytes, in_order, false);
         let hardware = self.without_processor(script);
         if self.architecture.is_active() {
-            hardware.device_work(script, Device::Disk, costs.file_system.0);
+            hardware.device_work(script, Device::Disk, Work::file_system(costs));
         }
         let buffer = if self.mechanisms.transfer { target } else { Buffer::Kernel };
         hardware.move_data(script, Device::Disk, Direction::IntoMemory, buffer);
@@ -357,9 +357,9 @@ impl<'a> RequestScripts<'a> {
     pub(super) fn to_disk(&self, script: &mut ScriptBuilder, bytes: f64, buffer: Buffer, in_order: bool) {
         let costs = &self.work.costs;
         if self.architecture.is_active() {
-            self.without_processor(script).device_work(script, Device::Disk, costs.file_system.0);
+            self.without_processor(script).device_work(script, Device::Disk, Work::file_system(costs));
         } else {
-            self.host_cycles_per_byte(script, costs.file_system.0, Pass::default());
+            self.host_file_system(script);
         }
         self.without_processor(script).move_data(script, Device::Disk, Direction::OutOfMemory, buffer);
         self.disk(script, bytes, in_order, true);
@@ -383,13 +383,13 @@ impl<'a> RequestScripts<'a> {
             self.copy(script, if charges { costs.system.0 } else { 0.0 }, source, buffer);
         }
         if !self.architecture.is_active() {
-            self.host_cycles_per_byte(script, costs.tcp.0, self.checksum(buffer));
+            self.host_cycles_per_byte(script, self.work.tcp().0, self.checksum(buffer));
         }
         self.submit(script);
         let hardware = self.without_processor(script);
         hardware.move_data(script, Device::Interface, Direction::OutOfMemory, buffer);
         if self.architecture.is_active() {
-            hardware.device_work(script, Device::Interface, costs.tcp.0);
+            hardware.device_work(script, Device::Interface, Work::per_byte(self.work.tcp().0));
         }
         hardware.send(script);
     }
@@ -400,9 +400,9 @@ impl<'a> RequestScripts<'a> {
         self.submit(script);
         self.disk(script, self.work.request_bytes(), self.is_in_order(), false);
         let hardware = self.without_processor(script);
-        hardware.device_work(script, Device::Disk, costs.file_system.0);
+        hardware.device_work(script, Device::Disk, Work::file_system(costs));
         hardware.move_direct(script, Device::Disk);
-        hardware.device_work(script, Device::Interface, costs.tcp.0);
+        hardware.device_work(script, Device::Interface, Work::per_byte(self.work.tcp().0));
         hardware.send(script);
     }
 
@@ -447,6 +447,12 @@ impl<'a> RequestScripts<'a> {
     fn processor(&self, script: &mut ScriptBuilder, time: ServiceTime) {
         self.acquire(script);
         self.hardware.compute(script, time);
+    }
+
+    /// Adds the file system's work for a request to a disk on the host.
+    fn host_file_system(&self, script: &mut ScriptBuilder) {
+        self.host_cycles(script, self.work.costs.access.0);
+        self.host_cycles_per_byte(script, self.work.costs.file_system.0, Pass::default());
     }
 
     /// Adds a copy within `cycles` cycles per byte.

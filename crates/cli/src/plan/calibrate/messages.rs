@@ -7,9 +7,8 @@
 use crate::doctor::machine::{cores, pin};
 use crate::plan::measure::loopback::pair;
 use crate::plan::measure::rounds::{Effort, mapped, summary};
-use crate::plan::measure::{KIB, joined, processor_time};
+use crate::plan::measure::{KIB, MIB, joined, processor_time};
 use bywash_bench::statistics::Summary;
-use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -31,12 +30,18 @@ pub struct Messages {
     pub rate: Summary,
     /// Processor time for a byte of this connection, of both ends together, in seconds.
     pub byte: Summary,
+    /// Processor time of the sender for a byte of pieces of [`PIECE`] bytes out of memory, in seconds.
+    pub sent: Summary,
 }
 
 /// Number of round trips between two checks of the clock.
 const BATCH: usize = 5;
 /// Size of a large question, and of a call of a stream, in bytes.
 pub const LARGE: usize = 64 * KIB;
+/// Size of a piece that is larger than a socket's buffer, and of the memory out of which such pieces are sent, in bytes:
+/// more than a processor's cache holds.
+pub const PIECE: usize = MIB;
+const REGION: usize = 64 * MIB;
 
 impl Messages {
     /// Measures the costs.
@@ -45,7 +50,10 @@ impl Messages {
     /// The error of a socket or pipe call, and a timeout if a thread does not respond.
     pub fn measure(effort: &Effort) -> io::Result<Messages> {
         let one_core = cores().last().copied();
-        let (rate, byte) = stream(effort)?;
+        let Stream { rate, both: byte, .. } = Stream::measure(effort, LARGE, LARGE, [None; 2])?;
+        // On two processors, where there are two: with the receiver on the sender's, a byte costs another time each time.
+        let two = [cores().first().copied(), one_core];
+        let Stream { sender: sent, .. } = Stream::measure(effort, PIECE, REGION, two)?;
         Ok(Messages {
             alone: alone(effort)?,
             pipe: hop(effort, pipes()?, 1, one_core)?,
@@ -54,6 +62,7 @@ impl Messages {
             tcp_apart: hop(effort, ends()?, 1, None)?,
             rate,
             byte,
+            sent,
         })
     }
 }
@@ -117,30 +126,57 @@ fn hop<R: Read + Send, W: Write + Send>(
     Ok(mapped(both, |seconds| seconds / 2.0))
 }
 
-/// Sends bytes in one direction at full speed. Returns bytes a second, and processor time for a byte in
-/// seconds.
-fn stream(effort: &Effort) -> io::Result<(Summary, Summary)> {
-    let costs = RefCell::new(Vec::new());
-    let rate = effort.rounds(|| {
-        let (rate, cost) = transfer(effort.stretch)?;
-        costs.borrow_mut().push(cost);
-        Ok(rate)
-    })?;
-    // The first round only warmed up.
-    Ok((rate, summary(&costs.into_inner()[1..])?))
+/// A connection that carries bytes in one direction at full speed.
+struct Stream {
+    /// Bytes a second.
+    rate: Summary,
+    /// Processor time for a byte, in seconds, of the sender and of both ends.
+    sender: Summary,
+    both: Summary,
 }
 
-fn transfer(time: Duration) -> io::Result<(f64, f64)> {
+impl Stream {
+    /// Sends pieces of `piece` bytes, one after the other out of `region` bytes. Sender and receiver run on `cores`, or where
+    /// the kernel places them.
+    fn measure(
+        effort: &Effort,
+        piece: usize,
+        region: usize,
+        cores: [Option<usize>; 2],
+    ) -> io::Result<Stream> {
+        let memory = vec![1; region];
+        let mut rounds = [const { Vec::new() }; 3];
+        for round in 0..=effort.rounds {
+            let figures = transfer(effort.stretch, memory.chunks_exact(piece).cycle(), cores)?;
+            // The first round only warms up.
+            if round > 0 {
+                rounds.iter_mut().zip(figures).for_each(|(all, figure)| all.push(figure));
+            }
+        }
+        let [rate, sender, both] = &rounds;
+        Ok(Stream { rate: summary(rate)?, sender: summary(sender)?, both: summary(both)? })
+    }
+}
+
+/// Sends pieces for `time`. Returns bytes a second, and the processor time for a byte, of the sender and of both ends.
+fn transfer<'a>(
+    time: Duration,
+    mut pieces: impl Iterator<Item = &'a [u8]> + Send,
+    cores: [Option<usize>; 2],
+) -> io::Result<[f64; 3]> {
     let (mut sender, mut receiver) = pair()?;
+    let [sends, receives] = cores.map(|core| move || core.map_or(Ok(()), pin));
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
-            let (block, begin, used) = (vec![1; LARGE], Instant::now(), processor_time());
+            sends()?;
+            let (begin, used) = (Instant::now(), processor_time());
             while begin.elapsed() < time {
-                sender.write_all(&block)?;
+                sender.write_all(pieces.next().unwrap_or_default())?;
             }
             Ok(processor_time() - used)
         });
         let receiving = scope.spawn(move || {
+            receives()?;
             let (mut block, begin, used) = (vec![0; LARGE], Instant::now(), processor_time());
             let mut bytes = 0;
             loop {
@@ -153,6 +189,7 @@ fn transfer(time: Duration) -> io::Result<(f64, f64)> {
         });
         let sent = joined(sending.join());
         let (bytes, elapsed, received) = joined(receiving.join())?;
-        Ok((bytes / elapsed, (sent? + received) / bytes.max(1.0)))
+        let (sent, bytes) = (sent?, bytes.max(1.0));
+        Ok([bytes / elapsed, sent / bytes, (sent + received) / bytes])
     })
 }

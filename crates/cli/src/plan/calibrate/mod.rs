@@ -201,8 +201,14 @@ fn lines(measured: &Measured) -> Vec<MeasuredLine> {
         line("message by TCP, any processor".into(), messages.tcp_apart, "s"),
         line("one connection over loopback".into(), messages.rate, "B/s"),
         line("processors for a byte of it, both ends".into(), messages.byte, "s/B"),
+        line(
+            format!("processor for a byte of {} sent over loopback", Bytes(messages::PIECE as u64)),
+            messages.sent,
+            "s/B",
+        ),
         line("processor for 16 KiB not in the page cache".into(), device.cold, "s"),
         line("processor for 4 KiB past the page cache".into(), device.processor, "s"),
+        line(format!("processor for {} past the page cache", Bytes(files::BLOCK as u64)), device.large, "s"),
     ]);
     for (threads, rate) in &device.rates {
         lines.push(line(format!("reads of 4 KiB past the page cache, {threads} at a time"), *rate, "/s"));
@@ -299,12 +305,14 @@ pub mod tests {
                 tcp_apart: exactly(20e-6),
                 rate: exactly(4e9),
                 byte: exactly(0.5e-9),
+                sent: exactly(0.3e-9),
             },
             cached: Cached { read: [exactly(0.6e-6), exactly(8e-6)], write: [exactly(1e-6), exactly(13e-6)] },
             device: Device {
                 is_direct: true,
                 latencies: (0..1000).map(|number| 70e-6 + 30e-9 * f64::from(number)).collect(),
                 processor: exactly(25e-6),
+                large: exactly(75e-6),
                 rates: vec![(1, exactly(12e3)), (32, exactly(90e3))],
                 in_order: exactly(2e9),
                 cold: exactly(26e-6),

@@ -11,7 +11,9 @@
 //!     interrupt + switch + 2 call                    = a byte to another thread of the same processor by TCP
 //!     interconnect.latency                           = how much longer that takes to a thread that runs elsewhere
 //!     64 KiB x 2 tcp + a byte there and back         = 64 KiB by TCP and a byte back, on one processor
-//!     file-system x 16 KiB + 16 KiB x system + call + interrupt + switch
+//!     tcp-large                                      = the sender's processor time for a byte, of pieces of 1 MiB out of memory
+//!     (1 MiB - 4 KiB) x file-system                  = how much more processor time 1 MiB past the page cache takes than 4 KiB
+//!     access + 16 KiB x (file-system + system) + call + interrupt + switch
 //!                                                    = processor time to read 16 KiB not in the page cache
 //!     flash.latency + what is charged besides        = reading 4 KiB past the page cache
 //!     flash.channels / flash.latency                 = the most such reads a second
@@ -21,7 +23,7 @@
 //! A negative difference counts as 0. The conversion is a pure function of the measurements.
 
 use super::Measured;
-use super::files::{FILE, LARGE, SMALL};
+use super::files::{BLOCK as DIRECT, FILE, LARGE, SMALL};
 use super::messages;
 
 const BLOCK: f64 = bywash_model::machine::Memory::BLOCK;
@@ -47,7 +49,9 @@ pub struct Parameters {
     pub switch: f64,
     pub system: f64,
     pub tcp: f64,
+    pub tcp_large: f64,
     pub file_system: f64,
+    pub access: f64,
     pub doorbell: f64,
     pub poll: f64,
 }
@@ -68,11 +72,15 @@ impl Parameters {
         // is the time at one end.
         let tcp = above_zero(messages.large.median - messages.tcp.median) / messages::LARGE as f64;
         let handling = call + interrupt + switch;
-        let file_system = above_zero(device.cold.median - handling - FILE as f64 * system) / FILE as f64;
+        let direct = above_zero(device.large.median - device.processor.median) / (DIRECT - SMALL) as f64;
+        // A file system that does not read past its page cache copies.
+        let file_system = if device.is_direct { direct } else { above_zero(direct - system) };
+        let access = above_zero(device.cold.median - handling - FILE as f64 * (system + file_system));
         // A byte that is copied is both read and written.
         let memory_rate = (2.0 * memory.together.median).max(memory.inward.median);
         let memory_latency = above_zero(BLOCK / memory.inward.median - BLOCK / memory_rate);
         let besides = handling
+            + access
             + SMALL as f64 * (system + file_system)
             + SMALL as f64 * (1.0 / memory_rate + 1.0 / device.in_order.median)
             + latency;
@@ -100,7 +108,9 @@ impl Parameters {
             switch: switch * speed,
             system: system * speed,
             tcp: tcp * speed,
+            tcp_large: messages.sent.median * speed,
             file_system: file_system * speed,
+            access: access * speed,
             doorbell: line * speed,
             poll: line * speed,
         }
@@ -144,10 +154,11 @@ mod tests {
         let large =
             seconds(2.0 * (2.0 * found.call + found.interrupt + found.switch) + 131_072.0 * found.tcp);
         assert!(near(large, 2.0 * measured.messages.large.median));
-        let file = seconds(
-            found.call + found.interrupt + found.switch + 16384.0 * (found.system + found.file_system),
-        );
+        let handling = found.call + found.interrupt + found.switch;
+        let file = seconds(handling + found.access + 16384.0 * (found.system + found.file_system));
         assert!(near(file, measured.device.cold.median));
+        let more = seconds(found.file_system * (1_048_576.0 - 4096.0));
+        assert!(near(more, measured.device.large.median - measured.device.processor.median));
         let calls = 2.0 * seconds(found.call + 131_072.0 * found.system);
         assert!(near(calls, measured.cached.read[1].median + measured.cached.write[1].median));
         let block = found.memory_latency + 1024.0 / found.memory_rate;

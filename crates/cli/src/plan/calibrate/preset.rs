@@ -1,6 +1,7 @@
 //! The description as TOML: each number with a comment on its measurement.
 
-use super::files::LARGE;
+use super::files::{BLOCK, LARGE};
+use super::messages::PIECE;
 use super::parameters::Parameters;
 use super::{Measured, figure};
 use crate::plan::measure::others;
@@ -179,11 +180,24 @@ impl Preset {
         );
         self.quantity("tcp", CyclesPerByte(found.tcp), &comment);
         let comment = format!(
-            "What a processor has to do for 16 KiB that the page cache does not hold, {}, less call, interrupt, switch and \
-             copy, spread over 16 KiB.",
-            figure(device.cold, "s")
+            "What the sender of pieces of {} out of memory takes of a processor over loopback, {}: they leave the caches.",
+            Bytes(PIECE as u64),
+            figure(messages.sent, "s/B")
+        );
+        self.quantity("tcp-large", CyclesPerByte(found.tcp_large), &comment);
+        let comment = format!(
+            "What a processor has to do for reading {} past the page cache, {}, beyond 4 KiB, {}, for a byte.",
+            Bytes(BLOCK as u64),
+            figure(device.large, "s"),
+            figure(device.processor, "s")
         );
         self.quantity("file-system", CyclesPerByte(found.file_system), &comment);
+        let comment = format!(
+            "What a processor has to do for 16 KiB that the page cache does not hold, {}, less call, interrupt, switch and \
+             what the bytes cost.",
+            figure(device.cold, "s")
+        );
+        self.quantity("access", Cycles(found.access), &comment);
         let comment = format!(
             "What {} between page cache and program take beyond reading 4 KiB, for a byte: {} to read and {} to write over, \
              of which the mean.",
@@ -291,7 +305,9 @@ mod tests {
             (read.costs.switch.0, found.switch),
             (read.costs.system.0, found.system),
             (read.costs.tcp.0, found.tcp),
+            (read.costs.tcp_large.0, found.tcp_large),
             (read.costs.file_system.0, found.file_system),
+            (read.costs.access.0, found.access),
             (read.costs.doorbell.0, found.doorbell),
             (read.costs.poll.0, found.poll),
         ] {

@@ -3,6 +3,7 @@
 //! - `memory`: the memory bus, banks, write buffers, and the passes of processors over data
 //! - `interconnect`: the bus with its masters, or the switch, and the bridge to memory
 //! - `disk`: disks with their controllers, and the split of requests into commands
+//! - `work`: processor cycles of a request
 //!
 //! The processors are one station whose servers are numbered, because each has its own cache. A job that holds a
 //! processor computes, stalls (it waits for memory in a pass over data), or spins; a processor that no job holds
@@ -11,9 +12,11 @@
 mod disk;
 mod interconnect;
 mod memory;
+mod work;
 
 pub use disk::DiskAccess;
 pub use memory::LineScripts;
+pub use work::Work;
 
 use super::buffers::{Buffer, Pass, Regions};
 use super::script::ScriptBuilder;
@@ -180,15 +183,15 @@ impl Hardware {
         self.interconnect.move_direct(script, from);
     }
 
-    /// Adds the work of the processor in a device: `cycles` cycles per byte of the request.
-    pub fn device_work(&self, script: &mut ScriptBuilder, device: Device, cycles: f64) {
+    /// Adds the work of the processor in a device.
+    pub fn device_work(&self, script: &mut ScriptBuilder, device: Device, work: Work) {
         let (row, cycle) = match device {
             Device::Interface => (self.interface_processors, self.device_cycles[0]),
             Device::Disk => (self.disk_processors, self.device_cycles[1]),
         };
-        if cycles > 0.0 {
-            let time = ServiceTime::per_byte(cycles * cycle);
-            script.add(Op::Use { station: row.in_register(device.register()), time });
+        if work != Work::default() {
+            let station = row.in_register(device.register());
+            script.add(Op::Use { station, time: work.time(cycle) });
         }
     }
 
