@@ -3,14 +3,17 @@
 //!
 //! - [`runs`]: the runs, and the description of each one
 //! - [`copying`], [`reading`], [`serving`]: the programs
+//! - [`servers`]: the example servers, where they are beside the command; [`clients`]: their clients
 //!
 //! Invariant: a prediction follows from the description and from the program's actions (its calls, its bytes,
 //! its waiting). No result of a run is known when it is predicted. The programs share no loop with the
 //! measurements of `bywash plan calibrate`.
 
+mod clients;
 mod copying;
 mod reading;
 mod runs;
+mod servers;
 mod serving;
 
 use super::calibrate::{self, preset};
@@ -27,8 +30,9 @@ use bywash_model::Description;
 use bywash_model::closed::closed;
 use bywash_sim::{Options, Stop, simulate};
 use indicatif::ProgressBar;
-use runs::Run;
+use runs::{Run, SERVER_ROUNDS};
 use serde::Serialize;
+use servers::{Kind, Site};
 use std::io;
 
 /// Predicts, measures, and prints the comparison.
@@ -43,13 +47,20 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
         Some(file) => file::read(file, &[])?,
         None => calibrate::described(&preset::text(&calibrate::measure(&effort, &arguments.dir)?))?,
     };
-    let runs = Run::all();
+    let site = servers(arguments, &effort, &description)?;
+    let mut runs = Run::all();
+    if let Some(site) = &site {
+        for kind in found() {
+            let before = site.measure(kind, effort.stretch * SERVER_ROUNDS);
+            runs.push(Run::server(kind, before.map_err(failed("an example server"))?));
+        }
+    }
     let predicted: Vec<Predicted> =
         runs.iter().map(|run| Predicted::predict(run, &description)).collect::<Result<_, _>>()?;
     let scratch =
-        || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 2 * effort.file));
-    let places = Folders { source: scratch()?, target: scratch()? };
-    let others = Others::watch();
+        || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 3 * effort.file));
+    let places = Folders { source: scratch()?, target: scratch()?, site };
+    let others = Others::watch_besides_children();
     let measured = measure(&effort, &runs, &places)?;
     let others = others.share();
     let rows: Vec<Row> = runs
@@ -71,6 +82,25 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
 pub struct Folders {
     pub source: Scratch,
     pub target: Scratch,
+    pub site: Option<Site>,
+}
+
+/// Returns the example servers that are beside the command.
+fn found() -> impl Iterator<Item = Kind> {
+    [Kind::Web, Kind::Video].into_iter().filter(|kind| kind.program().is_some())
+}
+
+/// Makes the files of the example servers, if there are any.
+fn servers(
+    arguments: &ValidateArgs,
+    effort: &Effort,
+    description: &Description,
+) -> Result<Option<Site>, Failure> {
+    if found().next().is_none() {
+        return Ok(None);
+    }
+    let site = Site::new(&arguments.dir, effort.file, description.machine.disks.rate.0);
+    site.map(Some).map_err(failed_in(&arguments.dir, 3 * effort.file))
 }
 
 impl Folders {
@@ -195,6 +225,10 @@ fn in_words(rows: &[Row], is_direct: bool, others: Option<f64>) -> String {
     }
     if !is_direct {
         text += "The file system of --dir cannot be read past the page cache: no run read a device.\n";
+    }
+    if found().count() < 2 {
+        text += "The example servers are run, too, if bywash-web and bywash-video are beside this command (cargo build \
+                 --release -p bywash-example-web -p bywash-example-video).\n";
     }
     text + &others::in_words(others).map_or(String::new(), |words| words + "\n")
 }

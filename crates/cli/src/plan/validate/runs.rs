@@ -1,9 +1,11 @@
 //! The runs, and the description of each one: its program in the terms of the model.
 
+use super::servers::{self, CHUNK, MISS, PAGE_FILE, Served};
 use super::{Folders, copying, reading, serving};
 use bywash_model::closed::closed;
+use bywash_model::machine::Memory;
 use bywash_model::units::{Cycles, CyclesPerByte, Share, Size};
-use bywash_model::work::{Costs, Request};
+use bywash_model::work::{Costs, Mechanisms, Request};
 use bywash_model::{Architecture, Description};
 use std::io;
 use std::time::Duration;
@@ -30,6 +32,9 @@ enum Kind {
     Device,
     /// Sends a file from the page cache to a client that waits for it, over loopback.
     Serve,
+    /// Serves requests as a program of its own, whose own work takes so many seconds for each request. The result is
+    /// requests for each second of a processor.
+    Server(servers::Kind, f64),
 }
 
 impl Run {
@@ -48,6 +53,16 @@ impl Run {
         ]
     }
 
+    /// Returns the run of an example server, whose requests take what `before` has of processor time in user mode.
+    pub fn server(kind: servers::Kind, before: Served) -> Run {
+        let kind_of = Kind::Server(kind, before.own);
+        let run = |name, bytes| Run { name, bytes, is_transfer: false, kind: kind_of, threads: 64 };
+        match kind {
+            servers::Kind::Web => run("bywash-web, files of 16 KiB, per processor", PAGE_FILE),
+            servers::Kind::Video => run("bywash-video, chunks of 1 MB, per processor", CHUNK),
+        }
+    }
+
     /// Returns the description of this run on a described machine.
     pub fn described(&self, machine: &Description) -> Description {
         let mut description = *machine;
@@ -59,7 +74,7 @@ impl Run {
         let costs = &mut description.costs;
         costs.server = CyclesPerByte(0.0);
         costs.piece = Size(self.bytes as f64);
-        let Costs { call, interrupt, switch, tcp, .. } = *costs;
+        let Costs { call, interrupt, switch, tcp, system, .. } = *costs;
         let (block, bytes) = (Size(self.bytes as f64), self.bytes as f64);
         description.request = match self.kind {
             Kind::Copy => self.in_memory(&mut description.costs, 2.0),
@@ -71,6 +86,29 @@ impl Run {
                 // receives.
                 let compute = Cycles(4.0 * call.0 + interrupt.0 + switch.0 + bytes * tcp.0);
                 Request::Dynamic { page: block, compute, data: Size(0.0) }
+            }
+            Kind::Server(kind, own) => {
+                // The program copies nothing.
+                description.architecture = Architecture::UserLevel;
+                description.mechanisms = Mechanisms { transfer: true, ..Mechanisms::NONE };
+                let own = own * machine.machine.processors.speed.0;
+                // One processor, which binds.
+                description.machine.processors.count = 1.0;
+                description.machine.disks.count = DISKS;
+                match kind {
+                    servers::Kind::Web => {
+                        // Besides sending, out of memory: the call that receives, and the read of what the cache has
+                        // not. With so many clients the server does not sleep.
+                        costs.switch = Cycles(0.0);
+                        costs.tcp.0 += out_of_memory(machine);
+                        let compute = Cycles(own + call.0 + MISS * (call.0 + bytes * system.0));
+                        Request::Dynamic { page: block, compute, data: Size(0.0) }
+                    }
+                    servers::Kind::Video => {
+                        costs.server = CyclesPerByte(own / bytes);
+                        Request::Video { file: block }
+                    }
+                }
             }
         };
         if matches!(self.kind, Kind::Serve) {
@@ -103,9 +141,26 @@ impl Run {
                 rate
             }
             Kind::Serve => serving::serve(&places.source, self.threads, time),
+            Kind::Server(kind, _) => {
+                let site = places.site.as_ref().ok_or(io::ErrorKind::NotFound)?;
+                Ok(1.0 / site.measure(kind, time * SERVER_ROUNDS)?.processor)
+            }
         }
     }
 }
+
+/// Returns the cycles that a byte costs more if a processor copies it out of memory than if a cache holds it.
+fn out_of_memory(machine: &Description) -> f64 {
+    let Some(memory) = machine.machine.memory else { return 0.0 };
+    let more =
+        memory.latency.0 / Memory::BLOCK + 1.0 / memory.rate.0 - 1.0 / machine.machine.interfaces.rate.0;
+    more.max(0.0) * machine.machine.processors.speed.0
+}
+
+/// Disks for a run in which the processor binds.
+const DISKS: f64 = 1000.0;
+/// Number of times that the run of a server takes as long as another one.
+pub const SERVER_ROUNDS: u32 = 6;
 
 /// Adds the time for waking sleeping processors to `description`. Question and answer each wake a thread.
 /// Waking a processor that sleeps takes the interconnect's latency longer than the work; during it neither
@@ -161,5 +216,31 @@ mod tests {
         for Predicted { model, simulated } in predicted {
             near(simulated, model, 0.1);
         }
+    }
+
+    #[test]
+    fn a_server_s_request_is_its_own_work_and_the_system_s() {
+        let machine = described(&preset::text(&measured())).unwrap();
+        let predicted = |kind, own| {
+            let run = Run::server(kind, Served { processor: 0.0, own });
+            let Predicted { model, simulated } = Predicted::predict(&run, &machine).unwrap();
+            assert!((simulated / model - 1.0).abs() < 0.1, "{simulated} {model}");
+            1.0 / model
+        };
+        let near = |one: f64, other: f64| assert!((one / other - 1.0).abs() < 0.01, "{one} {other}");
+        // A call takes 0.26 us, a message of 5 us is two calls, a switch of 1 us, and the protocol.
+        let byte = (21e-6 / 2.0 - 0.6e-6) / 126_976.0;
+        let (call, switch) = (0.6e-6 - 4096.0 * byte, 1e-6);
+        let interrupt = 5e-6 - switch - 2.0 * call;
+        // Two calls, the protocol, and bytes that are sent out of memory; one file in ten is read.
+        let out_of_memory = 1.0 / 9e9 - 1.0 / 80e9;
+        let sent = 2.0 * call + interrupt + 16384.0 * (0.2e-9 + out_of_memory);
+        let web = 3e-6 + sent + 0.1 * (call + 16384.0 * byte);
+        near(predicted(servers::Kind::Web, 3e-6), web);
+        // Reading past the page cache and sending: each is a call, an interrupt and a switch; a byte costs 0.3 ns to send.
+        let direct = 50e-6 / (1_048_576.0 - 4096.0);
+        let access = 26e-6 - (call + interrupt + switch) - 16384.0 * (byte + direct);
+        let video = 5e-6 + 2.0 * (call + interrupt + switch) + access + CHUNK as f64 * (direct + 0.3e-9);
+        near(predicted(servers::Kind::Video, 5e-6), video);
     }
 }
