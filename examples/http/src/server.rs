@@ -120,16 +120,17 @@ impl Threads {
 
     /// Starts the threads, which listen when this function returns. `handler` makes the handler of each; it is called with
     /// the thread's number in the context of the thread's runtime. When the server stops, responses that have begun are
-    /// sent on for `stop_timeout`.
+    /// sent on for `stop_timeout`. All handlers together keep at most `files` files open besides one for each connection.
     ///
     /// # Errors
     /// A variant of [`Error`] for each thing that threads need and that cannot be had, or the error of `handler`.
     pub fn start<H: Handler>(
         options: Listening,
         stop_timeout: Duration,
+        files: u32,
         mut handler: impl FnMut(u16) -> Result<Arc<H>, Error>,
     ) -> Result<Threads, Error> {
-        allow_descriptors(options.connections)?;
+        allow_descriptors(options.connections, files)?;
         let (stop, stopped) = watch::channel(false);
         let mut threads = Threads { address: options.listen, stop, threads: Vec::new() };
         let shared = Arc::new(Shared { options, stop_timeout, connections: AtomicU32::new(0) });
@@ -185,9 +186,9 @@ impl Drop for Threads {
     }
 }
 
-/// Raises the limit of descriptors to what the connections need: each one a socket and a file.
-fn allow_descriptors(connections: u32) -> Result<(), Error> {
-    let needed = 2 * u64::from(connections) + OTHER_DESCRIPTORS;
+/// Raises the limit of descriptors to what the connections need, each one a socket and a file, and `files` more.
+fn allow_descriptors(connections: u32, files: u32) -> Result<(), Error> {
+    let needed = 2 * u64::from(connections) + u64::from(files) + OTHER_DESCRIPTORS;
     let Rlimit { current, maximum } = rustix::process::getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return Ok(());

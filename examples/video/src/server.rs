@@ -54,7 +54,7 @@ impl Server {
         let listening = options.listening.clone();
         let shared = Arc::new(Shared { options, folder, rates, memory, admission, started: Instant::now() });
         let (mut workers, mut engine) = (Vec::new(), String::new());
-        let threads = Threads::start(listening, Duration::ZERO, |number| {
+        let threads = Threads::start(listening, Duration::ZERO, 0, |number| {
             let worker = Arc::new(Worker::new(shared.clone(), number));
             workers.push(worker.counted.clone());
             engine = worker.reads.description();

@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 /// The cache, and the counts of one thread that serves from it.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub struct Worker {
     pub cache: Arc<Cache>,
     /// Counts of this thread.
     pub counters: Arc<Counters>,
+    /// Time for which a file is taken to be unchanged.
+    pub check: Duration,
 }
 
 /// Contents of a response.
@@ -86,8 +88,8 @@ impl Parts {
     fn read(&mut self, is_ahead: bool) {
         let (worker, reader, index) = (self.worker.clone(), self.reader.clone(), self.index());
         let task = tokio::spawn(async move {
-            let deadline = Instant::now() + if is_ahead { Default::default() } else { MEMORY_TIMEOUT };
-            worker.cache.part(&reader, index, deadline, &worker.counters).await
+            let patience = if is_ahead { Duration::ZERO } else { MEMORY_TIMEOUT };
+            worker.cache.part(&reader, index, patience, &worker.counters).await
         });
         self.next = Next::Reading { task, is_ahead };
     }

@@ -18,6 +18,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Failure to read a file's contents.
 #[derive(Debug, thiserror::Error)]
@@ -45,12 +46,20 @@ pub struct File {
     pub head: FileHead,
 }
 
-/// File that is being sent: in one version, and open if a part of it had to be read. A clone is of the same file.
+/// File that is being sent: in one version, and open if it was looked at, or a part of it had to be read. A clone is of
+/// the same file.
 #[derive(Clone, Debug)]
 pub struct Reader {
     /// The file.
     pub file: Arc<File>,
-    descriptor: Option<Arc<OwnedFd>>,
+    open: Option<Arc<OpenFile>>,
+}
+
+/// Open file, and a permit if the cache keeps it open.
+#[derive(Debug)]
+struct OpenFile {
+    descriptor: OwnedFd,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Files of a folder and their contents, as far as there is memory. Shared by all threads.
@@ -60,6 +69,8 @@ pub struct Cache {
     memory: Memory,
     part_bytes: u64,
     check_interval: Duration,
+    /// Permits to keep a file open.
+    permits: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
@@ -71,27 +82,30 @@ struct State {
     next_id: u64,
 }
 
-/// File that had its version at a time.
+/// File that had its version at a time. It is kept open for parts that are read soon.
 #[derive(Debug)]
 struct Checked {
     file: Arc<File>,
     at: Instant,
+    open: Option<Arc<OpenFile>>,
 }
 
 impl Cache {
     /// Makes an empty cache of the files of a folder, in parts of `part_bytes` bytes. It looks at a file again if it has
-    /// not done so for `check_interval`, and knows at most `files_max` files.
+    /// not done so for `check_interval`, knows at most `files_max` files, and keeps at most `open_max` of them open.
     pub fn new(
         folder: Folder,
         memory: Memory,
         part_bytes: u64,
         check_interval: Duration,
         files_max: usize,
+        open_max: usize,
     ) -> Cache {
         // Containers of up to 120 bytes take no memory of the arena, so that their number needs a limit, too.
         let parts_max = files_max.saturating_add(usize::try_from(memory.usage().0 / part_bytes).unwrap_or(0));
         let state = State { files: Clock::new(files_max), parts: Clock::new(parts_max), next_id: 0 };
-        Cache { folder, memory, part_bytes, check_interval, state: Mutex::new(state) }
+        let permits = Arc::new(Semaphore::new(open_max));
+        Cache { folder, memory, part_bytes, check_interval, permits, state: Mutex::new(state) }
     }
 
     /// Returns the length of a part, in bytes.
@@ -113,18 +127,35 @@ impl Cache {
         let now = Instant::now();
         let known = self.lock().files.get(name).and_then(|checked| {
             let is_fresh = now.duration_since(checked.at) < self.check_interval;
-            is_fresh.then(|| checked.file.clone())
+            is_fresh.then(|| Reader { file: checked.file.clone(), open: checked.open.clone() })
         });
-        if let Some(file) = known {
-            return Ok(Some(Reader { file, descriptor: None }));
+        if let Some(reader) = known {
+            return Ok(Some(reader));
         }
         match self.open(name).await? {
             Found::Folder => Ok(None),
             Found::File(descriptor, version) => {
-                let file = self.note(name, version, now);
-                Ok(Some(Reader { file, descriptor: Some(Arc::new(descriptor)) }))
+                // A file that is looked at for each request is opened for each.
+                let is_kept = !self.check_interval.is_zero();
+                let permit = is_kept.then(|| self.permits.clone().try_acquire_owned().ok()).flatten();
+                let open = Arc::new(OpenFile { descriptor, permit });
+                let file = self.note(name, version, now, &open);
+                Ok(Some(Reader { file, open: Some(open) }))
             }
         }
+    }
+
+    /// Closes the files that nobody has asked for since they were to be looked at again: who deletes one gets its room on
+    /// the disk back.
+    pub fn close_old(&self) {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let is_old = |checked: &&mut Checked| now.duration_since(checked.at) >= self.check_interval;
+        let old: Vec<_> =
+            state.files.values_mut().filter(is_old).filter_map(|checked| checked.open.take()).collect();
+        // The kernel closes without the lock.
+        drop(state);
+        drop(old);
     }
 
     /// Forgets the version of a file, so that the next request looks at the file.
@@ -133,7 +164,7 @@ impl Cache {
     }
 
     /// Returns part `index` of a file: from the cache, or read into a container. While all containers are being sent, it
-    /// waits until `deadline`.
+    /// waits for at most `patience`.
     ///
     /// # Errors
     /// - [`ReadError::Changed`] if the file has another version by now, or is gone.
@@ -143,7 +174,7 @@ impl Cache {
         &self,
         reader: &Reader,
         index: u64,
-        deadline: tokio::time::Instant,
+        patience: Duration,
         counters: &Counters,
     ) -> Result<Arc<Chunk>, ReadError> {
         let file = &reader.file;
@@ -156,11 +187,12 @@ impl Cache {
         let offset = index * self.part_bytes;
         let bytes = file.head.version.bytes.saturating_sub(offset).min(self.part_bytes);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let descriptor = self.descriptor(reader).await?;
+        let open = self.opened(reader).await?;
+        let deadline = tokio::time::Instant::now() + patience;
         let container = self.memory.alloc(bytes, deadline, || self.evict()).await?;
         let container = container.ok_or(ReadError::NoMemory)?;
-        let container = fill(&descriptor, container, offset).await?;
-        if Version::read(&descriptor)? != file.head.version {
+        let container = fill(&open, container, offset).await?;
+        if Version::read(&open.descriptor)? != file.head.version {
             return Err(ReadError::Changed);
         }
         let chunk = self.memory.chunk(container);
@@ -179,14 +211,14 @@ impl Cache {
         evicted.is_some()
     }
 
-    /// Returns the descriptor of a reader's file, which is opened if it is not open.
-    async fn descriptor(&self, reader: &Reader) -> Result<Arc<OwnedFd>, ReadError> {
-        if let Some(descriptor) = &reader.descriptor {
-            return Ok(descriptor.clone());
+    /// Returns a reader's file, which is opened if it is not open.
+    async fn opened(&self, reader: &Reader) -> Result<Arc<OpenFile>, ReadError> {
+        if let Some(open) = &reader.open {
+            return Ok(open.clone());
         }
         match self.open(&reader.file.name).await {
             Ok(Found::File(descriptor, version)) if version == reader.file.head.version => {
-                Ok(Arc::new(descriptor))
+                Ok(Arc::new(OpenFile { descriptor, permit: None }))
             }
             Ok(_) => Err(ReadError::Changed),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ReadError::Changed),
@@ -204,12 +236,13 @@ impl Cache {
     }
 
     /// Notes the version of a file, and returns the file: the same one as before if the version is the same.
-    fn note(&self, name: &str, version: Version, at: Instant) -> Arc<File> {
+    fn note(&self, name: &str, version: Version, at: Instant, open: &Arc<OpenFile>) -> Arc<File> {
         let mut state = self.lock();
+        let open = open.permit.is_some().then(|| open.clone());
         if let Some(known) = state.files.get(name)
             && known.file.head.version == version
         {
-            known.at = at;
+            (known.at, known.open) = (at, open);
             return known.file.clone();
         }
         state.next_id += 1;
@@ -217,7 +250,7 @@ impl Cache {
         let head = FileHead::new(&name, version);
         let file = Arc::new(File { id: state.next_id, name: name.clone(), head });
         if file.head.is_settled {
-            state.files.insert(name, Checked { file: file.clone(), at }, |_| true);
+            state.files.insert(name, Checked { file: file.clone(), at, open }, |_| true);
         }
         file
     }
@@ -235,18 +268,18 @@ fn is_idle(chunk: &Arc<Chunk>) -> bool {
 
 /// Reads from `offset` on until the container is full: what the kernel has in memory at once, the rest on another
 /// thread.
-async fn fill(file: &Arc<OwnedFd>, mut container: Container, offset: u64) -> Result<Container, ReadError> {
+async fn fill(file: &Arc<OpenFile>, mut container: Container, offset: u64) -> Result<Container, ReadError> {
     let mut done = 0;
     while done < container.len() {
         let mut rest = [IoSliceMut::new(&mut container[done..])];
-        match rustix::io::preadv2(file, &mut rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
+        match rustix::io::preadv2(&file.descriptor, &mut rest, offset + done as u64, ReadWriteFlags::NOWAIT) {
             Ok(0) => return Err(ReadError::Changed),
             Ok(bytes) => done += bytes,
             Err(Errno::INTR) => {}
             // Not in memory, or a file system that cannot tell.
             Err(Errno::AGAIN | Errno::OPNOTSUPP) => {
                 let file = file.clone();
-                return blocking(move || fill_blocking(&file, container, offset, done)).await?;
+                return blocking(move || fill_blocking(&file.descriptor, container, offset, done)).await?;
             }
             Err(error) => return Err(io::Error::from(error).into()),
         }

@@ -4,8 +4,8 @@
 //! loses its mark and stays, the first one without a mark goes. A new entry has no mark, so that files that are read
 //! once do not displace those that are read again.
 
+use hashbrown::HashMap;
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Table from keys to values with at most a given number of entries.
@@ -69,6 +69,11 @@ impl<K: Eq + Hash + Clone, V> Clock<K, V> {
         };
         self.index.insert(key, index);
         true
+    }
+
+    /// Returns all values. Their entries are not used by that.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.slots.iter_mut().flatten().map(|slot| &mut slot.value)
     }
 
     /// Removes the value of a key, and returns it.

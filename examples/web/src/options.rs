@@ -19,6 +19,9 @@ pub struct Options {
     /// Greatest number of files whose properties are kept
     #[arg(long, value_name = "N", default_value = "65536", value_parser = clap::value_parser!(u32).range(1..))]
     pub files: u32,
+    /// Greatest number of files that are kept open, for parts that are not in the cache
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub open: u32,
     /// Time for which a file is taken to be unchanged; 0 looks at each file for each request
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
     pub check: Duration,

@@ -7,7 +7,6 @@ use bywash_example_http::{Part, file_name, not_modified, page, redirect, refusal
 use hyper::{Method, Request, Response, StatusCode};
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// Returns the response to a request. The contents of the request, if it has any, are not looked at.
 pub async fn respond<T>(worker: &Arc<Worker>, request: &Request<T>) -> Response<Body> {
@@ -85,9 +84,8 @@ async fn contents(worker: &Arc<Worker>, reader: Reader, range: Range<u64>) -> Re
     if range.is_empty() {
         return Ok(empty());
     }
-    let deadline = Instant::now() + MEMORY_TIMEOUT;
     let index = range.start / worker.cache.part_bytes();
-    let first = worker.cache.part(&reader, index, deadline, &worker.counters).await?;
+    let first = worker.cache.part(&reader, index, MEMORY_TIMEOUT, &worker.counters).await?;
     Ok(Body::new(worker, reader, range, first))
 }
 

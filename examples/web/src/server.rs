@@ -32,11 +32,12 @@ impl Server {
         }
         let folder = Threads::folder(&options.listening)?;
         let memory = Memory::new(usize::try_from(options.cache).unwrap_or(usize::MAX), HugePages::No)?;
-        let files_max = options.files as usize;
-        let cache = Arc::new(Cache::new(folder, memory, options.part, options.check, files_max));
-        let mut counters = Vec::new();
-        let threads = Threads::start(options.listening, STOP_TIMEOUT, |_| {
-            let worker = Arc::new(Worker { cache: cache.clone(), counters: Arc::default() });
+        let (files_max, open_max) = (options.files as usize, options.open as usize);
+        let cache = Cache::new(folder, memory, options.part, options.check, files_max, open_max);
+        let (cache, mut counters) = (Arc::new(cache), Vec::new());
+        let threads = Threads::start(options.listening, STOP_TIMEOUT, options.open, |_| {
+            let worker =
+                Arc::new(Worker { cache: cache.clone(), counters: Arc::default(), check: options.check });
             counters.push(worker.counters.clone());
             Ok(worker)
         })?;
@@ -93,6 +94,13 @@ impl Handler for Worker {
     fn refused(&self) {
         self.counters.refused.add(1);
     }
+
+    async fn attend(self: Arc<Worker>) {
+        loop {
+            tokio::time::sleep(self.check.max(CLOSING)).await;
+            self.cache.close_old();
+        }
+    }
 }
 
 impl Service for Server {
@@ -110,5 +118,7 @@ impl Service for Server {
     }
 }
 
+/// Least interval between looks for files that are kept open and not used.
+const CLOSING: Duration = Duration::from_secs(1);
 /// Time for which the responses that have begun may take when the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

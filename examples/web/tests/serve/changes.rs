@@ -43,6 +43,27 @@ fn a_change_is_noticed_after_the_interval() {
     wait_for("the new contents", || client.get("/a", "").contents == b"two");
 }
 
+/// Returns the number of files named `name`, deleted or not, that this process has open.
+fn open_files(name: &str) -> usize {
+    let links =
+        fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links.filter(|link| link.to_string_lossy().contains(name)).count()
+}
+
+#[test]
+fn a_file_is_kept_open_only_while_it_is_asked_for() {
+    let site = Site::new(&[("kept-open", b"one")], &["--check", "300ms"]);
+    assert_eq!(site.get("/kept-open", "").contents, b"one");
+    fs::remove_file(site.path("kept-open")).unwrap();
+    // Nobody asks for it any more, and its room on the disk is free again.
+    wait_for("the end of a file", || open_files("kept-open") == 0);
+    for (name, open) in [("is-kept", "1"), ("not-kept", "0")] {
+        let site = Site::new(&[(name, b"one")], &["--check", "1h", "--open", open]);
+        assert_eq!(site.get(&format!("/{name}"), "").contents, b"one");
+        assert_eq!(open_files(name).to_string(), open);
+    }
+}
+
 #[test]
 fn a_file_that_has_just_changed_is_not_kept() {
     let site = Site::new(&[("a", b"one")], &["--check", "10s"]);
