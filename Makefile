@@ -37,7 +37,7 @@ release := $(target)/release
 # What the tests run.
 debug := $(target)/debug
 # What is tested and linted besides the default features.
-features = --features bywash-container/async,bywash-channel/async,bywash-device/testing,bywash-nbd/tls,bywash-nvme/testing,bywash-server/testing,bywash-accelerator/cuda,bywash-flow/accelerator,bywash-flow/cuda,bywash-flow/display,bywash-flow/reliable$(if $(has_page),$(comma)bywash-cli/page)
+features = --features bywash-container/async,bywash-channel/async,bywash-device/testing,bywash-nbd/tls,bywash-nvme/testing,bywash-server/testing,bywash-accelerator/cuda,bywash-flow/accelerator,bywash-flow/cuda,bywash-flow/display,bywash-flow/reliable,bywash-flow/sound$(if $(has_page),$(comma)bywash-cli/page)
 tools := $(target)/tools
 # The launcher, the preloaded library and the recorder: a workspace of their own.
 freestanding := --manifest-path freestanding/Cargo.toml --target-dir $(target)

@@ -89,7 +89,7 @@ pub use flow::{Flow, ProgressHandle, Running};
 pub use hash::HashAlgorithm;
 pub use report::{Acceleration, Bottleneck, Failed, Fallback, Hash, Piece, Presentation, Report, Share};
 pub use stage::Stage;
-pub use timing::{LiveStream, Percentiles, Reception, Transmission};
+pub use timing::{LiveStream, Percentiles, Reception, SoundStream, Transmission};
 
 /// The syntax of flows: the endpoints, stages and movers that exist, and shell quoting.
 pub mod syntax {

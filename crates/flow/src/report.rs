@@ -42,7 +42,7 @@ pub struct Report {
     pub accelerations: Vec<Acceleration>,
     /// Frames that were shown on displays, for each `display:`.
     pub presentations: Vec<Presentation>,
-    /// Live streams, for each `live:` and `rtp:`, from the source to the sink.
+    /// Live streams, for each `live:`, `rtp:` and `alsa:`, from the source to the sink.
     pub live_streams: Vec<LiveStream>,
     /// Remarks for the user that have no member of their own.
     pub notes: Vec<String>,

@@ -1,7 +1,7 @@
 //! Times of live streams: how late units are passed on, how evenly packets come, and what the report says of it.
 //!
 //! Invariant: the account of a stream has the same size however long the stream is. Written by the stage `live:` and the
-//! ends `rtp:`, read for the report.
+//! ends `rtp:` and `alsa:`, read for the report.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -33,6 +33,8 @@ pub struct LiveStream {
     pub transmission: Option<Transmission>,
     /// Account of the packets that were received by RTP; `None` elsewhere.
     pub reception: Option<Reception>,
+    /// Account of the samples that a sound device played or recorded; `None` elsewhere.
+    pub sound: Option<SoundStream>,
 }
 
 /// Time of the units that a stage has left out of a stream so far, for the end behind it that gives the stream its
@@ -105,6 +107,27 @@ pub struct Reception {
     pub latency: Option<Percentiles>,
     /// True if the sender said goodbye (RTCP BYE).
     pub is_complete: bool,
+}
+
+/// Samples that a sound device played or recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct SoundStream {
+    /// Format of a sample of one channel, such as `s16`; empty if no device was opened.
+    pub format: String,
+    /// Number of channels.
+    pub channels: u16,
+    /// Samples a second of each channel.
+    pub rate: u32,
+    /// Samples of each channel that were handed over.
+    pub samples: u64,
+    /// Number of times that the device had nothing to play.
+    pub underruns: u64,
+    /// Number of times that the device had no room for what it recorded, which was lost.
+    pub overruns: u64,
+    /// Time from when a sample was handed to the device until it is heard, or from when it was recorded until it was taken, as
+    /// far as the device knows; `None` if it does not.
+    pub latency: Option<Percentiles>,
 }
 
 /// Distribution of times, in constant memory.
@@ -202,6 +225,7 @@ impl Meter {
             jitter_seconds: self.jitter.seconds(),
             transmission: None,
             reception: None,
+            sound: None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use bywash_flow::plan::Prefer;
 use bywash_flow::{
     Acceleration, Accounting, Bottleneck, LiveStream, Percentiles, Piece, Presentation, Reception, Report,
-    Share,
+    Share, SoundStream,
 };
 use bywash_quantity::{Bytes, Count};
 use std::fmt::Write;
@@ -141,8 +141,12 @@ fn live(stream: &LiveStream) -> String {
         jitter_seconds,
         transmission,
         reception,
+        sound,
         ..
     } = stream;
+    if let Some(sound) = sound {
+        return format!("{name} {}", sounded(sound));
+    }
     let mut text = format!("{name} {} units, {} dropped", Count(*units), Count(*units_dropped));
     if *restarts > 0 {
         // Writing to a string cannot fail, so results are ignored.
@@ -160,6 +164,22 @@ fn live(stream: &LiveStream) -> String {
     }
     if let Some(reception) = reception {
         let _ = write!(text, "; {}", received(reception));
+    }
+    text
+}
+
+/// Describes the samples that a sound device played or recorded.
+fn sounded(sound: &SoundStream) -> String {
+    let SoundStream { format, channels, rate, samples, underruns, overruns, latency, .. } = sound;
+    if format.is_empty() {
+        return "no device was opened".to_owned();
+    }
+    let seconds = *samples as f64 / f64::from((*rate).max(1));
+    let mut text = format!("{seconds:.2} s of sound, {format}, {channels} channels, {rate} samples/s");
+    // Writing to a string cannot fail, so results are ignored.
+    let _ = write!(text, "; {} underruns, {} overruns", Count(*underruns), Count(*overruns));
+    if let Some(latency) = latency {
+        let _ = write!(text, "; latency {}", percentiles(latency));
     }
     text
 }

@@ -5,6 +5,8 @@
 //! such a module asks an endpoint for its kind; callers ask for properties. Invariant: every endpoint can be
 //! displayed and parsed again to an equal one. Called by [`crate::flow`] and the modules below it.
 
+#[cfg(feature = "sound")]
+mod alsa;
 #[cfg(feature = "display")]
 mod display;
 mod ethernet;
@@ -76,6 +78,8 @@ static KINDS: &[&EndpointKind] = &[
     &radar::KIND,
     #[cfg(feature = "display")]
     &display::KIND,
+    #[cfg(feature = "sound")]
+    &alsa::KIND,
     &memory::CONNECT,
     &memory::LISTEN,
     &unix::CONNECT,
@@ -345,6 +349,10 @@ mod tests {
             r"display:x11,name=:1,title=a\, b,scale=2,fps=30000/1001,size=8x6,format=yuv420,timeout=2.5",
             #[cfg(feature = "display")]
             "display:wayland,scale=64x48,fps=max",
+            #[cfg(feature = "sound")]
+            "alsa:",
+            #[cfg(feature = "sound")]
+            r"alsa:hw:CARD=1\,DEV=0,rate=44100,channels=1,format=s24,latency=0.02,timeout=2,length=2.5",
             "mem:/run/x",
             "mem-listen:/run/x",
             "mem:/run/x,plain",

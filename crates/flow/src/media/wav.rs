@@ -9,6 +9,8 @@ use crate::error::Error;
 const HEADER_BYTES_MAX: usize = 1 << 20;
 /// Length that tells nothing: it stands elsewhere, or the file was written before its length was known.
 const UNKNOWN: u32 = u32::MAX;
+/// Length of the header that is written, in bytes.
+const HEADER_BYTES: u32 = 44;
 const PCM: u16 = 1;
 const EXTENSIBLE: u16 = 0xfffe;
 
@@ -171,10 +173,18 @@ enum Next {
 
 /// Returns a header of 16-bit samples that come without an end, as programs write it to pipes.
 pub(crate) fn header_of_stream(channels: u16, rate: u32) -> Vec<u8> {
-    let frame_bytes = 2 * channels;
-    let mut bytes = Vec::with_capacity(44);
+    header(16, channels, rate, None)
+}
+
+/// Returns a header of integers of so many bits. `data_bytes` is the size of the samples that follow; a size that is unknown,
+/// or that the header has no room for, is written as programs write it to pipes.
+pub(crate) fn header(bits: u16, channels: u16, rate: u32, data_bytes: Option<u64>) -> Vec<u8> {
+    let frame_bytes = bits / 8 * channels;
+    let data_bytes = data_bytes.and_then(|bytes| u32::try_from(bytes).ok());
+    let whole_bytes = data_bytes.and_then(|bytes| bytes.checked_add(HEADER_BYTES - 8));
+    let mut bytes = Vec::with_capacity(HEADER_BYTES as usize);
     bytes.extend_from_slice(b"RIFF");
-    bytes.extend_from_slice(&UNKNOWN.to_le_bytes());
+    bytes.extend_from_slice(&whole_bytes.unwrap_or(UNKNOWN).to_le_bytes());
     bytes.extend_from_slice(b"WAVEfmt ");
     bytes.extend_from_slice(&16u32.to_le_bytes());
     bytes.extend_from_slice(&PCM.to_le_bytes());
@@ -182,9 +192,9 @@ pub(crate) fn header_of_stream(channels: u16, rate: u32) -> Vec<u8> {
     bytes.extend_from_slice(&rate.to_le_bytes());
     bytes.extend_from_slice(&(rate * u32::from(frame_bytes)).to_le_bytes());
     bytes.extend_from_slice(&frame_bytes.to_le_bytes());
-    bytes.extend_from_slice(&16u16.to_le_bytes());
+    bytes.extend_from_slice(&bits.to_le_bytes());
     bytes.extend_from_slice(b"data");
-    bytes.extend_from_slice(&UNKNOWN.to_le_bytes());
+    bytes.extend_from_slice(&whole_bytes.and(data_bytes).unwrap_or(UNKNOWN).to_le_bytes());
     bytes
 }
 
@@ -239,6 +249,8 @@ pub(crate) mod tests {
             (riff(&[format(PCM, 2, 48_000, 16), chunk(b"data", 0, &samples)]), stereo, None),
             ([long, chunk(b"data", UNKNOWN, &samples)].concat(), mono, Some(5 << 32)),
             ([header_of_stream(2, 48_000), samples.to_vec()].concat(), stereo, None),
+            ([header(16, 2, 48_000, Some(8)), samples.to_vec()].concat(), stereo, Some(8)),
+            ([header(16, 2, 48_000, Some(5 << 32)), samples.to_vec()].concat(), stereo, None),
         ] {
             for piece in 1..bytes.len() {
                 assert_eq!(read(&bytes, piece).unwrap(), Some(WavInfo { format, data_bytes }));

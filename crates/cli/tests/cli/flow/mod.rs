@@ -4,6 +4,7 @@
 //! - [`streams`]: pipes, sockets, memory
 //! - [`stages`]: what is done on the way
 //! - [`display`]: frames in windows
+//! - [`alsa`]: sound devices
 //! - [`live`]: streams in real time
 //! - [`rtp`]: streams by RTP, to and from other programs and hosts
 //! - [`faults`]: every kind of end and every fault, as the table in the docs has them
@@ -14,6 +15,7 @@
 //! - [`hosts`]: datagrams and frames from host to host
 
 mod accel;
+mod alsa;
 mod display;
 mod failures;
 mod faults;
