@@ -68,8 +68,9 @@ pub enum PlanCommand {
     /// Predict simple runs on this machine, make them, and report the error of the prediction
     ///
     /// The runs copy a file, read blocks of a file through the page cache and past it, and serve files over
-    /// loopback. The predictions follow from FILE alone, or from a calibration that is made first; nothing is
-    /// fitted to the runs.
+    /// loopback. The example servers bywash-web and bywash-video are run, too, if they are beside this command. The
+    /// predictions follow from FILE alone, or from a calibration that is made first; nothing is fitted to the runs. What
+    /// a server computes by itself is measured in a run before.
     Validate(ValidateArgs),
     /// Convert a recording of strace or blkparse into a trace
     ///
@@ -434,11 +435,12 @@ pub struct ValidateArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 
-    /// Folder on the described device; 512 MiB are written there into an unnamed file, and freed at the end
+    /// Folder on the described device; 512 MiB are written there into unnamed files, and 272 MiB for the example servers
+    /// into a folder; all of it is removed at the end
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// Fewer and shorter rounds, and 128 MiB
+    /// Fewer and shorter rounds; 128 MiB and 80 MiB
     #[arg(long)]
     pub quick: bool,
 
