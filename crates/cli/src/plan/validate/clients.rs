@@ -21,8 +21,9 @@ struct Connection {
     left: u64,
 }
 
-/// Has `count` clients make requests until `end`: each first the request that `next` returns for its number, and the next
-/// one when the response has arrived. A client for which there is none has ended. `is_stopped` is asked all the time.
+/// Has `count` clients make requests until `end`, and until `least_bytes` bytes of contents have arrived: each first the
+/// request that `next` returns for its number, and the next one when the response has arrived. A client for which there is
+/// none has ended. `is_stopped` is asked all the time.
 ///
 /// # Errors
 /// The error of a socket; `InvalidData` with the first line of a response that has not the contents that were asked for;
@@ -31,6 +32,7 @@ pub fn receive(
     address: SocketAddr,
     count: usize,
     end: Instant,
+    least_bytes: u64,
     mut next: impl FnMut(usize) -> Option<String>,
     is_stopped: &dyn Fn() -> bool,
 ) -> io::Result<Received> {
@@ -45,7 +47,8 @@ pub fn receive(
     let mut heard = Instant::now();
     loop {
         let now = Instant::now();
-        if now >= end || connections.iter().all(Option::is_none) {
+        let is_enough = now >= end && received.bytes >= least_bytes;
+        if is_enough || connections.iter().all(Option::is_none) {
             return Ok(received);
         }
         if is_stopped() {
@@ -54,7 +57,8 @@ pub fn receive(
         if now.duration_since(heard) > SILENCE {
             return Err(io::Error::new(ErrorKind::TimedOut, "the server does not answer"));
         }
-        let ready = ready(&connections, (end - now).min(LOOK))?;
+        let left = Some(end.saturating_duration_since(now)).filter(|left| !left.is_zero());
+        let ready = ready(&connections, left.unwrap_or(LOOK).min(LOOK))?;
         if ready.is_empty() {
             continue;
         }
@@ -184,7 +188,7 @@ mod tests {
         let (address, server) = server(response.to_owned());
         let mut requests = vec!["GET ".to_owned()];
         let end = Instant::now() + SILENCE;
-        let received = receive(address, 1, end, |_| requests.pop(), &|| is_stopped);
+        let received = receive(address, 1, end, 1, |_| requests.pop(), &|| is_stopped);
         server.join().unwrap();
         received
     }
