@@ -174,8 +174,8 @@ fn a_spinning_thread_is_not_stalled_on_memory() {
     );
 }
 
-/// What a request to a disk costs whatever its size is paid by whoever runs the file system, and once for each request: model
-/// and simulator agree.
+/// The processor that runs the file system spends `costs.access` once for each request to a disk, whatever its size, in the
+/// model and in the simulator.
 #[test]
 fn a_request_to_a_disk_costs_its_access() {
     let mut description = video(Topology::Switch, 64.0 * KIB);

@@ -49,14 +49,18 @@ fn own_ticks() -> f64 {
 
 /// Returns the ticks of this process and of the children that it has waited for; 0 if the kernel does not tell.
 fn family_ticks() -> f64 {
-    fs::read_to_string("/proc/self/stat").ok().and_then(|text| parse_family(&text)).unwrap_or(0.0)
+    fs::read_to_string("/proc/self/stat")
+        .ok()
+        .and_then(|text| parse_family(&text))
+        .map_or(0.0, |times| times.iter().sum())
 }
 
-/// Parses the times of a process and of its children, the 14th to 17th field (proc_pid_stat(5)).
-fn parse_family(text: &str) -> Option<f64> {
+/// Parses the times of a process and of its children: user, system, user and system, the 14th to 17th field
+/// (proc_pid_stat(5)), in ticks.
+pub fn parse_family(text: &str) -> Option<[f64; 4]> {
     let (_, behind_the_name) = text.rsplit_once(") ")?;
-    let times = behind_the_name.split_whitespace().skip(11).take(4).map(|word| word.parse::<f64>().ok());
-    times.sum()
+    let mut times = behind_the_name.split_whitespace().skip(11).map_while(|word| word.parse().ok());
+    Some([times.next()?, times.next()?, times.next()?, times.next()?])
 }
 
 fn look() -> Option<Stat> {
@@ -98,7 +102,7 @@ mod tests {
         assert_eq!(share((before, after), 500.0), Some(0.0), "ticks are coarse");
         assert_eq!((share((before, before), 0.0), parse_stat("cpu  1 2 3\n")), (None, None));
         let line = "7 (a ) b) S 1 7 7 0 -1 4 5 6 7 8 10 20 300 4000 20 0 1";
-        assert_eq!(parse_family(line), Some(4330.0));
+        assert_eq!(parse_family(line), Some([10.0, 20.0, 300.0, 4000.0]));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
     if let Some(site) = &site {
         for kind in found() {
             let before = site.measure(kind, effort.stretch * SERVER_ROUNDS);
-            runs.push(Run::server(kind, before.map_err(failed("an example server"))?));
+            runs.push(Run::server(kind, before.map_err(failed("an example server"))?.own));
         }
     }
     let predicted: Vec<Predicted> =

@@ -1,6 +1,6 @@
 //! The runs, and the description of each one: its program in the terms of the model.
 
-use super::servers::{self, CHUNK, MISS, PAGE_FILE, Served};
+use super::servers::{self, CHUNK, MISS, PAGE_FILE};
 use super::{Folders, copying, reading, serving};
 use bywash_model::closed::closed;
 use bywash_model::machine::Memory;
@@ -53,10 +53,10 @@ impl Run {
         ]
     }
 
-    /// Returns the run of an example server, whose requests take what `before` has of processor time in user mode.
-    pub fn server(kind: servers::Kind, before: Served) -> Run {
-        let kind_of = Kind::Server(kind, before.own);
-        let run = |name, bytes| Run { name, bytes, is_transfer: false, kind: kind_of, threads: 64 };
+    /// Returns the run of an example server, whose own work takes `own` seconds for each request.
+    pub fn server(kind: servers::Kind, own: f64) -> Run {
+        let server = Kind::Server(kind, own);
+        let run = |name, bytes| Run { name, bytes, is_transfer: false, kind: server, threads: 64 };
         match kind {
             servers::Kind::Web => run("bywash-web, files of 16 KiB, per processor", PAGE_FILE),
             servers::Kind::Video => run("bywash-video, chunks of 1 MB, per processor", CHUNK),
@@ -222,7 +222,7 @@ mod tests {
     fn a_server_s_request_is_its_own_work_and_the_system_s() {
         let machine = described(&preset::text(&measured())).unwrap();
         let predicted = |kind, own| {
-            let run = Run::server(kind, Served { processor: 0.0, own });
+            let run = Run::server(kind, own);
             let Predicted { model, simulated } = Predicted::predict(&run, &machine).unwrap();
             assert!((simulated / model - 1.0).abs() < 0.1, "{simulated} {model}");
             1.0 / model

@@ -8,6 +8,7 @@
 
 use super::clients::{Received, receive};
 use crate::doctor::machine::{cores, pin};
+use crate::plan::measure::others::parse_family;
 use crate::plan::measure::scratch::Anywhere;
 use crate::plan::measure::{KIB, joined};
 use crate::signals::Signals;
@@ -83,6 +84,8 @@ impl Site {
     /// # Errors
     /// The error of a system call, if the folder cannot be written or the disk is full.
     pub fn new(folder: &Path, film_bytes: usize, disk_rate: f64) -> io::Result<Site> {
+        // From here on a signal ends nothing at once, so that the files are removed.
+        let signals = Signals::listen();
         let folder = tempfile::Builder::new().prefix(".bywash-plan-").tempdir_in(folder)?;
         for file in 0..FILES {
             fs::write(folder.path().join(file.to_string()), vec![file as u8; PAGE_FILE])?;
@@ -99,7 +102,7 @@ impl Site {
         film.sync_all()?;
         let streams = (DISK_SHARE * disk_rate / RATE).clamp(1.0, STREAMS) as usize;
         let film_bytes = film.metadata()?.len();
-        let site = Site { folder, signals: Signals::listen(), film_bytes, streams };
+        let site = Site { folder, signals, film_bytes, streams };
         // A file that has just changed is not cached by a server that keeps its promises.
         std::thread::sleep(SETTLING);
         Ok(site)
@@ -228,11 +231,8 @@ impl Server {
             nanoseconds +=
                 text.split(' ').next().unwrap_or_default().parse::<u64>().map_err(io::Error::other)?;
         }
-        let text = fs::read_to_string(format!("/proc/{id}/stat"))?;
-        // The 14th field (proc_pid_stat(5)), in ticks; the second one may have any characters, up to the last ')'.
-        let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        let ticks = fields.split_whitespace().nth(11).unwrap_or_default();
-        let ticks: f64 = ticks.parse().map_err(io::Error::other)?;
+        let [ticks, ..] = parse_family(&fs::read_to_string(format!("/proc/{id}/stat"))?)
+            .ok_or(io::ErrorKind::InvalidData)?;
         let own = ticks / rustix::param::clock_ticks_per_second() as f64;
         Ok(Times { processor: nanoseconds as f64 * 1e-9, own })
     }
