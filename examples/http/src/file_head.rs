@@ -15,8 +15,10 @@ pub struct FileHead {
     /// True if the version was settled when the head was made ([`Version::is_settled`]).
     pub is_settled: bool,
     modified_at: SystemTime,
+    content_type: &'static str,
     tag_text: String,
-    content_type: HeaderValue,
+    // The values of the three fields that each file has by itself lie in one piece of memory, so that a response about a
+    // file that was not asked for lately waits for memory as seldom as possible.
     tag: HeaderValue,
     modified: HeaderValue,
     length: HeaderValue,
@@ -26,16 +28,21 @@ impl FileHead {
     /// Returns the head of the file `name`, which has this version now.
     pub fn new(name: &str, version: Version) -> FileHead {
         let (tag_text, modified_at) = (version.tag(), version.modified());
-        let value = |text: &str| HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""));
+        let texts = [tag_text.clone(), httpdate::fmt_http_date(modified_at), version.bytes.to_string()];
+        let mut rest = Bytes::from(texts.concat());
+        let [tag, modified, length] = texts.map(|text| {
+            // All three are visible ASCII.
+            HeaderValue::from_maybe_shared(rest.split_to(text.len())).unwrap_or(HeaderValue::from_static(""))
+        });
         FileHead {
             version,
             is_settled: !tag_text.starts_with('W'),
             modified_at,
-            content_type: HeaderValue::from_static(content_type(name)),
-            tag: value(&tag_text),
-            modified: value(&httpdate::fmt_http_date(modified_at)),
-            length: HeaderValue::from(version.bytes),
+            content_type: content_type(name),
             tag_text,
+            tag,
+            modified,
+            length,
         }
     }
 
@@ -49,27 +56,30 @@ impl FileHead {
         Validators { tag: &self.tag_text, modified: self.modified_at }
     }
 
-    /// Adds the fields that tell the version.
-    pub fn identify(&self, headers: &mut HeaderMap) {
-        headers.insert(header::ETAG, self.tag.clone());
-        headers.insert(header::LAST_MODIFIED, self.modified.clone());
+    /// Returns the fields that tell the version.
+    pub fn version_fields(&self) -> HeaderMap {
+        let mut fields = HeaderMap::with_capacity(FIELDS_MAX);
+        fields.insert(header::ETAG, self.tag.clone());
+        fields.insert(header::LAST_MODIFIED, self.modified.clone());
+        fields
     }
 
-    /// Adds the fields of a response with the whole file.
-    pub fn describe(&self, headers: &mut HeaderMap) {
-        headers.reserve(8);
-        headers.insert(header::CONTENT_TYPE, self.content_type.clone());
-        headers.insert(header::CONTENT_LENGTH, self.length.clone());
-        self.identify(headers);
-        headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    /// Returns the fields of a response with the whole file.
+    pub fn fields(&self) -> HeaderMap {
+        let mut fields = self.version_fields();
+        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        fields.insert(header::CONTENT_LENGTH, self.length.clone());
+        fields.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        fields
     }
 
-    /// Adds the fields of a response with a part of the file.
-    pub fn describe_range(&self, headers: &mut HeaderMap, range: &std::ops::Range<u64>) {
-        self.describe(headers);
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+    /// Returns the fields of a response with a part of the file.
+    pub fn range_fields(&self, range: &std::ops::Range<u64>) -> HeaderMap {
+        let mut fields = self.fields();
+        fields.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
         let range = format!("bytes {}-{}/{}", range.start, range.end - 1, self.bytes());
-        set(headers, header::CONTENT_RANGE, range);
+        set(&mut fields, header::CONTENT_RANGE, range);
+        fields
     }
 }
 
@@ -79,3 +89,6 @@ pub fn set(headers: &mut HeaderMap, name: header::HeaderName, text: String) {
         headers.insert(name, value);
     }
 }
+
+/// Greatest number of fields of a response with a part of a file.
+const FIELDS_MAX: usize = 6;

@@ -2,6 +2,7 @@
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -150,7 +151,7 @@ pub fn file_name(path: &str) -> Option<String> {
     let mut name = String::with_capacity(path.len());
     for segment in path.split('/') {
         let segment = decode(segment)?;
-        match segment.as_str() {
+        match &*segment {
             "" | "." => continue,
             ".." => return None,
             _ if segment.contains(['/', '\0']) => return None,
@@ -167,9 +168,9 @@ pub fn file_name(path: &str) -> Option<String> {
     Some(name)
 }
 
-fn decode(segment: &str) -> Option<String> {
+fn decode(segment: &str) -> Option<Cow<'_, str>> {
     if !segment.contains('%') {
-        return Some(segment.to_owned());
+        return Some(segment.into());
     }
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment.as_bytes().iter();
@@ -182,7 +183,7 @@ fn decode(segment: &str) -> Option<String> {
         let value = digit()? * 16 + digit()?;
         bytes.push(u8::try_from(value).ok()?);
     }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(bytes).ok().map(Cow::from)
 }
 
 /// Greatest number of attempts to open a name while others rename folders on the way to it.

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use bywash_example_http::{FileHead, Folder, Found, file_name};
-//! use hyper::header::{self, HeaderMap};
+//! use hyper::header;
 //!
 //! let folder = tempfile::tempdir()?;
 //! std::fs::write(folder.path().join("film.mp4"), "frames")?;
@@ -11,9 +11,7 @@
 //! let name = file_name("/film%2Emp4").unwrap();
 //! let Found::File(_, version) = folder.open_file(&name)? else { panic!("a folder") };
 //! let head = FileHead::new(&name, version);
-//! let mut fields = HeaderMap::new();
-//! head.describe(&mut fields);
-//! assert_eq!((head.bytes(), &fields[header::CONTENT_TYPE]), (6, &"video/mp4".parse()?));
+//! assert_eq!((head.bytes(), &head.fields()[header::CONTENT_TYPE]), (6, &"video/mp4".parse()?));
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -8,6 +8,7 @@
 
 use bytes::Bytes;
 use bywash_container::{Container, Error, HugePages, Options, Path, socket_pair};
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use tokio::sync::Notify;
@@ -107,18 +108,24 @@ impl Memory {
 }
 
 impl Chunk {
-    /// Returns the contents as what can be handed to a socket. Nothing is copied: the container is kept from other uses
-    /// until the last part of the result has been dropped.
-    pub fn bytes(self: &Arc<Chunk>) -> Bytes {
-        Bytes::from_owner(Contents(self.clone()))
+    /// Returns a range of the contents as what can be handed to a socket. Nothing is copied: the container is kept from
+    /// other uses until the last part of the result has been dropped.
+    ///
+    /// # Panics
+    /// If the range is not within the container.
+    pub fn bytes(self: &Arc<Chunk>, range: Range<usize>) -> Bytes {
+        Bytes::from_owner(Contents { chunk: self.clone(), range })
     }
 }
 
-struct Contents(Arc<Chunk>);
+struct Contents {
+    chunk: Arc<Chunk>,
+    range: Range<usize>,
+}
 
 impl AsRef<[u8]> for Contents {
     fn as_ref(&self) -> &[u8] {
-        &self.0.container
+        &self.chunk.container[self.range.clone()]
     }
 }
 
@@ -137,7 +144,7 @@ mod tests {
         container.fill(7);
         let address = container.as_ptr();
         let chunk = memory.chunk(container);
-        let part = chunk.bytes().slice(10..20);
+        let part = chunk.bytes(10..20);
         assert_eq!(part.as_ptr(), address.wrapping_add(10));
         assert_eq!(*part, [7; 10]);
     }
@@ -148,7 +155,7 @@ mod tests {
         let mut container = memory.try_alloc(1 << 20).unwrap().unwrap();
         container.fill(1);
         let chunk = memory.chunk(container);
-        let being_sent = chunk.bytes().slice(..100);
+        let being_sent = chunk.bytes(0..100);
         drop(chunk);
         let mut others = Vec::new();
         while let Some(mut other) = memory.try_alloc(64 << 10).unwrap() {

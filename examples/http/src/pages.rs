@@ -59,7 +59,7 @@ pub fn page<B: From<Bytes>>(status: StatusCode) -> Response<B> {
 pub fn not_modified<B: From<Bytes>>(file: &FileHead) -> Response<B> {
     let mut response = Response::new(B::from(Bytes::new()));
     *response.status_mut() = StatusCode::NOT_MODIFIED;
-    file.identify(response.headers_mut());
+    *response.headers_mut() = file.version_fields();
     response
 }
 

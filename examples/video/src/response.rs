@@ -145,10 +145,10 @@ async fn contents<T>(
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    match status {
-        StatusCode::PARTIAL_CONTENT => head.describe_range(response.headers_mut(), &range),
-        _ => head.describe(response.headers_mut()),
-    }
+    *response.headers_mut() = match status {
+        StatusCode::PARTIAL_CONTENT => head.range_fields(&range),
+        _ => head.fields(),
+    };
     Ok(Ok(response))
 }
 

@@ -53,40 +53,36 @@ enum Next {
 impl Body {
     /// Returns the contents `range` of a file, which is not empty, and whose first part is at hand.
     pub fn new(worker: &Arc<Worker>, reader: Reader, range: Range<u64>, first: Arc<Chunk>) -> Body {
-        let worker = worker.clone();
-        let mut parts = Parts { worker, reader, left: range, next: Next::Here(first.clone()) };
-        if parts.part_end() < parts.left.end {
-            return Body::Parts(Box::new(parts));
+        let part = first_part(&range, worker.cache.part_bytes());
+        if (part.len() as u64) < range.end - range.start {
+            let (worker, next) = (worker.clone(), Next::Here(first));
+            return Body::Parts(Box::new(Parts { worker, reader, left: range, next }));
         }
-        let bytes = parts.take(&first);
-        parts.worker.counters.bytes.add(bytes.len() as u64);
-        Body::Rest(bytes)
+        worker.counters.bytes.add(part.len() as u64);
+        Body::Rest(first.bytes(part))
     }
 }
 
+/// Returns the bytes of a part of `part_bytes` bytes with which a range of a file begins.
+fn first_part(range: &Range<u64>, part_bytes: u64) -> Range<usize> {
+    let begin = range.start % part_bytes;
+    let end = (begin + (range.end - range.start)).min(part_bytes);
+    // Both lie within a container, so within memory.
+    begin as usize..end as usize
+}
+
 impl Parts {
-    /// Returns the number of the part that is next.
-    fn index(&self) -> u64 {
-        self.left.start / self.worker.cache.part_bytes()
-    }
-
-    /// Returns the offset in the file at which the next part ends.
-    fn part_end(&self) -> u64 {
-        ((self.index() + 1) * self.worker.cache.part_bytes()).min(self.left.end)
-    }
-
     /// Takes what is wanted of a chunk, which is the next part.
     fn take(&mut self, chunk: &Arc<Chunk>) -> Bytes {
-        let begin = self.left.start - self.index() * self.worker.cache.part_bytes();
-        let end = begin + (self.part_end() - self.left.start);
-        self.left.start = self.part_end();
-        // Both lie within a container, so within memory.
-        chunk.bytes().slice(begin as usize..end as usize)
+        let part = first_part(&self.left, self.worker.cache.part_bytes());
+        self.left.start += part.len() as u64;
+        chunk.bytes(part)
     }
 
     /// Begins to read the next part.
     fn read(&mut self, is_ahead: bool) {
-        let (worker, reader, index) = (self.worker.clone(), self.reader.clone(), self.index());
+        let (worker, reader) = (self.worker.clone(), self.reader.clone());
+        let index = self.left.start / worker.cache.part_bytes();
         let task = tokio::spawn(async move {
             let patience = if is_ahead { Duration::ZERO } else { MEMORY_TIMEOUT };
             worker.cache.part(&reader, index, patience, &worker.counters).await

@@ -16,6 +16,7 @@ use bywash_example_http::{Chunk, FileHead, Folder, Found, Memory, Version};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -42,12 +43,15 @@ pub enum ReadError {
 pub struct File {
     id: u64,
     name: Arc<str>,
+    /// Slot of the file's first part among the cached parts, if it is one of them: small files are found by it without a
+    /// second search.
+    first_slot: AtomicUsize,
     /// Its version, and the fields of a response that tell it.
     pub head: FileHead,
 }
 
-/// File that is being sent: in one version, and open if it was looked at, or a part of it had to be read. A clone is of
-/// the same file.
+/// File that is being sent: in one version, and open if it was looked at, or has several parts. A clone is of the same
+/// file.
 #[derive(Clone, Debug)]
 pub struct Reader {
     /// The file.
@@ -127,7 +131,10 @@ impl Cache {
         let now = Instant::now();
         let known = self.lock().files.get(name).and_then(|checked| {
             let is_fresh = now.duration_since(checked.at) < self.check_interval;
-            is_fresh.then(|| Reader { file: checked.file.clone(), open: checked.open.clone() })
+            // What has one part is read now or not at all. All other parts are to be those of the same open file.
+            let has_others = checked.file.head.bytes() > self.part_bytes;
+            let open = || has_others.then(|| checked.open.clone()).flatten();
+            is_fresh.then(|| Reader { file: checked.file.clone(), open: open() })
         });
         if let Some(reader) = known {
             return Ok(Some(reader));
@@ -178,10 +185,9 @@ impl Cache {
         counters: &Counters,
     ) -> Result<Arc<Chunk>, ReadError> {
         let file = &reader.file;
-        let key = (file.id, index);
-        if let Some(chunk) = self.lock().parts.get(&key) {
+        if let Some(chunk) = self.cached(file, index) {
             counters.hits.add(1);
-            return Ok(chunk.clone());
+            return Ok(chunk);
         }
         counters.misses.add(1);
         let offset = index * self.part_bytes;
@@ -199,9 +205,22 @@ impl Cache {
         if file.head.is_settled {
             let mut state = self.lock();
             // Another request may have been faster: both have the same bytes.
-            state.parts.insert(key, chunk.clone(), is_idle);
+            let slot = state.parts.insert((file.id, index), chunk.clone(), is_idle);
+            if let (0, Some(slot)) = (index, slot) {
+                file.first_slot.store(slot, Ordering::Relaxed);
+            }
         }
         Ok(chunk)
+    }
+
+    fn cached(&self, file: &File, index: u64) -> Option<Arc<Chunk>> {
+        let (key, parts) = ((file.id, index), &mut self.lock().parts);
+        let found = match index {
+            // Written under the lock, so that it is the slot into which the part was put last.
+            0 => parts.get_at(file.first_slot.load(Ordering::Relaxed), &key),
+            _ => parts.get(&key),
+        };
+        found.cloned()
     }
 
     /// Frees the memory of a part that has not been used lately and that is not being sent. Returns false if there is
@@ -213,11 +232,14 @@ impl Cache {
 
     /// Returns a reader's file, which is opened if it is not open.
     async fn opened(&self, reader: &Reader) -> Result<Arc<OpenFile>, ReadError> {
-        if let Some(open) = &reader.open {
-            return Ok(open.clone());
+        let Reader { file, open } = reader;
+        let kept =
+            || self.lock().files.get(&*file.name).filter(|known| known.file.id == file.id)?.open.clone();
+        if let Some(open) = open.clone().or_else(kept) {
+            return Ok(open);
         }
-        match self.open(&reader.file.name).await {
-            Ok(Found::File(descriptor, version)) if version == reader.file.head.version => {
+        match self.open(&file.name).await {
+            Ok(Found::File(descriptor, version)) if version == file.head.version => {
                 Ok(Arc::new(OpenFile { descriptor, permit: None }))
             }
             Ok(_) => Err(ReadError::Changed),
@@ -248,7 +270,8 @@ impl Cache {
         state.next_id += 1;
         let name: Arc<str> = name.into();
         let head = FileHead::new(&name, version);
-        let file = Arc::new(File { id: state.next_id, name: name.clone(), head });
+        let first_slot = AtomicUsize::new(usize::MAX);
+        let file = Arc::new(File { id: state.next_id, name: name.clone(), first_slot, head });
         if file.head.is_settled {
             state.files.insert(name, Checked { file: file.clone(), at, open }, |_| true);
         }

@@ -4,14 +4,16 @@
 //! loses its mark and stays, the first one without a mark goes. A new entry has no mark, so that files that are read
 //! once do not displace those that are read again.
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use std::borrow::Borrow;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 
 /// Table from keys to values with at most a given number of entries.
 #[derive(Debug)]
 pub struct Clock<K, V> {
-    index: HashMap<K, usize>,
+    hasher: DefaultHashBuilder,
+    /// Numbers of the slots, by the hashes of their keys.
+    index: HashTable<usize>,
     slots: Vec<Option<Slot<K, V>>>,
     unused: Vec<usize>,
     hand: usize,
@@ -25,11 +27,17 @@ struct Slot<K, V> {
     is_used: bool,
 }
 
-impl<K: Eq + Hash + Clone, V> Clock<K, V> {
+impl<K: Eq + Hash, V> Clock<K, V> {
     /// Makes an empty table for at most `entries_max` entries, of which there is at least one.
     pub fn new(entries_max: usize) -> Clock<K, V> {
-        let entries_max = entries_max.max(1);
-        Clock { index: HashMap::new(), slots: Vec::new(), unused: Vec::new(), hand: 0, entries_max }
+        Clock {
+            hasher: DefaultHashBuilder::default(),
+            index: HashTable::new(),
+            slots: Vec::new(),
+            unused: Vec::new(),
+            hand: 0,
+            entries_max: entries_max.max(1),
+        }
     }
 
     fn len(&self) -> usize {
@@ -42,33 +50,55 @@ impl<K: Eq + Hash + Clone, V> Clock<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = self.slots[*self.index.get(key)?].as_mut()?;
+        let slot = self.find(self.hasher.hash_one(key), key)?;
+        self.get_at(slot, key)
+    }
+
+    fn find<Q>(&self, hash: u64, key: &Q) -> Option<usize>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        self.index.find(hash, |slot| has_key(&self.slots, *slot, key)).copied()
+    }
+
+    /// Same as [`Clock::get`], if the entry is in the slot `slot`, where it was inserted; `None` if it is not.
+    pub fn get_at<Q>(&mut self, slot: usize, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let slot = self.slots.get_mut(slot)?.as_mut().filter(|slot| slot.key.borrow() == key)?;
         slot.is_used = true;
         Some(&mut slot.value)
     }
 
-    /// Sets the value of a key. Returns false, without a change, if the table is full and no entry may go.
-    pub fn insert(&mut self, key: K, value: V, may_go: impl Fn(&V) -> bool) -> bool {
-        if let Some(present) = self.get(&key) {
-            *present = value;
-            return true;
+    /// Sets the value of a key. Returns the number of its slot; `None`, without a change, if the table is full and no entry
+    /// may go.
+    pub fn insert(&mut self, key: K, value: V, may_go: impl Fn(&V) -> bool) -> Option<usize> {
+        let hash = self.hasher.hash_one(&key);
+        if let Some(slot) = self.find(hash, &key) {
+            self.slots[slot] = Some(Slot { key, value, is_used: true });
+            return Some(slot);
         }
         if self.len() == self.entries_max && self.evict(may_go).is_none() {
-            return false;
+            return None;
         }
-        let slot = Some(Slot { key: key.clone(), value, is_used: false });
-        let index = match self.unused.pop() {
-            Some(index) => {
-                self.slots[index] = slot;
-                index
+        let slot = Some(Slot { key, value, is_used: false });
+        let number = match self.unused.pop() {
+            Some(number) => {
+                self.slots[number] = slot;
+                number
             }
             None => {
                 self.slots.push(slot);
                 self.slots.len() - 1
             }
         };
-        self.index.insert(key, index);
-        true
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        let hash_of = |slot: &usize| slots[*slot].as_ref().map_or(0, |slot| hasher.hash_one(&slot.key));
+        self.index.insert_unique(hash, number, hash_of);
+        Some(number)
     }
 
     /// Returns all values. Their entries are not used by that.
@@ -82,9 +112,11 @@ impl<K: Eq + Hash + Clone, V> Clock<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let index = self.index.remove(key)?;
-        self.unused.push(index);
-        self.slots[index].take().map(|slot| slot.value)
+        let slots = &self.slots;
+        let is_it = |slot: &usize| has_key(slots, *slot, key);
+        let (slot, _) = self.index.find_entry(self.hasher.hash_one(key), is_it).ok()?.remove();
+        self.unused.push(slot);
+        self.slots[slot].take().map(|slot| slot.value)
     }
 
     /// Removes the entry that the hand finds, and returns its value: one that has not been used since the hand last
@@ -97,27 +129,35 @@ impl<K: Eq + Hash + Clone, V> Clock<K, V> {
             if std::mem::take(&mut slot.is_used) || !may_go(&slot.value) {
                 continue;
             }
-            let slot = self.slots[at].take()?;
-            self.index.remove(&slot.key);
+            let hash = self.hasher.hash_one(&slot.key);
+            if let Ok(entry) = self.index.find_entry(hash, |slot| *slot == at) {
+                entry.remove();
+            }
             self.unused.push(at);
-            return Some(slot.value);
+            return self.slots[at].take().map(|slot| slot.value);
         }
         None
     }
 }
 
+/// Returns true if a slot has an entry with this key.
+fn has_key<K: Borrow<Q>, V, Q: Eq + ?Sized>(slots: &[Option<Slot<K, V>>], slot: usize, key: &Q) -> bool {
+    slots[slot].as_ref().is_some_and(|slot| slot.key.borrow() == key)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
 
     #[test]
     fn what_is_used_stays() {
         let mut clock = Clock::new(3);
         for key in [1, 2, 3] {
-            assert!(clock.insert(key, key * 10, |_| true));
+            assert!(clock.insert(key, key * 10, |_| true).is_some());
         }
         assert_eq!(clock.get(&1), Some(&mut 10));
-        assert!(clock.insert(4, 40, |_| true));
+        assert_eq!(clock.insert(4, 40, |_| true), Some(1), "in the slot of the one that went");
         assert_eq!(clock.len(), 3);
         assert_eq!(clock.get(&1), Some(&mut 10));
         assert_eq!(clock.get(&2), None);
@@ -126,10 +166,12 @@ mod tests {
     #[test]
     fn what_may_not_go_stays() {
         let mut clock = Clock::new(2);
-        assert!(clock.insert(1, 10, |_| true));
-        assert!(clock.insert(2, 20, |_| true));
-        assert!(!clock.insert(3, 30, |_| false));
-        assert!(clock.insert(3, 30, |value| *value == 20));
+        assert_eq!(clock.insert(1, 10, |_| true), Some(0));
+        assert_eq!(clock.insert(2, 20, |_| true), Some(1));
+        assert_eq!(clock.insert(3, 30, |_| false), None);
+        assert_eq!(clock.insert(3, 30, |value| *value == 20), Some(1));
+        assert_eq!(clock.get_at(1, &3), Some(&mut 30));
+        assert!(clock.get_at(1, &2).is_none() && clock.get_at(7, &3).is_none());
         assert_eq!(clock.get(&1), Some(&mut 10));
         assert_eq!(clock.remove(&2), None);
         assert_eq!(clock.remove(&3), Some(30));
@@ -151,7 +193,8 @@ mod tests {
             let key = next(40);
             match next(4) {
                 0 => {
-                    assert!(clock.insert(key, round, |_| true));
+                    let slot = clock.insert(key, round, |_| true).unwrap();
+                    assert_eq!(clock.get_at(slot, &key), Some(&mut round.clone()));
                     map.insert(key, round);
                 }
                 1 => assert!(clock.remove(&key).is_none_or(|value| map.remove(&key) == Some(value))),

@@ -73,10 +73,10 @@ async fn file<T>(
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    match status {
-        StatusCode::PARTIAL_CONTENT => found.head.describe_range(response.headers_mut(), &range),
-        _ => found.head.describe(response.headers_mut()),
-    }
+    *response.headers_mut() = match status {
+        StatusCode::PARTIAL_CONTENT => found.head.range_fields(&range),
+        _ => found.head.fields(),
+    };
     Ok(response)
 }
 
