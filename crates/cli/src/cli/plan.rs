@@ -69,8 +69,9 @@ pub enum PlanCommand {
     ///
     /// The runs copy a file, read blocks of a file through the page cache and past it, and serve files over
     /// loopback. The example servers bywash-web and bywash-video are run, too, if they are beside this command. The
-    /// predictions follow from FILE alone, or from a calibration that is made first; nothing is fitted to the runs. What
-    /// a server computes by itself is measured in a run before.
+    /// predictions follow from FILE alone, or from a calibration in each turn of the runs, so that a machine which changes
+    /// is described as it is then; nothing is fitted to the runs. What a server computes by itself is measured in the turns
+    /// before.
     Validate(ValidateArgs),
     /// Convert a recording of strace or blkparse into a trace
     ///
@@ -431,16 +432,17 @@ pub struct CalibrateArgs {
 /// `bywash plan validate`.
 #[derive(Args)]
 pub struct ValidateArgs {
-    /// Description of this machine that `bywash plan calibrate` has written; without it one is made first
+    /// Description of this machine that `bywash plan calibrate` has written; without it the machine is measured anew for
+    /// each turn of the runs
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 
-    /// Folder on the described device; 512 MiB are written there into unnamed files, and 272 MiB for the example servers
-    /// into a folder; all of it is removed at the end
+    /// Folder on the described device; 512 MiB (without FILE: 768 MiB) are written there into unnamed files, and 272 MiB for
+    /// the example servers into a folder; all of it is removed at the end
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// Fewer and shorter rounds; 128 MiB and 80 MiB
+    /// Fewer and shorter rounds; 128 MiB (192 MiB) and 80 MiB
     #[arg(long)]
     pub quick: bool,
 

@@ -109,8 +109,13 @@ fn every_run_is_predicted_and_measured() {
         for key in ["model", "simulated", "measured", "low", "high"] {
             assert!(of(key) > 0.0 && of(key).is_finite(), "{row}");
         }
-        assert!((of("model_error") - (of("model") / of("measured") - 1.0)).abs() < 1e-9, "{row}");
-        assert!((of("simulated_error") - (of("simulated") / of("measured") - 1.0)).abs() < 1e-9);
+        for (key, predicted) in [("model_error", of("model")), ("simulated_error", of("simulated"))] {
+            let [low, median, high] = ["low", "median", "high"].map(|part| row[key][part].as_f64().unwrap());
+            assert!(low <= median && median <= high, "{row}");
+            // A prediction that is the same in all turns is off by most where the least was measured.
+            let is_server = row["run"].as_str().unwrap().starts_with("bywash-");
+            assert!(is_server || (median - (predicted / of("measured") - 1.0)).abs() < 1e-9, "{row}");
+        }
         // The same description by two ways: what they differ by is the distribution of service times.
         assert!((of("model") / of("simulated") - 1.0).abs() < 0.4, "{row}");
     }
@@ -119,7 +124,7 @@ fn every_run_is_predicted_and_measured() {
 }
 
 #[test]
-fn without_a_description_one_is_made_first() {
+fn without_a_description_the_machine_is_described_in_each_turn() {
     let place = TestFolder::new();
     let words = plans(&place, &["validate", "--quick"]);
     for run in ["copying a file", "page cache, 2 threads", "device, 1 thread", "loopback, 4 clients"] {

@@ -27,8 +27,6 @@ pub struct Device {
     pub latencies: Vec<f64>,
     /// Processor time of such a read, in seconds.
     pub processor: Summary,
-    /// Processor time of a read of [`BLOCK`] bytes past the page cache, in seconds.
-    pub large: Summary,
     /// Such reads a second, by the number of threads.
     pub rates: Vec<(usize, Summary)>,
     /// Throughput of sequential reads of large blocks, in bytes a second.
@@ -47,7 +45,7 @@ pub const FILE: usize = 16 * KIB;
 const DEPTHS: [usize; 4] = [1, 4, 16, 32];
 /// Number of threads that read sequentially, and size of their reads in bytes.
 const STREAMS: usize = 4;
-pub const BLOCK: usize = MIB;
+const BLOCK: usize = MIB;
 
 impl Cached {
     /// Measures on a file that the page cache holds.
@@ -96,10 +94,9 @@ impl Device {
             })?;
             rates.push((threads, rate));
         }
-        let large = effort.rounds(|| Ok(read_anywhere(scratch, BLOCK, 1, effort.stretch)?.processor))?;
         let in_order = effort.rounds(|| in_order(scratch, effort.stretch))?;
         scratch.direct(false)?;
-        Ok(Device { is_direct, latencies, processor: summary(&processor)?, large, rates, in_order, cold })
+        Ok(Device { is_direct, latencies, processor: summary(&processor)?, rates, in_order, cold })
     }
 }
 

@@ -5,9 +5,9 @@
 //! has to wake.
 
 use crate::doctor::machine::{cores, pin};
-use crate::plan::measure::loopback::pair;
+use crate::plan::measure::loopback::{drain, pair};
 use crate::plan::measure::rounds::{Effort, mapped, summary};
-use crate::plan::measure::{KIB, MIB, joined, processor_time};
+use crate::plan::measure::{KIB, joined, processor_time};
 use bywash_bench::statistics::Summary;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -30,18 +30,12 @@ pub struct Messages {
     pub rate: Summary,
     /// Processor time for a byte of this connection, of both ends together, in seconds.
     pub byte: Summary,
-    /// Processor time of the sender for a byte of pieces of [`PIECE`] bytes out of memory, in seconds.
-    pub sent: Summary,
 }
 
 /// Number of round trips between two checks of the clock.
 const BATCH: usize = 5;
 /// Size of a large question, and of a call of a stream, in bytes.
 pub const LARGE: usize = 64 * KIB;
-/// Size of a piece that is larger than a socket's buffer, and of the memory out of which such pieces are sent, in bytes:
-/// more than a processor's cache holds.
-pub const PIECE: usize = MIB;
-const REGION: usize = 64 * MIB;
 
 impl Messages {
     /// Measures the costs.
@@ -50,10 +44,7 @@ impl Messages {
     /// The error of a socket or pipe call, and a timeout if a thread does not respond.
     pub fn measure(effort: &Effort) -> io::Result<Messages> {
         let one_core = cores().last().copied();
-        let Stream { rate, both: byte, .. } = Stream::measure(effort, LARGE, LARGE, [None; 2])?;
-        // On two processors, where there are two: with the receiver on the sender's, a byte costs another time each time.
-        let two = [cores().first().copied(), one_core];
-        let Stream { sender: sent, .. } = Stream::measure(effort, PIECE, REGION, two)?;
+        let (rate, byte) = stream(effort)?;
         Ok(Messages {
             alone: alone(effort)?,
             pipe: hop(effort, pipes()?, 1, one_core)?,
@@ -62,7 +53,6 @@ impl Messages {
             tcp_apart: hop(effort, ends()?, 1, None)?,
             rate,
             byte,
-            sent,
         })
     }
 }
@@ -126,70 +116,37 @@ fn hop<R: Read + Send, W: Write + Send>(
     Ok(mapped(both, |seconds| seconds / 2.0))
 }
 
-/// A connection that carries bytes in one direction at full speed.
-struct Stream {
-    /// Bytes a second.
-    rate: Summary,
-    /// Processor time for a byte, in seconds, of the sender and of both ends.
-    sender: Summary,
-    both: Summary,
-}
-
-impl Stream {
-    /// Sends pieces of `piece` bytes, one after the other out of `region` bytes. Sender and receiver run on `cores`, or where
-    /// the kernel places them.
-    fn measure(
-        effort: &Effort,
-        piece: usize,
-        region: usize,
-        cores: [Option<usize>; 2],
-    ) -> io::Result<Stream> {
-        let memory = vec![1; region];
-        let mut rounds = [const { Vec::new() }; 3];
-        for round in 0..=effort.rounds {
-            let figures = transfer(effort.stretch, memory.chunks_exact(piece).cycle(), cores)?;
-            // The first round only warms up.
-            if round > 0 {
-                rounds.iter_mut().zip(figures).for_each(|(all, figure)| all.push(figure));
-            }
+/// Sends bytes in one direction at full speed. Returns bytes a second, and processor time for a byte, in seconds.
+fn stream(effort: &Effort) -> io::Result<(Summary, Summary)> {
+    let (mut rates, mut costs) = (Vec::new(), Vec::new());
+    for round in 0..=effort.rounds {
+        let (rate, cost) = transfer(effort.stretch)?;
+        // The first round only warms up.
+        if round > 0 {
+            rates.push(rate);
+            costs.push(cost);
         }
-        let [rate, sender, both] = &rounds;
-        Ok(Stream { rate: summary(rate)?, sender: summary(sender)?, both: summary(both)? })
     }
+    Ok((summary(&rates)?, summary(&costs)?))
 }
 
-/// Sends pieces for `time`. Returns bytes a second, and the processor time for a byte, of the sender and of both ends.
-fn transfer<'a>(
-    time: Duration,
-    mut pieces: impl Iterator<Item = &'a [u8]> + Send,
-    cores: [Option<usize>; 2],
-) -> io::Result<[f64; 3]> {
-    let (mut sender, mut receiver) = pair()?;
-    let [sends, receives] = cores.map(|core| move || core.map_or(Ok(()), pin));
+fn transfer(time: Duration) -> io::Result<(f64, f64)> {
+    let (mut sender, receiver) = pair()?;
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
-            sends()?;
-            let (begin, used) = (Instant::now(), processor_time());
+            let (block, begin, used) = (vec![1; LARGE], Instant::now(), processor_time());
             while begin.elapsed() < time {
-                sender.write_all(pieces.next().unwrap_or_default())?;
+                sender.write_all(&block)?;
             }
             Ok(processor_time() - used)
         });
         let receiving = scope.spawn(move || {
-            receives()?;
-            let (mut block, begin, used) = (vec![0; LARGE], Instant::now(), processor_time());
-            let mut bytes = 0;
-            loop {
-                match receiver.read(&mut block)? {
-                    0 => break,
-                    some => bytes += some,
-                }
-            }
+            let (begin, used) = (Instant::now(), processor_time());
+            let bytes = drain(receiver)?;
             Ok((bytes as f64, begin.elapsed().as_secs_f64(), processor_time() - used))
         });
         let sent = joined(sending.join());
         let (bytes, elapsed, received) = joined(receiving.join())?;
-        let (sent, bytes) = (sent?, bytes.max(1.0));
-        Ok([bytes / elapsed, sent / bytes, (sent + received) / bytes])
+        Ok((bytes / elapsed, (sent? + received) / bytes.max(1.0)))
     })
 }

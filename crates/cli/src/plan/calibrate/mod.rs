@@ -1,6 +1,6 @@
 //! `bywash plan calibrate`: measures this machine and writes a description for the model and the simulator.
 //!
-//! - [`processors`], [`memory`], [`messages`], [`files`]: the measurements
+//! - [`processors`], [`memory`], [`messages`], [`files`], [`forwarding`]: the measurements
 //! - [`parameters`]: conversion to the numbers of a description
 //! - [`preset`]: the description, with a comment on each number
 //!
@@ -8,6 +8,7 @@
 //! these is for [`super::validate`] to predict.
 
 pub mod files;
+pub mod forwarding;
 pub mod memory;
 pub mod messages;
 pub mod parameters;
@@ -26,6 +27,7 @@ use bywash_model::Description;
 use bywash_model::units::{Rate, Time};
 use bywash_quantity::Bytes;
 use files::{Cached, Device};
+use forwarding::{Forwarding, PIECE};
 use indicatif::ProgressBar;
 use memory::MemoryRates;
 use messages::Messages;
@@ -48,6 +50,7 @@ pub struct Measured {
     pub messages: Messages,
     pub cached: Cached,
     pub device: Device,
+    pub forwarding: Forwarding,
 }
 
 /// Measures the machine and writes the description.
@@ -57,7 +60,9 @@ pub struct Measured {
 /// [`described`].
 pub fn main(arguments: &CalibrateArgs) -> Result<i32, Failure> {
     let mut out = arguments.out.as_deref().map(Printer::open).transpose()?;
-    let measured = measure(&Effort::new(arguments.quick), &arguments.dir)?;
+    let shown = ProgressBar::new_spinner();
+    let measured = measure(&Effort::new(arguments.quick), &arguments.dir, &shown)?;
+    shown.finish_and_clear();
     let text = preset::text(&measured);
     if let Some(out) = &mut out {
         out.write(&text)?;
@@ -77,15 +82,14 @@ pub fn main(arguments: &CalibrateArgs) -> Result<i32, Failure> {
     print(&told)
 }
 
-/// Measures this machine, with a file in `folder`.
+/// Measures this machine, with a file in `folder`. `shown` tells what is being measured.
 ///
 /// # Errors
 /// [`Failure::Scratch`] if the file cannot be made or the device fails, [`Failure::Measure`] if another
 /// measurement fails.
-pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
-    // The spinner is drawn only when this thread updates it, so that nothing runs beside a measurement.
-    let shown = ProgressBar::new_spinner();
+pub fn measure(effort: &Effort, folder: &Path, shown: &ProgressBar) -> Result<Measured, Failure> {
     let others = Others::watch();
+    // It is drawn only when this thread updates it, so that nothing runs beside a measurement.
     let stage = |name: &'static str| shown.set_message(name);
     stage("making a file to measure on");
     let scratch = Scratch::new(folder, effort.file).map_err(failed_in(folder, effort.file))?;
@@ -93,6 +97,7 @@ pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
     let cached = Cached::measure(effort, &scratch).map_err(failed("calls that read and write"))?;
     stage("measuring the device");
     let device = Device::measure(effort, &scratch).map_err(failed_in(folder, effort.file))?;
+    let forwarding = Forwarding::measure(effort, &scratch).map_err(failed_in(folder, effort.file))?;
     drop(scratch);
     stage("measuring processors");
     let processors = Processors::measure(effort).map_err(failed("processors"))?;
@@ -100,7 +105,6 @@ pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
     let messages = Messages::measure(effort).map_err(failed("messages between threads"))?;
     stage("measuring memory");
     let memory = MemoryRates::measure(effort).map_err(failed("memory"))?;
-    shown.finish_and_clear();
     let name = rustix::system::uname();
     let words =
         [name.sysname(), name.release(), name.machine()].map(|word| word.to_string_lossy().into_owned());
@@ -113,6 +117,7 @@ pub fn measure(effort: &Effort, folder: &Path) -> Result<Measured, Failure> {
         messages,
         cached,
         device,
+        forwarding,
     })
 }
 
@@ -165,7 +170,7 @@ struct MeasuredLine {
 }
 
 fn lines(measured: &Measured) -> Vec<MeasuredLine> {
-    let Measured { processors, memory, messages, cached, device, .. } = measured;
+    let Measured { processors, memory, messages, cached, device, forwarding, .. } = measured;
     let line = |what: String, summary: Summary, unit: &'static str| MeasuredLine {
         what,
         value: figure(summary, unit),
@@ -201,14 +206,10 @@ fn lines(measured: &Measured) -> Vec<MeasuredLine> {
         line("message by TCP, any processor".into(), messages.tcp_apart, "s"),
         line("one connection over loopback".into(), messages.rate, "B/s"),
         line("processors for a byte of it, both ends".into(), messages.byte, "s/B"),
-        line(
-            format!("processor for a byte of {} sent over loopback", Bytes(messages::PIECE as u64)),
-            messages.sent,
-            "s/B",
-        ),
         line("processor for 16 KiB not in the page cache".into(), device.cold, "s"),
         line("processor for 4 KiB past the page cache".into(), device.processor, "s"),
-        line(format!("processor for {} past the page cache", Bytes(files::BLOCK as u64)), device.large, "s"),
+        line(format!("processor for {} past the page cache", Bytes(PIECE as u64)), forwarding.read, "s"),
+        line("processor for a byte of it sent over loopback".into(), forwarding.sent, "s/B"),
     ]);
     for (threads, rate) in &device.rates {
         lines.push(line(format!("reads of 4 KiB past the page cache, {threads} at a time"), *rate, "/s"));
@@ -305,18 +306,17 @@ pub mod tests {
                 tcp_apart: exactly(20e-6),
                 rate: exactly(4e9),
                 byte: exactly(0.5e-9),
-                sent: exactly(0.3e-9),
             },
             cached: Cached { read: [exactly(0.6e-6), exactly(8e-6)], write: [exactly(1e-6), exactly(13e-6)] },
             device: Device {
                 is_direct: true,
                 latencies: (0..1000).map(|number| 70e-6 + 30e-9 * f64::from(number)).collect(),
                 processor: exactly(25e-6),
-                large: exactly(75e-6),
                 rates: vec![(1, exactly(12e3)), (32, exactly(90e3))],
                 in_order: exactly(2e9),
                 cold: exactly(26e-6),
             },
+            forwarding: Forwarding { read: exactly(75e-6), sent: exactly(0.3e-9) },
         }
     }
 

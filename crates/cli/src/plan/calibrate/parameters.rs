@@ -11,7 +11,7 @@
 //!     interrupt + switch + 2 call                    = a byte to another thread of the same processor by TCP
 //!     interconnect.latency                           = how much longer that takes to a thread that runs elsewhere
 //!     64 KiB x 2 tcp + a byte there and back         = 64 KiB by TCP and a byte back, on one processor
-//!     tcp-large                                      = the sender's processor time for a byte, of pieces of 1 MiB out of memory
+//!     tcp-large                                      = the sender's processor time for a byte, of pieces of 1 MiB that were just read
 //!     (1 MiB - 4 KiB) x file-system                  = how much more processor time 1 MiB past the page cache takes than 4 KiB
 //!     access + 16 KiB x (file-system + system) + call + interrupt + switch
 //!                                                    = processor time to read 16 KiB not in the page cache
@@ -23,7 +23,8 @@
 //! A negative difference counts as 0. The conversion is a pure function of the measurements.
 
 use super::Measured;
-use super::files::{BLOCK as DIRECT, FILE, LARGE, SMALL};
+use super::files::{FILE, LARGE, SMALL};
+use super::forwarding::PIECE;
 use super::messages;
 
 const BLOCK: f64 = bywash_model::machine::Memory::BLOCK;
@@ -59,7 +60,7 @@ pub struct Parameters {
 impl Parameters {
     /// Computes the numbers from the measurements.
     pub fn from_measured(measured: &Measured) -> Parameters {
-        let Measured { processors, memory, messages, cached, device, .. } = measured;
+        let Measured { processors, memory, messages, cached, device, forwarding, .. } = measured;
         let speed = processors.speed;
         // All values are in seconds up to the last lines, which convert to cycles.
         let large = (cached.read[1].median + cached.write[1].median) / 2.0;
@@ -72,7 +73,7 @@ impl Parameters {
         // is the time at one end.
         let tcp = above_zero(messages.large.median - messages.tcp.median) / messages::LARGE as f64;
         let handling = call + interrupt + switch;
-        let direct = above_zero(device.large.median - device.processor.median) / (DIRECT - SMALL) as f64;
+        let direct = above_zero(forwarding.read.median - device.processor.median) / (PIECE - SMALL) as f64;
         // A file system that does not read past its page cache copies.
         let file_system = if device.is_direct { direct } else { above_zero(direct - system) };
         let access = above_zero(device.cold.median - handling - FILE as f64 * (system + file_system));
@@ -108,7 +109,7 @@ impl Parameters {
             switch: switch * speed,
             system: system * speed,
             tcp: tcp * speed,
-            tcp_large: messages.sent.median * speed,
+            tcp_large: forwarding.sent.median * speed,
             file_system: file_system * speed,
             access: access * speed,
             doorbell: line * speed,
@@ -158,7 +159,7 @@ mod tests {
         let file = seconds(handling + found.access + 16384.0 * (found.system + found.file_system));
         assert!(near(file, measured.device.cold.median));
         let more = seconds(found.file_system * (1_048_576.0 - 4096.0));
-        assert!(near(more, measured.device.large.median - measured.device.processor.median));
+        assert!(near(more, measured.forwarding.read.median - measured.device.processor.median));
         let calls = 2.0 * seconds(found.call + 131_072.0 * found.system);
         assert!(near(calls, measured.cached.read[1].median + measured.cached.write[1].median));
         let block = found.memory_latency + 1024.0 / found.memory_rate;

@@ -1,7 +1,7 @@
 //! The description as TOML: each number with a comment on its measurement.
 
-use super::files::{BLOCK, LARGE};
-use super::messages::PIECE;
+use super::files::LARGE;
+use super::forwarding::PIECE;
 use super::parameters::Parameters;
 use super::{Measured, figure};
 use crate::plan::measure::others;
@@ -169,7 +169,7 @@ impl Preset {
     }
 
     fn costs(&mut self, measured: &Measured, found: &Parameters) {
-        let Measured { processors, messages, cached, device, .. } = measured;
+        let Measured { processors, messages, cached, device, forwarding, .. } = measured;
         self.section("costs");
         self.say("The program's own work. Not measured: the paper's.");
         self.0 += "server = \"0.15 cycles/B\"\n";
@@ -180,15 +180,15 @@ impl Preset {
         );
         self.quantity("tcp", CyclesPerByte(found.tcp), &comment);
         let comment = format!(
-            "What the sender of pieces of {} out of memory takes of a processor over loopback, {}: they leave the caches.",
+            "What sending pieces of {} that were just read past the page cache takes of a processor over loopback, {}.",
             Bytes(PIECE as u64),
-            figure(messages.sent, "s/B")
+            figure(forwarding.sent, "s/B")
         );
         self.quantity("tcp-large", CyclesPerByte(found.tcp_large), &comment);
         let comment = format!(
             "What a processor has to do for reading {} past the page cache, {}, beyond 4 KiB, {}, for a byte.",
-            Bytes(BLOCK as u64),
-            figure(device.large, "s"),
+            Bytes(PIECE as u64),
+            figure(forwarding.read, "s"),
             figure(device.processor, "s")
         );
         self.quantity("file-system", CyclesPerByte(found.file_system), &comment);

@@ -1,7 +1,7 @@
 //! TCP connections of this machine with itself.
 
-use super::SETTLE_TIMEOUT;
-use std::io;
+use super::{KIB, SETTLE_TIMEOUT};
+use std::io::{self, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
 
@@ -33,10 +33,27 @@ pub fn pair() -> io::Result<(TcpStream, TcpStream)> {
     Ok((one, other))
 }
 
+/// Receives until the other end closes the connection, and throws the bytes away. Returns their number.
+///
+/// # Errors
+/// The error of a read.
+pub fn drain(mut receiver: TcpStream) -> io::Result<u64> {
+    let (mut block, mut bytes) = (vec![0; READ_BYTES], 0);
+    loop {
+        match receiver.read(&mut block)? {
+            0 => return Ok(bytes),
+            some => bytes += some as u64,
+        }
+    }
+}
+
+/// Size of a read that throws bytes away.
+const READ_BYTES: usize = 64 * KIB;
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use std::io::Write;
 
     #[test]
     fn what_one_end_sends_the_other_gets() {
@@ -45,7 +62,8 @@ mod tests {
         let mut got = [0; 3];
         other.read_exact(&mut got).unwrap();
         assert_eq!(&got, b"ask");
+        one.write_all(b"the rest").unwrap();
         drop(one);
-        assert_eq!(other.read(&mut got).unwrap(), 0);
+        assert_eq!(drain(other).unwrap(), 8);
     }
 }

@@ -42,6 +42,11 @@ impl Effort {
         if is_quick { Effort::QUICK } else { Effort::FULL }
     }
 
+    /// Returns the effort of a description that holds for one turn among many: fewer rounds.
+    pub fn turn(self) -> Effort {
+        Effort { rounds: Effort::QUICK.rounds, ..self }
+    }
+
     /// Calls `round` once to warm up and then as often as rounds count. Returns the summary of the latter
     /// results.
     ///

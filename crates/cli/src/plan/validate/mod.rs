@@ -29,8 +29,8 @@ use bywash_bench::statistics::Summary;
 use bywash_model::Description;
 use bywash_model::closed::closed;
 use bywash_sim::{Options, Stop, simulate};
-use indicatif::ProgressBar;
-use runs::{Run, SERVER_ROUNDS};
+use indicatif::{ProgressBar, ProgressStyle};
+use runs::Run;
 use serde::Serialize;
 use servers::{Kind, Site};
 use std::io;
@@ -43,32 +43,32 @@ use std::io;
 /// be written.
 pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
     let effort = Effort::new(arguments.quick);
-    let description = match &arguments.file {
-        Some(file) => file::read(file, &[])?,
-        None => calibrate::described(&preset::text(&calibrate::measure(&effort, &arguments.dir)?))?,
-    };
-    let site = servers(arguments, &effort, &description)?;
-    let mut runs = Run::all();
-    if let Some(site) = &site {
-        for kind in found() {
-            let before = site.measure(kind, effort.stretch * SERVER_ROUNDS);
-            runs.push(Run::server(kind, before.map_err(failed("an example server"))?.own));
+    let given = arguments.file.as_ref().map(|file| file::read(file, &[])).transpose()?;
+    let shown = progress(effort.rounds);
+    let describe = || match &given {
+        Some(description) => Ok(*description),
+        None => {
+            calibrate::described(&preset::text(&calibrate::measure(&effort.turn(), &arguments.dir, &shown)?))
         }
-    }
-    let predicted: Vec<Predicted> =
-        runs.iter().map(|run| Predicted::predict(run, &description)).collect::<Result<_, _>>()?;
+    };
+    let first = describe()?;
     let scratch =
         || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 3 * effort.file));
+    let site = servers(arguments, &effort, &first)?;
     let places = Folders { source: scratch()?, target: scratch()?, site };
     let others = Others::watch_besides_children();
-    let measured = measure(&effort, &runs, &places)?;
+    // It only warms up.
+    turn(&effort, &first, &places)?;
+    let mut turns = Vec::with_capacity(effort.rounds);
+    for _ in 0..effort.rounds {
+        shown.inc(1);
+        let description = describe()?;
+        shown.set_message("making the runs");
+        turns.push(turn(&effort, &description, &places)?);
+    }
+    shown.finish_and_clear();
+    let rows = rows(&turns)?;
     let others = others.share();
-    let rows: Vec<Row> = runs
-        .iter()
-        .zip(predicted)
-        .zip(measured)
-        .map(|((run, predicted), measured)| Row::of(run, predicted, measured))
-        .collect();
     let is_direct = places.is_direct().map_err(failed("reads past the page cache"))?;
     let text = if arguments.json {
         json(&JsonAnswer { direct: is_direct, others, rows })
@@ -76,6 +76,34 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
         in_words(&rows, is_direct, others)
     };
     print(&text)
+}
+
+/// Returns the bar that shows how many turns are done, and what is being done.
+fn progress(turns: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:20} turn {pos} of {len}: {msg}");
+    // The template is a valid one.
+    ProgressBar::new(turns as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Makes each run once, in a machine that is described as it is now, or as it was said to be. All runs take turns, so that
+/// other work on the machine, and its host, affect all of them and the description.
+fn turn(effort: &Effort, machine: &Description, places: &Folders) -> Result<Vec<Outcome>, Failure> {
+    let mut runs = Run::all();
+    if let Some(site) = &places.site {
+        runs.extend(found().map(|kind| Run::server(kind, site.own(kind))));
+    }
+    let outcome = |run: Run| {
+        let predicted = Predicted::predict(&run, machine)?;
+        let measured = run.measure(places, effort.stretch).map_err(failed(run.name))?;
+        Ok(Outcome { run, predicted, measured })
+    };
+    runs.into_iter().map(outcome).collect()
+}
+
+/// Returns a row for each run of the turns, of which each has the same runs.
+fn rows(turns: &[Vec<Outcome>]) -> Result<Vec<Row>, Failure> {
+    let runs = turns.first().map_or(0, Vec::len);
+    (0..runs).map(|number| Row::of(&turns.iter().map(|turn| &turn[number]).collect::<Vec<_>>())).collect()
 }
 
 /// Files of the runs.
@@ -87,7 +115,7 @@ pub struct Folders {
 
 /// Returns the example servers that are beside the command.
 fn found() -> impl Iterator<Item = Kind> {
-    [Kind::Web, Kind::Video].into_iter().filter(|kind| kind.program().is_some())
+    Kind::ALL.into_iter().filter(|kind| kind.program().is_some())
 }
 
 /// Makes the files of the example servers, if there are any.
@@ -140,38 +168,35 @@ impl Predicted {
 const REQUESTS: u64 = 5_000;
 const SEED: u64 = 1;
 
-/// Measures each run in requests a second. The runs take turns, so that other work on the machine affects all
-/// of them.
-fn measure(effort: &Effort, runs: &[Run], places: &Folders) -> Result<Vec<Summary>, Failure> {
-    let shown = ProgressBar::new((effort.rounds + 1) as u64);
-    let mut rates = vec![Vec::with_capacity(effort.rounds); runs.len()];
-    for round in 0..=effort.rounds {
-        for (run, rates) in runs.iter().zip(&mut rates) {
-            let rate = run.measure(places, effort.stretch).map_err(failed(run.name))?;
-            // The first round only warms up.
-            if round > 0 {
-                rates.push(rate);
-            }
-        }
-        shown.inc(1);
-    }
-    shown.finish_and_clear();
-    runs.iter().zip(&rates).map(|(run, rates)| summary(rates).map_err(failed(run.name))).collect()
+/// A run in one turn.
+struct Outcome {
+    run: Run,
+    predicted: Predicted,
+    /// Requests a second.
+    measured: f64,
 }
 
-/// Result of one run: in bytes a second for a transfer, in requests a second otherwise.
+/// Result of one run, medians of all turns: in bytes a second for a transfer, in requests a second otherwise.
 #[derive(Serialize)]
 struct Row {
     run: &'static str,
     unit: &'static str,
     model: f64,
     simulated: f64,
+    /// Median and quartiles.
     measured: f64,
     low: f64,
     high: f64,
-    /// Ratio of predicted to measured value, minus 1.
-    model_error: f64,
-    simulated_error: f64,
+    model_error: Deviation,
+    simulated_error: Deviation,
+}
+
+/// Ratio of predicted to measured value within one turn, minus 1: median and quartiles of the turns.
+#[derive(Serialize)]
+struct Deviation {
+    median: f64,
+    low: f64,
+    high: f64,
 }
 
 #[derive(Serialize)]
@@ -184,42 +209,56 @@ struct JsonAnswer {
 }
 
 impl Row {
-    fn of(run: &Run, predicted: Predicted, measured: Summary) -> Row {
-        let (unit, each) = if run.is_transfer { ("B/s", run.bytes as f64) } else { ("/s", 1.0) };
-        Row {
-            run: run.name,
+    /// Makes the row of a run from its turns, of which there is at least one.
+    fn of(turns: &[&Outcome]) -> Result<Row, Failure> {
+        let Run { name, bytes, is_transfer, .. } = turns[0].run;
+        let (unit, each) = if is_transfer { ("B/s", bytes as f64) } else { ("/s", 1.0) };
+        let of = |value: &dyn Fn(&Outcome) -> f64| -> Result<Summary, Failure> {
+            summary(&turns.iter().map(|turn| value(turn)).collect::<Vec<_>>()).map_err(failed(name))
+        };
+        let deviation = |value: fn(&Predicted) -> f64| -> Result<Deviation, Failure> {
+            let Summary { median, low, high } = of(&|turn| value(&turn.predicted) / turn.measured - 1.0)?;
+            Ok(Deviation { median, low, high })
+        };
+        let measured = of(&|turn| turn.measured * each)?;
+        Ok(Row {
+            run: name,
             unit,
-            model: predicted.model * each,
-            simulated: predicted.simulated * each,
-            measured: measured.median * each,
-            low: measured.low * each,
-            high: measured.high * each,
-            model_error: predicted.model / measured.median - 1.0,
-            simulated_error: predicted.simulated / measured.median - 1.0,
-        }
+            model: of(&|turn| turn.predicted.model * each)?.median,
+            simulated: of(&|turn| turn.predicted.simulated * each)?.median,
+            measured: measured.median,
+            low: measured.low,
+            high: measured.high,
+            model_error: deviation(|predicted| predicted.model)?,
+            simulated_error: deviation(|predicted| predicted.simulated)?,
+        })
     }
 }
 
 fn in_words(rows: &[Row], is_direct: bool, others: Option<f64>) -> String {
     let line = |run: &str, columns: [String; 5]| {
         let [model, simulated, measured, model_error, simulated_error] = columns;
-        format!("{run:43} {model:>12} {simulated:>12} {measured:>40} {model_error:>8} {simulated_error:>8}\n")
+        format!(
+            "{run:43} {model:>12} {simulated:>12} {measured:>12} {model_error:>23} {simulated_error:>23}\n"
+        )
     };
-    let heads = ["model", "simulator", "measured (quartiles)", "model", "simulator"].map(str::to_owned);
-    let mut text = format!("{:43} {:>25} {:40} {:>17}\n", "", "predicted by", "", "off by");
+    let heads = ["model", "simulator", "measured", "model", "simulator"].map(str::to_owned);
+    let mut text = format!("{:43} {:>25} {:12} {:>47}\n", "", "predicted by", "", "off by (quartiles)");
     text += &line("run", heads);
     for row in rows {
         let shown = |value: f64| calibrate::quantity(value, row.unit);
-        let measured = format!("{} ({} to {})", shown(row.measured), shown(row.low), shown(row.high));
-        let error = |error: f64| format!("{:+.0} %", error * 100.0);
+        let error = |error: &Deviation| {
+            let [median, low, high] = [error.median, error.low, error.high].map(|error| error * 100.0);
+            format!("{median:+.0} % ({low:+.0} to {high:+.0})")
+        };
         text += &line(
             row.run,
             [
                 shown(row.model),
                 shown(row.simulated),
-                measured,
-                error(row.model_error),
-                error(row.simulated_error),
+                shown(row.measured),
+                error(&row.model_error),
+                error(&row.simulated_error),
             ],
         );
     }

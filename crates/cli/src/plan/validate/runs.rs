@@ -143,7 +143,7 @@ impl Run {
             Kind::Serve => serving::serve(&places.source, self.threads, time),
             Kind::Server(kind, _) => {
                 let site = places.site.as_ref().ok_or(io::ErrorKind::NotFound)?;
-                Ok(1.0 / site.measure(kind, time * SERVER_ROUNDS)?.processor)
+                Ok(1.0 / site.measure(kind, time * SERVER_ROUNDS)?)
             }
         }
     }
@@ -160,7 +160,7 @@ fn out_of_memory(machine: &Description) -> f64 {
 /// Disks for a run in which the processor binds.
 const DISKS: f64 = 1000.0;
 /// Number of times that the run of a server takes as long as another one.
-pub const SERVER_ROUNDS: u32 = 6;
+const SERVER_ROUNDS: u32 = 6;
 
 /// Adds the time for waking sleeping processors to `description`. Question and answer each wake a thread.
 /// Waking a processor that sleeps takes the interconnect's latency longer than the work; during it neither

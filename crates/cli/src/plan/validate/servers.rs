@@ -2,7 +2,8 @@
 //!
 //! Each runs on a processor of its own, and its clients on another one, if there are two. A result is the processor time of
 //! the server for a request. The server's own work, the time that it spends in user mode, is an input of the predictions:
-//! what a program computes does not follow from the machine. It is measured in a run before.
+//! what a program computes does not follow from the machine. It is that of all runs before, since the kernel tells it in
+//! ticks of its clock, of which a run has few.
 //!
 //! The files need names, so they are in a folder that is removed at the end. A signal ends the run in good order.
 
@@ -19,6 +20,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -31,13 +33,12 @@ pub enum Kind {
     Video,
 }
 
-/// Processor time of a request of a server, in seconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Served {
-    /// All of it.
-    pub processor: f64,
-    /// The part that the server spends in user mode.
-    pub own: f64,
+/// Work of a server: processor time, in seconds, the part of it in user mode, and the requests for which it was used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    processor: f64,
+    own: f64,
+    requests: f64,
 }
 
 /// Files of the servers, and what ends their runs.
@@ -46,6 +47,8 @@ pub struct Site {
     signals: Signals,
     film_bytes: u64,
     streams: usize,
+    /// Work of the runs so far, by kind.
+    works: Mutex<[Work; Kind::ALL.len()]>,
 }
 
 /// Size of a file of the Web server, in bytes, and the number of files.
@@ -66,6 +69,9 @@ const STREAMS: f64 = 12.0;
 const DISK_SHARE: f64 = 0.4;
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 2] = [Kind::Web, Kind::Video];
+
     /// Returns the program, if it is beside the command.
     pub fn program(self) -> Option<PathBuf> {
         let name = match self {
@@ -102,27 +108,42 @@ impl Site {
         film.sync_all()?;
         let streams = (DISK_SHARE * disk_rate / RATE).clamp(1.0, STREAMS) as usize;
         let film_bytes = film.metadata()?.len();
-        let site = Site { folder, signals, film_bytes, streams };
+        let site = Site { folder, signals, film_bytes, streams, works: Default::default() };
         // A file that has just changed is not cached by a server that keeps its promises.
         std::thread::sleep(SETTLING);
         Ok(site)
     }
 
-    /// Runs a server under load for `time`.
+    /// Returns the time that a server has spent in user mode for a request, in seconds, in the runs so far; 0 before the
+    /// first one.
+    pub fn own(&self, kind: Kind) -> f64 {
+        let Work { own, requests, .. } = self.works()[kind as usize];
+        own / requests.max(1.0)
+    }
+
+    /// Runs a server under load for `time`. Returns the processor time for a request, in seconds.
     ///
     /// # Errors
     /// The error of starting the server, or of a client; `Interrupted` after a signal.
-    pub fn measure(&self, kind: Kind, time: Duration) -> io::Result<Served> {
+    pub fn measure(&self, kind: Kind, time: Duration) -> io::Result<f64> {
         let [here, there] = processors();
         let server = Server::start(&mut self.command(kind)?, there)?;
         // A thread, since this thread's processors are for other runs, too.
-        std::thread::scope(|scope| {
+        let done = std::thread::scope(|scope| {
             let client = scope.spawn(|| {
                 pin(here)?;
                 self.load(kind, &server, time)
             });
             joined(client.join())
-        })
+        })?;
+        let work = &mut self.works()[kind as usize];
+        *work = work.and(done);
+        Ok(done.processor / done.requests)
+    }
+
+    fn works(&self) -> MutexGuard<'_, [Work; Kind::ALL.len()]> {
+        // Nothing panics while it holds the lock.
+        self.works.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn command(&self, kind: Kind) -> io::Result<Command> {
@@ -144,7 +165,7 @@ impl Site {
         Ok(command)
     }
 
-    fn load(&self, kind: Kind, server: &Server, time: Duration) -> io::Result<Served> {
+    fn load(&self, kind: Kind, server: &Server, time: Duration) -> io::Result<Work> {
         let get = |name: &str, range: &str| format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n{range}\r\n");
         let is_stopped = || self.signals.seen().is_some();
         // On a busy machine the first response can take longer than the run.
@@ -247,13 +268,22 @@ impl Drop for Server {
 }
 
 impl Times {
-    /// Returns the times of each of `requests` requests since `before`.
-    fn since(self, before: Times, requests: f64) -> io::Result<Served> {
-        let each = |now: f64, then: f64| (now - then) / requests;
+    /// Returns the work of `requests` requests since `before`.
+    fn since(self, before: Times, requests: f64) -> io::Result<Work> {
         if requests < 1.0 {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no request was answered in time"));
         }
-        Ok(Served { processor: each(self.processor, before.processor), own: each(self.own, before.own) })
+        Ok(Work { processor: self.processor - before.processor, own: self.own - before.own, requests })
+    }
+}
+
+impl Work {
+    fn and(self, other: Work) -> Work {
+        Work {
+            processor: self.processor + other.processor,
+            own: self.own + other.own,
+            requests: self.requests + other.requests,
+        }
     }
 }
 
@@ -276,10 +306,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_those_of_a_request() {
+    fn own_work_is_that_of_all_runs() {
         let (before, now) = (Times { processor: 1.0, own: 0.5 }, Times { processor: 3.0, own: 0.9 });
-        let served = now.since(before, 4.0).unwrap();
-        assert!((served.processor - 0.5).abs() < 1e-9 && (served.own - 0.1).abs() < 1e-9);
+        let work = now.since(before, 4.0).unwrap();
+        let all = Work::default().and(work).and(Work { processor: 1.0, own: 0.6, requests: 6.0 });
+        assert!((all.processor - 3.0).abs() < 1e-9 && (all.own - 1.0).abs() < 1e-9 && all.requests == 10.0);
         assert!(now.since(before, 0.0).is_err());
     }
 
