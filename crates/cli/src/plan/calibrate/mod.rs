@@ -60,8 +60,13 @@ pub struct Measured {
 /// [`described`].
 pub fn main(arguments: &CalibrateArgs) -> Result<i32, Failure> {
     let mut out = arguments.out.as_deref().map(Printer::open).transpose()?;
+    // It is drawn only when this thread updates it, so that nothing runs beside a measurement.
     let shown = ProgressBar::new_spinner();
-    let measured = measure(&Effort::new(arguments.quick), &arguments.dir, &shown)?;
+    let stage = |name| {
+        shown.set_message(name);
+        Ok(())
+    };
+    let measured = measure(&Effort::new(arguments.quick), &arguments.dir, &stage)?;
     shown.finish_and_clear();
     let text = preset::text(&measured);
     if let Some(out) = &mut out {
@@ -82,28 +87,31 @@ pub fn main(arguments: &CalibrateArgs) -> Result<i32, Failure> {
     print(&told)
 }
 
-/// Measures this machine, with a file in `folder`. `shown` tells what is being measured.
+/// Measures this machine, with a file in `folder`. `stage` is told before each stage what will be measured; its error ends
+/// the measurement.
 ///
 /// # Errors
 /// [`Failure::Scratch`] if the file cannot be made or the device fails, [`Failure::Measure`] if another
 /// measurement fails.
-pub fn measure(effort: &Effort, folder: &Path, shown: &ProgressBar) -> Result<Measured, Failure> {
+pub fn measure(
+    effort: &Effort,
+    folder: &Path,
+    stage: &dyn Fn(&'static str) -> Result<(), Failure>,
+) -> Result<Measured, Failure> {
     let others = Others::watch();
-    // It is drawn only when this thread updates it, so that nothing runs beside a measurement.
-    let stage = |name: &'static str| shown.set_message(name);
-    stage("making a file to measure on");
+    stage("making a file to measure on")?;
     let scratch = Scratch::new(folder, effort.file).map_err(failed_in(folder, effort.file))?;
-    stage("measuring the page cache");
+    stage("measuring the page cache")?;
     let cached = Cached::measure(effort, &scratch).map_err(failed("calls that read and write"))?;
-    stage("measuring the device");
+    stage("measuring the device")?;
     let device = Device::measure(effort, &scratch).map_err(failed_in(folder, effort.file))?;
     let forwarding = Forwarding::measure(effort, &scratch).map_err(failed_in(folder, effort.file))?;
     drop(scratch);
-    stage("measuring processors");
+    stage("measuring processors")?;
     let processors = Processors::measure(effort).map_err(failed("processors"))?;
-    stage("measuring messages");
+    stage("measuring messages")?;
     let messages = Messages::measure(effort).map_err(failed("messages between threads"))?;
-    stage("measuring memory");
+    stage("measuring memory")?;
     let memory = MemoryRates::measure(effort).map_err(failed("memory"))?;
     let name = rustix::system::uname();
     let words =

@@ -45,13 +45,20 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
     let effort = Effort::new(arguments.quick);
     let given = arguments.file.as_ref().map(|file| file::read(file, &[])).transpose()?;
     let shown = progress(effort.rounds);
-    let describe = || match &given {
-        Some(description) => Ok(*description),
-        None => {
-            calibrate::described(&preset::text(&calibrate::measure(&effort.turn(), &arguments.dir, &shown)?))
+    let describe = |site: Option<&Site>| {
+        let stage = |name| {
+            shown.set_message(name);
+            site.map_or(Ok(()), Site::check).map_err(failed("this machine"))
+        };
+        match &given {
+            Some(description) => Ok(*description),
+            None => {
+                let measured = calibrate::measure(&effort.turn(), &arguments.dir, &stage)?;
+                calibrate::described(&preset::text(&measured))
+            }
         }
     };
-    let first = describe()?;
+    let first = describe(None)?;
     let scratch =
         || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 3 * effort.file));
     let site = servers(arguments, &effort, &first)?;
@@ -62,7 +69,7 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
     let mut turns = Vec::with_capacity(effort.rounds);
     for _ in 0..effort.rounds {
         shown.inc(1);
-        let description = describe()?;
+        let description = describe(places.site.as_ref())?;
         shown.set_message("making the runs");
         turns.push(turn(&effort, &description, &places)?);
     }

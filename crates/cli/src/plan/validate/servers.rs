@@ -114,6 +114,14 @@ impl Site {
         Ok(site)
     }
 
+    /// Checks that no signal has arrived.
+    ///
+    /// # Errors
+    /// `Interrupted` if one has.
+    pub fn check(&self) -> io::Result<()> {
+        self.signals.seen().map_or(Ok(()), |_| Err(io::ErrorKind::Interrupted.into()))
+    }
+
     /// Returns the time that a server has spent in user mode for a request, in seconds, in the runs so far; 0 before the
     /// first one.
     pub fn own(&self, kind: Kind) -> f64 {
