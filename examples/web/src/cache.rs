@@ -129,15 +129,12 @@ impl Cache {
     /// The kernel's error if the file cannot be opened.
     pub async fn find(&self, name: &str) -> io::Result<Option<Reader>> {
         let now = Instant::now();
-        let known = self.lock().files.get(name).and_then(|checked| {
-            let is_fresh = now.duration_since(checked.at) < self.check_interval;
+        let is_fresh = |known: &&mut Checked| now.duration_since(known.at) < self.check_interval;
+        if let Some(known) = self.lock().files.get(name).filter(is_fresh) {
             // What has one part is read now or not at all. All other parts are to be those of the same open file.
-            let has_others = checked.file.head.bytes() > self.part_bytes;
-            let open = || has_others.then(|| checked.open.clone()).flatten();
-            is_fresh.then(|| Reader { file: checked.file.clone(), open: open() })
-        });
-        if let Some(reader) = known {
-            return Ok(Some(reader));
+            let has_others = known.file.head.bytes() > self.part_bytes;
+            let open = if has_others { known.open.clone() } else { None };
+            return Ok(Some(Reader { file: known.file.clone(), open }));
         }
         match self.open(name).await? {
             Found::Folder => Ok(None),

@@ -27,6 +27,14 @@ struct Slot<K, V> {
     is_used: bool,
 }
 
+impl<K, V> Slot<K, V> {
+    /// Marks the entry as used, and returns its value.
+    fn used(&mut self) -> &mut V {
+        self.is_used = true;
+        &mut self.value
+    }
+}
+
 impl<K: Eq + Hash, V> Clock<K, V> {
     /// Makes an empty table for at most `entries_max` entries, of which there is at least one.
     pub fn new(entries_max: usize) -> Clock<K, V> {
@@ -51,7 +59,7 @@ impl<K: Eq + Hash, V> Clock<K, V> {
         Q: Eq + Hash + ?Sized,
     {
         let slot = self.find(self.hasher.hash_one(key), key)?;
-        self.get_at(slot, key)
+        self.slots[slot].as_mut().map(Slot::used)
     }
 
     fn find<Q>(&self, hash: u64, key: &Q) -> Option<usize>
@@ -66,11 +74,9 @@ impl<K: Eq + Hash, V> Clock<K, V> {
     pub fn get_at<Q>(&mut self, slot: usize, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
+        Q: Eq + ?Sized,
     {
-        let slot = self.slots.get_mut(slot)?.as_mut().filter(|slot| slot.key.borrow() == key)?;
-        slot.is_used = true;
-        Some(&mut slot.value)
+        self.slots.get_mut(slot)?.as_mut().filter(|slot| slot.key.borrow() == key).map(Slot::used)
     }
 
     /// Sets the value of a key. Returns the number of its slot; `None`, without a change, if the table is full and no entry
