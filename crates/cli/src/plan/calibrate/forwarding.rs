@@ -7,7 +7,7 @@
 
 use crate::doctor::machine::{cores, pin};
 use crate::plan::measure::loopback::{drain, pair};
-use crate::plan::measure::rounds::{Effort, summary};
+use crate::plan::measure::rounds::Effort;
 use crate::plan::measure::scratch::{Anywhere, Scratch};
 use crate::plan::measure::{MIB, joined, processor_time};
 use bywash_bench::statistics::Summary;
@@ -39,17 +39,9 @@ impl Forwarding {
     pub fn measure(effort: &Effort, scratch: &Scratch) -> io::Result<Forwarding> {
         scratch.direct(true)?;
         let (mut pieces, _paths) = pieces().map_err(io::Error::other)?;
-        let mut rounds = [const { Vec::new() }; 2];
-        for round in 0..=effort.rounds {
-            let figures = forward(scratch, &mut pieces, effort.stretch)?;
-            // The first round only warms up.
-            if round > 0 {
-                rounds.iter_mut().zip(figures).for_each(|(all, figure)| all.push(figure));
-            }
-        }
+        let [read, sent] = effort.rounds_of(|| forward(scratch, &mut pieces, effort.stretch))?;
         scratch.direct(false)?;
-        let [read, sent] = &rounds;
-        Ok(Forwarding { read: summary(read)?, sent: summary(sent)? })
+        Ok(Forwarding { read, sent })
     }
 }
 

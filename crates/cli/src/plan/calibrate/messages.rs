@@ -6,7 +6,7 @@
 
 use crate::doctor::machine::{cores, pin};
 use crate::plan::measure::loopback::{drain, pair};
-use crate::plan::measure::rounds::{Effort, mapped, summary};
+use crate::plan::measure::rounds::{Effort, mapped};
 use crate::plan::measure::{KIB, joined, processor_time};
 use bywash_bench::statistics::Summary;
 use std::io::{self, Read, Write};
@@ -44,7 +44,7 @@ impl Messages {
     /// The error of a socket or pipe call, and a timeout if a thread does not respond.
     pub fn measure(effort: &Effort) -> io::Result<Messages> {
         let one_core = cores().last().copied();
-        let (rate, byte) = stream(effort)?;
+        let [rate, byte] = effort.rounds_of(|| transfer(effort.stretch))?;
         Ok(Messages {
             alone: alone(effort)?,
             pipe: hop(effort, pipes()?, 1, one_core)?,
@@ -116,21 +116,8 @@ fn hop<R: Read + Send, W: Write + Send>(
     Ok(mapped(both, |seconds| seconds / 2.0))
 }
 
-/// Sends bytes in one direction at full speed. Returns bytes a second, and processor time for a byte, in seconds.
-fn stream(effort: &Effort) -> io::Result<(Summary, Summary)> {
-    let (mut rates, mut costs) = (Vec::new(), Vec::new());
-    for round in 0..=effort.rounds {
-        let (rate, cost) = transfer(effort.stretch)?;
-        // The first round only warms up.
-        if round > 0 {
-            rates.push(rate);
-            costs.push(cost);
-        }
-    }
-    Ok((summary(&rates)?, summary(&costs)?))
-}
-
-fn transfer(time: Duration) -> io::Result<(f64, f64)> {
+/// Sends bytes in one direction at full speed for `time`. Returns bytes a second, and processor time for a byte, in seconds.
+fn transfer(time: Duration) -> io::Result<[f64; 2]> {
     let (mut sender, receiver) = pair()?;
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || {
@@ -147,6 +134,6 @@ fn transfer(time: Duration) -> io::Result<(f64, f64)> {
         });
         let sent = joined(sending.join());
         let (bytes, elapsed, received) = joined(receiving.join())?;
-        Ok((bytes / elapsed, (sent? + received) / bytes.max(1.0)))
+        Ok([bytes / elapsed, (sent? + received) / bytes.max(1.0)])
     })
 }

@@ -53,9 +53,28 @@ impl Effort {
     /// # Errors
     /// The first error of a round.
     pub fn rounds(&self, mut round: impl FnMut() -> io::Result<f64>) -> io::Result<Summary> {
+        let [one] = self.rounds_of(|| Ok([round()?]))?;
+        Ok(one)
+    }
+
+    /// Same as [`Effort::rounds`], for rounds with several results.
+    ///
+    /// # Errors
+    /// The first error of a round.
+    pub fn rounds_of<const N: usize>(
+        &self,
+        mut round: impl FnMut() -> io::Result<[f64; N]>,
+    ) -> io::Result<[Summary; N]> {
         round()?;
-        let values = (0..self.rounds).map(|_| round()).collect::<io::Result<Vec<f64>>>()?;
-        summary(&values)
+        let mut values = [const { Vec::new() }; N];
+        for _ in 0..self.rounds {
+            values.iter_mut().zip(round()?).for_each(|(all, value)| all.push(value));
+        }
+        let mut summaries = [Summary { median: 0.0, low: 0.0, high: 0.0 }; N];
+        for (one, values) in summaries.iter_mut().zip(&values) {
+            *one = summary(values)?;
+        }
+        Ok(summaries)
     }
 
     /// Measures the time of one call of `once`, in seconds. Each round takes its median batch, since another
