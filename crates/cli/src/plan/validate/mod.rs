@@ -34,6 +34,7 @@ use runs::Run;
 use serde::Serialize;
 use servers::{Kind, Site};
 use std::io;
+use std::path::Path;
 
 /// Predicts, measures, and prints the comparison.
 ///
@@ -59,9 +60,10 @@ pub fn main(arguments: &ValidateArgs) -> Result<i32, Failure> {
         }
     };
     let first = describe(None)?;
-    let scratch =
-        || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, 3 * effort.file));
-    let site = servers(arguments, &effort, &first)?;
+    // Two files of the runs and the film; without a description, one more in each turn.
+    let needed = if given.is_some() { 3 * effort.file } else { 4 * effort.file };
+    let scratch = || Scratch::new(&arguments.dir, effort.file).map_err(failed_in(&arguments.dir, needed));
+    let site = servers(&arguments.dir, &effort, &first).map_err(failed_in(&arguments.dir, needed))?;
     let places = Folders { source: scratch()?, target: scratch()?, site };
     let others = Others::watch_besides_children();
     // It only warms up.
@@ -126,16 +128,11 @@ fn found() -> impl Iterator<Item = Kind> {
 }
 
 /// Makes the files of the example servers, if there are any.
-fn servers(
-    arguments: &ValidateArgs,
-    effort: &Effort,
-    description: &Description,
-) -> Result<Option<Site>, Failure> {
+fn servers(folder: &Path, effort: &Effort, description: &Description) -> io::Result<Option<Site>> {
     if found().next().is_none() {
         return Ok(None);
     }
-    let site = Site::new(&arguments.dir, effort.file, description.machine.disks.rate.0);
-    site.map(Some).map_err(failed_in(&arguments.dir, 3 * effort.file))
+    Site::new(folder, effort.file, description.machine.disks.rate.0).map(Some)
 }
 
 impl Folders {
